@@ -1,0 +1,70 @@
+"""Exact single-linkage clustering of dataframes on NVIDIA GPUs, with the same answer on a CPU.
+
+::
+
+    points ──▶ k-NN graph ──▶ spanning forest ──▶ connect ──▶ linkage ──▶ cut
+    (n, d)     src,dst,       lightest edges of   the rest    SciPy's     labels
+               weight         the listed ones     of the tree Z
+
+    neighbors/                spanning_tree/                  dendrogram/
+
+Every arrow is one call in `single_linkage.py`. Edge lists are dataframes: cuDF on a GPU, pandas on a CPU. The two
+devices differ in their kernels (`cuda.py` with its ``.cu`` files, `cpu.py`) and in nothing else.
+
+Whole runs: `fit`, `SingleLinkage`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
+`minimum_spanning_tree`, `linkage`, `cut`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rapids_slink.dendrogram import cut, linkage
+    from rapids_slink.device import DeviceMemoryError, DeviceUnavailableError
+    from rapids_slink.graph import fit_graph
+    from rapids_slink.neighbors import knn_graph, nearest_neighbors
+    from rapids_slink.single_linkage import SingleLinkage, fit
+    from rapids_slink.spanning_tree import minimum_spanning_tree
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DeviceMemoryError",
+    "DeviceUnavailableError",
+    "SingleLinkage",
+    "cut",
+    "fit",
+    "fit_graph",
+    "knn_graph",
+    "linkage",
+    "minimum_spanning_tree",
+    "nearest_neighbors",
+]
+
+# Imported at first use: pandas, scikit-learn and the GPU packages cost seconds.
+_HOMES = {
+    "DeviceMemoryError": "device",
+    "DeviceUnavailableError": "device",
+    "SingleLinkage": "single_linkage",
+    "cut": "dendrogram",
+    "fit": "single_linkage",
+    "fit_graph": "graph",
+    "knn_graph": "neighbors",
+    "linkage": "dendrogram",
+    "minimum_spanning_tree": "spanning_tree",
+    "nearest_neighbors": "neighbors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,220 @@
+"""The command line: a table in, labels out.
+
+::
+
+    python -m rapids_slink points.csv --n-clusters 10 --output labels.csv
+    python -m rapids_slink --demo
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import rapids_slink
+from rapids_slink.device import NAMES, resolve
+
+TABLES = (".csv", ".parquet")
+PICTURES = (".pdf", ".png", ".svg")
+DEMO_PICTURE = Path("dendrogram.png")
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with status 2."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, 1 for bad data, 2 for bad usage."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    _check(parser, options)
+    try:
+        _run(options)
+    except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"{parser.prog}: error: {message}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="rapids_slink",
+        description="Exact single-linkage clustering of a CSV or Parquet table.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("points", nargs="?", type=Path, help="table of one row a point (.csv or .parquet)")
+    parser.add_argument("--demo", action="store_true", help="cluster scikit-learn's handwritten digits instead")
+    parser.add_argument("--columns", help="columns to use, separated by commas (default: all)")
+    stop = parser.add_mutually_exclusive_group()
+    stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2; --demo: 10)")
+    stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
+    parser.add_argument("--metric", default="euclidean")
+    parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
+    parser.add_argument("--device", default="auto", choices=NAMES)
+    parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
+    parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
+    parser.add_argument("--plot", type=Path, help="draw the dendrogram here (.png, .svg or .pdf)")
+    parser.add_argument("--progress", action="store_true", help="show progress bars")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
+    return parser
+
+
+def _check(parser: Parser, options: argparse.Namespace) -> None:
+    """Find every mistake that can be found before any work is done."""
+    if (options.points is None) != options.demo:
+        parser.error("give one table of points, or --demo")
+    if options.points is not None:
+        if options.points.suffix.lower() not in TABLES:
+            parser.error(f"cannot read {options.points}: the suffix must be one of {', '.join(TABLES)}")
+        if not options.points.is_file():
+            parser.error(f"no such file: {options.points}")
+    for path, suffixes in ((options.output, TABLES), (options.linkage, TABLES), (options.plot, PICTURES)):
+        if path is None:
+            continue
+        if path.suffix.lower() not in suffixes:
+            parser.error(f"cannot write {path}: the suffix must be one of {', '.join(suffixes)}")
+        if not path.parent.is_dir():
+            parser.error(f"cannot write {path}: no such folder: {path.parent}")
+        if path.is_dir():
+            parser.error(f"cannot write {path}: it is a folder")
+    files = [p.resolve() for p in (options.points, options.output, options.linkage, options.plot) if p is not None]
+    if len(set(files)) < len(files):
+        parser.error("the input and the files to write must all be different")
+    if any(path.suffix.lower() == ".parquet" for path in files) and not _is_installed("pyarrow"):
+        parser.error("Parquet files need pyarrow: pip install 'rapids_slink[parquet]'")
+    if options.plot is not None and not _is_installed("matplotlib"):
+        parser.error("--plot needs matplotlib: pip install 'rapids_slink[plot]'")
+
+
+def _run(options: argparse.Namespace) -> None:
+    frame = _digits() if options.demo else _read(options.points, resolve(options.device).frames)
+    if options.columns is not None:
+        frame = _select(frame, options.columns.split(","))
+    n_clusters = options.n_clusters
+    if n_clusters is None and options.distance_threshold is None:
+        n_clusters = 10 if options.demo else 2
+    model = rapids_slink.fit(
+        frame,
+        n_clusters=n_clusters,
+        distance_threshold=options.distance_threshold,
+        metric=options.metric,
+        n_neighbors=options.n_neighbors,
+        device=options.device,
+        progress=options.progress,
+    )
+    labels = _on_host(model.labels_)
+    if options.output is not None:
+        _write(_label_table(labels), options.output)
+    if options.linkage is not None:
+        _write(_on_host(model.linkage_), options.linkage)
+    if options.plot is not None:
+        _draw(model, options.plot)
+    print(_summary(labels, options.output))
+    if options.demo:
+        print(f"\nThe highest merges:\n{_on_host(model.linkage_.tail(5)).iloc[::-1].to_string()}")
+        print(f"\nWhat was proven, and how long each stage took (seconds):\n{model.report_}")
+        if options.plot is None:
+            _draw_demo(model)
+
+
+def _digits() -> Any:
+    from sklearn.datasets import load_digits
+
+    frame = load_digits(as_frame=True).data
+    print(f"scikit-learn's handwritten digits: {len(frame):,} images of {frame.shape[1]} pixels\n")
+    return frame
+
+
+def _read(path: Path, frames: Any) -> Any:
+    """The table in a file, as a frame of `frames` (pandas or cuDF)."""
+    reader = frames.read_csv if path.suffix.lower() == ".csv" else frames.read_parquet
+    try:
+        return reader(path)
+    except Exception as error:  # the two libraries and their parsers share no base class
+        raise ValueError(f"cannot read {path}: {error}") from error
+
+
+def _select(frame: Any, columns: Sequence[str]) -> Any:
+    unknown = [name for name in columns if name not in frame.columns]
+    if unknown:
+        raise ValueError(f"unknown column {_names(unknown)}; the table has {_names(frame.columns)}")
+    return frame[columns]
+
+
+def _names(columns: Iterable[Any]) -> str:
+    return ", ".join(repr(str(name)) for name in columns)
+
+
+def _on_host(frame: Any) -> Any:
+    """A cuDF frame or series as a pandas one; a pandas one as it is."""
+    return frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+
+
+def _label_table(labels: Any) -> Any:
+    """Columns: the input's index (``row`` where it has no name) and ``label``."""
+    table = labels.rename("label").to_frame()
+    if table.index.nlevels == 1 and table.index.name is None:
+        table.index.name = "row"
+    return table.reset_index()
+
+
+def _write(table: Any, path: Path) -> None:
+    writer = table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet
+    _replace(path, lambda draft: writer(draft, index=False))
+
+
+def _draw(model: Any, path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    figure = model.plot().figure
+    _replace(path, lambda draft: figure.savefig(draft, dpi=150))
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` fill a draft beside `path`, then put it in its place: readers see the old file or the new one."""
+    path = path.resolve()
+    draft = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        write(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _draw_demo(model: Any) -> None:
+    if not _is_installed("matplotlib"):
+        print("\nNo dendrogram was drawn: matplotlib is missing (pip install 'rapids_slink[plot]').")
+        return
+    _draw(model, DEMO_PICTURE)
+    print(f"\nThe dendrogram is in {DEMO_PICTURE}.")
+
+
+def _summary(labels: Any, output: Path | None, shown: int = 20) -> str:
+    """How many rows each cluster has, the largest first."""
+    sizes = labels.value_counts().sort_index().sort_values(ascending=False, kind="stable")
+    heading = f"{len(labels):,} rows in {len(sizes):,} clusters"
+    if output is not None:
+        return f"{heading}, written to {output}"
+    lines = [f"{'cluster':>10} {'size':>10}"]
+    lines += [f"{label:>10} {size:>10,}" for label, size in sizes.head(shown).items()]
+    if len(sizes) > shown:
+        lines.append(f"... and {len(sizes) - shown:,} smaller ones")
+    return "\n".join([f"{heading}:", *lines])

@@ -1,0 +1,100 @@
+"""From a spanning tree to a dendrogram, and from a dendrogram to labels.
+
+    tree: src, dst, weight   ──linkage──▶   left, right, height, size   ──cut──▶   labels
+
+- A tree is an edge frame of n - 1 rows over nodes 0..n-1; a forest of c components has n - c rows.
+- Inside the pipeline a tree comes sorted in the total order (`ordering.sort_edges`), and weight is the height.
+- Row i of a linkage frame joins clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
+  are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
+- A forest's linkage is the same with fewer rows, so n has to be told.
+
+Each device's ``merge_in_order(src, dst, n)`` is the kernel behind `build_linkage`; `cutting` serves both devices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink import ordering
+from rapids_slink.dendrogram.cutting import as_integer, cut, cut_labels
+from rapids_slink.device import Device, resolve
+from rapids_slink.points import Caller, InputTypeError, on_device, require_columns
+
+__all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
+
+#: Cluster ids go up to 2n - 2 and are int32.
+MOST_NODES = 2**30
+
+
+def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> Any:
+    """The single-linkage dendrogram of a weighted tree.
+
+    Parameters
+    ----------
+    tree : DataFrame (cuDF or pandas)
+        Columns ``src``, ``dst`` (integer node ids) and ``weight``, one row an edge, in any order. Other columns are
+        ignored.
+    n_nodes : int, optional
+        The number of nodes, for a forest or where some nodes have no edge. By default the edges must be one tree over
+        nodes 0 to the number of edges.
+    device : {"auto", "cpu", "cuda"}
+        Where to compute. The result is of the kind that `tree` is, whatever the device.
+
+    Returns
+    -------
+    DataFrame
+        ``left``, ``right`` (int32), ``height`` (float64, the weight) and ``size`` (int32): the columns of
+        ``scipy.cluster.hierarchy.linkage(X, "single")``, whose row i makes cluster ``n + i``. Edges of equal weight
+        merge in the order of (smaller id, larger id).
+
+    Raises
+    ------
+    ValueError
+        Columns are missing, hold nulls or NaN, ids are not in range, or the edges close a cycle.
+    InputTypeError
+        `tree` is not a DataFrame, ids are not integers or weights not numbers.
+
+    Notes
+    -----
+    Section 3.3.1 of the cuSLINK paper.
+    """
+    where = resolve(device, tree)
+    tree, caller = Caller.of(tree, where)
+    n = _check_tree(tree, n_nodes)
+    edges = tree[["src", "dst", "weight"]].astype({"src": "int32", "dst": "int32", "weight": "float64"})
+    edges = ordering.sort_edges(on_device(edges, where))
+    return caller.frame(build_linkage(edges, n, where))
+
+
+def build_linkage(tree: Any, n: int, device: Device) -> Any:
+    """The linkage frame of a tree or forest over n nodes, for edges already sorted and checked but for cycles."""
+    src, dst, height = (tree[column].values for column in ("src", "dst", "weight"))
+    left, right, size = device.kernels("dendrogram").merge_in_order(src, dst, n)
+    if len(left) < len(src):
+        edge = tree.iloc[len(left) : len(left) + 1]
+        u, v = int(edge["src"].values[0]), int(edge["dst"].values[0])
+        raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that weigh no more)")
+    return device.frame({"left": left, "right": right, "height": height, "size": size})
+
+
+def _check_tree(tree: Any, n_nodes: int | None) -> int:
+    """The number of nodes, once columns, ids and weights are found valid."""
+    require_columns(tree, ("src", "dst", "weight"), "tree")
+    for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
+        if tree[column].dtype.kind not in kinds:
+            raise InputTypeError(f"column {column!r} of the tree must hold {valid}, got dtype {tree[column].dtype}")
+        if tree[column].isna().any():
+            raise ValueError(f"column {column!r} of the tree holds nulls or NaN")
+    edges = len(tree)
+    n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
+    if not 1 <= n <= MOST_NODES:
+        raise ValueError(f"a tree must have from 1 to {MOST_NODES} nodes, got {n}")
+    if edges > n - 1:
+        raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
+    if edges:
+        lowest = min(int(tree["src"].min()), int(tree["dst"].min()))
+        highest = max(int(tree["src"].max()), int(tree["dst"].max()))
+        if lowest < 0 or highest >= n:
+            hint = "" if n_nodes is not None else f" (one tree of {edges} edges; for a forest, pass n_nodes)"
+            raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")
+    return n

@@ -1,0 +1,196 @@
+"""The two devices a pipeline runs on, and nothing else that differs between them.
+
+A stage asks its device for the array module, the frame module and its own kernels:
+
+    device.xp                     numpy        or cupy
+    device.frames                 pandas       or cudf
+    device.kernels("neighbors")   .cpu         or .cuda of that stage's folder
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+NAMES = ("auto", "cpu", "cuda")
+
+
+class DeviceUnavailableError(ValueError):
+    """``device="cuda"`` was asked for and there is no usable GPU."""
+
+
+class DeviceMemoryError(ValueError, MemoryError):
+    """The work does not fit into the device's memory."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a pipeline runs.
+
+    Attributes
+    ----------
+    name : {"cpu", "cuda"}
+    xp : module
+        NumPy or CuPy.
+    """
+
+    name: str
+    xp: ModuleType
+
+    @property
+    def frames(self) -> ModuleType:
+        """pandas or cuDF."""
+        return importlib.import_module("cudf" if self.name == "cuda" else "pandas")
+
+    def kernels(self, stage: str) -> ModuleType:
+        """The module that holds this device's kernels of a stage's folder."""
+        return importlib.import_module(f"rapids_slink.{stage}.{self.name}")
+
+    def asarray(self, array: Any, dtype: Any = None) -> Any:
+        """`array` on this device, copied only if it has to be."""
+        if self.name == "cpu":
+            return to_host(array) if dtype is None else to_host(array).astype(dtype, copy=False)
+        return self.xp.asarray(array, dtype=dtype)
+
+    def frame(self, columns: dict[str, Any]) -> Any:
+        """A dataframe over the given columns, which are arrays of this device."""
+        return self.frames.DataFrame(columns)
+
+    def synchronize(self) -> None:
+        """Wait for the work of the current stream."""
+        if self.name == "cuda":
+            self.resources().sync()
+
+    def resources(self) -> Any:
+        """RAFT's resources over CuPy's current stream.
+
+        pylibraft's default stream is not CuPy's, hence the explicit one. Without pylibraft the
+        stream itself serves: it can be waited for all the same.
+        """
+        stream = self.xp.cuda.get_current_stream()
+        if importlib.util.find_spec("pylibraft") is None:
+            return _Stream(stream)
+        from pylibraft.common import DeviceResources
+
+        return DeviceResources(stream=stream)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    stream: Any
+
+    def sync(self) -> None:
+        self.stream.synchronize()
+
+
+CPU = Device("cpu", np)
+
+
+def is_on_gpu(x: Any) -> bool:
+    """Whether `x` (array, frame or series) lives in GPU memory."""
+    if type(x).__module__.split(".")[0] in ("cudf", "cupy"):
+        return True
+    if isinstance(x, np.ndarray):
+        return False
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    kind = getattr(x, "__dlpack_device__", None)
+    return kind is not None and int(kind()[0]) == 2  # kDLCUDA
+
+
+def gpu_is_usable() -> bool:
+    """Whether CuPy is installed and sees a GPU."""
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    import cupy
+
+    return bool(cupy.is_available())
+
+
+@lru_cache(maxsize=1)
+def _cuda() -> Device:
+    import cupy
+
+    return Device("cuda", cupy)
+
+
+def resolve(name: str, *inputs: Any) -> Device:
+    """The device for a run.
+
+    ``"auto"`` is the GPU where there is one and cuDF is installed, or where an input lives on it;
+    otherwise the CPU. ``"cuda"`` never falls back.
+    """
+    if name not in NAMES:
+        raise ValueError(f"device must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    if name == "cpu":
+        return CPU
+    if name == "cuda":
+        if not gpu_is_usable():
+            raise DeviceUnavailableError(
+                "device='cuda' needs an NVIDIA GPU and CuPy (pip install 'rapids_slink[cu13]'); "
+                "none is usable here. Use device='cpu' or device='auto'."
+            )
+        return _cuda()
+    if any(is_on_gpu(x) for x in inputs):
+        return _cuda()
+    return _cuda() if importlib.util.find_spec("cudf") is not None and gpu_is_usable() else CPU
+
+
+@contextmanager
+def gpu_memory_errors(device: Device) -> Iterator[None]:
+    """Turn the GPU libraries' several out-of-memory errors into a `DeviceMemoryError` that says how much there is."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        name = type(error).__name__
+        memory = isinstance(error, MemoryError) or "OutOfMemory" in name or "out_of_memory" in str(error)
+        if device.name != "cuda" or not memory or isinstance(error, DeviceMemoryError):
+            raise
+        free, total = device.xp.cuda.runtime.memGetInfo()
+        raise DeviceMemoryError(
+            f"not enough GPU memory: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
+        ) from error
+
+
+def to_host(array: Any) -> np.ndarray:
+    """`array` as a NumPy array."""
+    if isinstance(array, np.ndarray):
+        return array
+    if hasattr(array, "__cuda_array_interface__"):
+        import cupy
+
+        return cupy.asnumpy(cupy.asarray(array))
+    return np.asarray(array)
+
+
+def cuda_source(path: Path) -> str:
+    """The text of a ``.cu`` file with our own headers put in as text.
+
+    CuPy's compile cache does not see what an ``#include`` brings in: a changed header would
+    otherwise leave the old machine code in use.
+    """
+    root = Path(__file__).parent
+    lines = []
+    for line in path.read_text().splitlines():
+        if line.startswith('#include "'):
+            lines.append(cuda_source(root / line.split('"')[1]))
+        else:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+@lru_cache(maxsize=None)
+def cuda_module(path: Path, *options: str) -> Any:
+    """The compiled module of a ``.cu`` file, once a process and set of options."""
+    cupy = sys.modules["cupy"]
+    return cupy.RawModule(code=cuda_source(path), options=("--std=c++17", *options))

@@ -1,0 +1,90 @@
+"""A finished single-linkage hierarchy: cut it again, hand it on, look at it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rapids_slink import interop
+from rapids_slink.dendrogram import cut_labels
+from rapids_slink.device import to_host
+from rapids_slink.points import Caller
+
+
+class Hierarchy:
+    """What `SingleLinkage` and `fit_graph` share.
+
+    Attributes
+    ----------
+    linkage_ : DataFrame
+        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z, row i making cluster
+        ``n_leaves_ + i``.
+    mst_ : DataFrame
+        ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
+        which they merge.
+    labels_ : Series or array of shape (n_leaves_,), int32
+        The cut that was asked for.
+    n_leaves_ : int
+    n_clusters_ : int
+    """
+
+    linkage_: Any
+    mst_: Any
+    labels_: Any
+    n_leaves_: int
+    n_clusters_: int
+    _caller: Caller
+
+    @property
+    def children_(self) -> Any:
+        """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
+        return self._array(self.linkage_[["left", "right"]].values)
+
+    @property
+    def distances_(self) -> Any:
+        """The height of each merge, float64."""
+        return self._array(self.linkage_["height"].values)
+
+    def cut(self, n_clusters: int | None = None, *, distance_threshold: float | None = None) -> Any:
+        """Labels of another cut of the same tree.
+
+        Parameters
+        ----------
+        n_clusters : int, optional
+            Exactly this many clusters, equal heights included.
+        distance_threshold : float, optional
+            Clusters at or above this distance stay apart. Give one of the two.
+
+        Returns
+        -------
+        Series or array of shape (n_leaves_,), int32
+            0..k-1 in order of first appearance; a Series with the input's index if the input was a frame.
+
+        Raises
+        ------
+        ValueError, TypeError
+            Both or neither is given, or one is not valid.
+        """
+        return self._labels(
+            cut_labels(self.linkage_, self.n_leaves_, n_clusters=n_clusters, distance_threshold=distance_threshold)
+        )
+
+    def to_scipy(self) -> np.ndarray:
+        """The hierarchy as ``scipy.cluster.hierarchy`` takes it: float64 of shape (n_leaves_ - 1, 4)."""
+        return interop.to_scipy(self.linkage_)
+
+    def plot(self, *, ax: Any = None, **options: Any) -> Any:
+        """Draw the dendrogram's top; see `interop.plot_dendrogram`. Returns the matplotlib axes."""
+        return interop.plot_dendrogram(self.linkage_, ax=ax, **options)
+
+    def _array(self, array: Any) -> Any:
+        return self._caller.array(array)
+
+    def _labels(self, labels: Any) -> Any:
+        return self._caller.series(labels, name="label")
+
+
+def number_of_clusters(labels: Any) -> int:
+    """How many clusters labels 0..k-1 name."""
+    return int(to_host(labels.max())) + 1

@@ -1,0 +1,119 @@
+"""k-NN graphs and nearest neighbours, exact.
+
+    values ──▶ search (tiles | k-d tree) ──▶ Found: ids and kernel values in the total order, bound reached
+
+A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the task in
+which every point is a group; the search of connect has the components for groups and k = 1; `nearest_neighbors`
+has two point sets and no groups.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.device import Device, resolve
+from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors.contract import NeighborLists, Task
+from rapids_slink.points import as_points
+from rapids_slink.report import Report
+
+#: Up to this many features a k-d tree on the CPU is faster than all pairs (20,000 Gaussian points, measured).
+TREE_FEATURES = 8
+
+
+def prepare(values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False) -> Any:
+    """The search that suits the points and the device."""
+    if device.name == "cpu" and values.shape[1] <= TREE_FEATURES:
+        from rapids_slink.neighbors.kdtree import TreeSearch
+
+        return TreeSearch(values, device, report, queries, progress)
+    from rapids_slink.neighbors.tiles import TileSearch
+
+    return TileSearch(values, device, report, queries, progress)
+
+
+def neighbor_lists(search: Any, n: int, k: int, device: Device) -> NeighborLists:
+    """Each of the n points' k nearest others."""
+    xp = device.xp
+    rows = xp.arange(n, dtype="int32")
+    found = search.find(Task(rows, min(k, n - 1), rows, rows, xp.full(n, xp.inf)))
+    return NeighborLists(found.ids, found.weights)
+
+
+def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: str = "auto") -> Any:
+    """The exact k-nearest-neighbour graph of the rows of `X`.
+
+    Parameters
+    ----------
+    X : dataframe or array, (n, d)
+        cuDF or pandas DataFrame, CuPy or NumPy array, or anything with DLPack.
+    n_neighbors : int
+        Neighbours a row, itself not counted; at most n - 1.
+    metric : {"euclidean", "sqeuclidean"}
+    device : {"auto", "cpu", "cuda"}
+
+    Returns
+    -------
+    DataFrame
+        n·k rows ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src`` and then from the nearest
+        on; equal distances go by ``dst``. cuDF if `X` is on a GPU, pandas otherwise.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `X` or a parameter is not valid; the message names it.
+    """
+    chosen = get_metric(metric)
+    place = resolve(device, X)
+    points = as_points(X, place)
+    n = points.values.shape[0]
+    check_n_neighbors(n_neighbors)
+    if n_neighbors > n - 1:
+        raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
+    lists = neighbor_lists(prepare(points.values, place, Report()), n, n_neighbors, place)
+    src = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors)
+    weight = chosen.distance(lists.weights.ravel())
+    return points.frame(place.frame({"src": src, "dst": lists.ids.ravel(), "weight": weight}))
+
+
+def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str = "auto") -> Any:
+    """For each row of `X` the nearest row of `Y` (the fused 1-NN of cuSLINK's Algorithm 4), exact.
+
+    Parameters
+    ----------
+    X, Y : dataframe or array, (n, d) and (m, d)
+    metric, device : see `knn_graph`
+
+    Returns
+    -------
+    DataFrame
+        n rows ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of several rows at
+        the same distance, the first.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an input or a parameter is not valid; the message names it.
+    """
+    chosen = get_metric(metric)
+    place = resolve(device, X, Y)
+    points, others = as_points(X, place), as_points(Y, place)
+    if points.values.shape[1] != others.values.shape[1]:
+        raise ValueError(
+            f"X and Y must have the same number of features, got {points.values.shape[1]} and {others.values.shape[1]}"
+        )
+    xp, n = place.xp, points.values.shape[0]
+    rows = xp.arange(n, dtype="int32")
+    search = prepare(others.values, place, Report(), queries=points.values)
+    groups = xp.zeros(n, "int32"), xp.ones(others.values.shape[0], "int32")
+    found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+    columns = {"src": rows, "dst": found.ids[:, 0], "weight": chosen.distance(found.weights[:, 0])}
+    return points.frame(place.frame(columns))
+
+
+def check_n_neighbors(n_neighbors: Any) -> None:
+    """Refuse what is no number of neighbours."""
+    if isinstance(n_neighbors, bool) or not hasattr(n_neighbors, "__index__"):
+        raise TypeError(f"n_neighbors must be an integer, got {n_neighbors!r}")
+    if int(n_neighbors) < 1:
+        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")

@@ -1,0 +1,87 @@
+"""What every neighbour search is asked and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+def shown(parts: Iterable[Any], total: int, what: str, progress: bool) -> Iterable[Any]:
+    """`parts`, behind a progress bar if one is wanted."""
+    if not progress:
+        return parts
+    from tqdm.auto import tqdm
+
+    return tqdm(parts, total=total, desc=what, leave=False)
+
+
+@dataclass(frozen=True)
+class Task:
+    """For each row, find the `k` least columns, in the total order, outside the row's group.
+
+    Attributes
+    ----------
+    rows : (m,) int32 array
+        Which of the search's query points.
+    k : int
+    row_group, column_group : int32 arrays
+        A group for each query point and each column. Pairs within one group are not looked at.
+    upper : (m,) float64 array
+        No kernel value above this is wanted; infinite where there is no bound.
+    shared : bool
+        Whether a value found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
+    """
+
+    rows: Any
+    k: int
+    row_group: Any
+    column_group: Any
+    upper: Any
+    shared: bool = False
+
+    @property
+    def name(self) -> str:
+        """What a progress bar calls it."""
+        return "bridges" if self.shared else "neighbours"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The answer to a task.
+
+    Attributes
+    ----------
+    ids : (m, k) int32 array
+        Columns in the total order; -1 where there are fewer within the bound.
+    weights : (m, k) float64 array
+        Their exact kernel values, infinite where the id is -1.
+    upper : (m,) float64 array
+        The bound that was reached: a column that is not listed is above it, or equal to it and later in the order
+        than the last one listed.
+    """
+
+    ids: Any
+    weights: Any
+    upper: Any
+
+
+@dataclass(frozen=True)
+class NeighborLists:
+    """The k-NN graph as lists.
+
+    Attributes
+    ----------
+    ids : (n, k) int32 array
+        Each row's nearest others in the total order; the row itself is not among them.
+    weights : (n, k) float64 array
+        Kernel values, ascending along each row.
+    """
+
+    ids: Any
+    weights: Any
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row lists all others."""
+        return bool(self.ids.shape[1] >= self.ids.shape[0] - 1)

@@ -1,0 +1,213 @@
+"""The neighbour kernels on the CPU: BLAS for the products, Numba for the rest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import joblib
+import numpy as np
+import threadpoolctl
+from numba import njit
+
+from rapids_slink.neighbors.contract import shown
+from rapids_slink.neighbors.operand import Operand
+
+FILTER_DTYPE = "float32"
+FILTER_NAME = "float32 tiles"
+MAX_LIST = 2**31  # lists of any length
+ROWS = 512  # a tile of products stays in the second-level cache
+COLUMNS = 1024
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Survivors of the filter: `ids` (rows, capacity) int32 and how many each row had, kept or not."""
+
+    ids: np.ndarray
+    count: np.ndarray
+
+    @property
+    def capacity(self) -> int:
+        """How many survivors a row can hold."""
+        return int(self.ids.shape[1])
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The least `k` found so far, sorted: `ids` (rows, k) int32, -1 where none; `weights` float64, infinite there."""
+
+    ids: np.ndarray
+    weights: np.ndarray
+
+
+class Workspace(threading.local):
+    """Each thread's memory for a tile of products: fresh memory would cost more than the product."""
+
+    def __init__(self) -> None:
+        self._space: dict[str, np.ndarray] = {}
+
+    def product(self, rows: Operand, columns: Operand) -> np.ndarray:
+        """The tile of products of two operands, (rows, columns), valid until the thread's next call."""
+        size = rows.y.shape[0] * columns.y.shape[0]
+        space = self._space.get(rows.accumulator)
+        if space is None or space.size < size:
+            self._space[rows.accumulator] = space = np.empty(size, rows.y.dtype)
+        return np.matmul(rows.y, columns.y.T, out=space[:size].reshape(rows.y.shape[0], columns.y.shape[0]))
+
+
+def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progress: bool = False) -> list[Any]:
+    """`work` of every part, one thread a core; `what` names it on a progress bar.
+
+    The threads share nothing, so BLAS gets one thread in each: two pools that wait for each other by spinning would take
+    each other's cores.
+    """
+    parts = list(parts)
+    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(joblib.cpu_count()) as pool:
+        return list(shown(pool.map(work, parts), len(parts), what, progress))
+
+
+@lru_cache(maxsize=1)
+def _controller() -> threadpoolctl.ThreadpoolController:
+    return threadpoolctl.ThreadpoolController()
+
+
+def new_candidates(rows: int, k: int) -> Candidates:
+    """Empty buffers."""
+    return Candidates(np.empty((rows, 64 + 12 * k), np.int32), np.zeros(rows, np.int64))
+
+
+def new_lists(rows: int, k: int) -> Lists:
+    """Empty lists."""
+    return Lists(np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf))
+
+
+def keep(
+    rows: Operand, columns: Operand, radius, row_group, column_group, ids, into: Candidates, space: Workspace
+) -> None:
+    """Append to each row's candidates the columns that pass operand.py's test and are of another group."""
+    args = (space.product(rows, columns), rows.half_norm, radius, columns.half_norm, columns.error)
+    _keep(*args, row_group, column_group, ids, into.ids, into.count)
+
+
+def seed(rows: Operand, columns: Operand, row_group, column_group, ids, k: int, space: Workspace) -> Candidates:
+    """For each row the likeliest column of each of some buckets, at least `k` where there are enough."""
+    buckets = max(32, 2 * k)
+    out = np.empty((rows.y.shape[0], buckets), np.int32)
+    _seed(space.product(rows, columns), columns.half_norm, row_group, column_group, ids, out)
+    return Candidates(out, np.full(out.shape[0], buckets, np.int64))
+
+
+def rerank(queries, values, rows, candidates: Candidates, upper, top: Lists) -> None:
+    """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
+    _rerank(queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
+
+
+def rerank_all(queries, values, rows, row_group, column_group, upper, k: int):
+    """The lists of `rows` with every column of another group as a candidate."""
+    top = new_lists(rows.size, k)
+    _rerank_all(queries, values, rows, row_group, column_group, upper, top.ids, top.weights)
+    return top.ids, top.weights
+
+
+def scatter_min(into, at, values) -> None:
+    """into[at] = min(into[at], values), with repeated indices."""
+    np.minimum.at(into, at, values)
+
+
+@njit(cache=True)
+def _test(product, half_norm, radius, column_half_norm, column_error, passed):
+    """The filter's test of one row, in a function of its own so that it is compiled to vector instructions."""
+    for j in range(product.size):
+        q = radius + column_error[j]
+        passed[j] = product[j] >= half_norm + column_half_norm[j] - q * q
+
+
+@njit(nogil=True, cache=True)
+def _keep(product, half_norm, radius, column_half_norm, column_error, row_group, column_group, ids, out, count):
+    n_rows, n_columns = product.shape
+    capacity = out.shape[1]
+    for i in range(n_rows):
+        filled = count[i]
+        passed = np.zeros(-(-n_columns // 8) * 8, np.uint8)
+        _test(product[i], half_norm[i], radius[i], column_half_norm, column_error, passed)
+        eights = passed.view(np.uint64)  # few columns pass, so eight are looked at together
+        for word in range(eights.size):
+            if eights[word] == 0:
+                continue
+            for j in range(8 * word, 8 * word + 8):
+                if passed[j] and column_group[ids[j]] != row_group[i]:
+                    if filled < capacity:
+                        out[i, filled] = ids[j]
+                    filled += 1
+        count[i] = filled
+
+
+@njit(nogil=True, cache=True)
+def _seed(product, column_half_norm, row_group, column_group, ids, out):
+    n_rows, n_columns = product.shape
+    buckets = out.shape[1]
+    for i in range(n_rows):
+        least = np.full(buckets, np.inf, product.dtype)
+        out[i] = -1
+        for start in range(0, n_columns, buckets):
+            for b in range(min(buckets, n_columns - start)):
+                j = start + b
+                value = column_half_norm[j] - product[i, j]
+                if value < least[b] and column_group[ids[j]] != row_group[i]:
+                    least[b] = value
+                    out[i, b] = ids[j]
+
+
+@njit(cache=True, inline="always")
+def squared(x, y):
+    """The canonical squared Euclidean distance: float64, features in order, no fused multiply-add."""
+    total = 0.0
+    for f in range(x.size):
+        difference = np.float64(x[f]) - np.float64(y[f])
+        total += difference * difference
+    return total
+
+
+@njit(cache=True, inline="always")
+def insert(ids, weights, id_, weight):
+    """Put (weight, id) into a sorted list, dropping its last; returns the new last weight."""
+    at = ids.size - 1
+    while at > 0 and (weights[at - 1] > weight or (weights[at - 1] == weight and ids[at - 1] > id_)):
+        ids[at], weights[at] = ids[at - 1], weights[at - 1]
+        at -= 1
+    ids[at], weights[at] = id_, weight
+
+
+@njit(cache=True, inline="always")
+def comes_before_last(ids, weights, id_, weight):
+    last = ids.size - 1
+    return weight < weights[last] or (weight == weights[last] and (id_ < ids[last] or ids[last] < 0))
+
+
+@njit(nogil=True, cache=True)
+def _rerank(queries, values, rows, candidates, count, upper, ids, weights):
+    capacity = candidates.shape[1]
+    for i in range(rows.size):
+        x = queries[rows[i]]
+        for c in range(min(count[i], capacity)):
+            j = candidates[i, c]
+            if j >= 0:
+                weight = squared(x, values[j])
+                if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
+                    insert(ids[i], weights[i], j, weight)
+
+
+@njit(nogil=True, cache=True)
+def _rerank_all(queries, values, rows, row_group, column_group, upper, ids, weights):
+    for i in range(rows.size):
+        x = queries[rows[i]]
+        for j in range(values.shape[0]):
+            if column_group[j] != row_group[i]:
+                weight = squared(x, values[j])
+                if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
+                    insert(ids[i], weights[i], j, weight)

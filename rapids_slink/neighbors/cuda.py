@@ -1,0 +1,211 @@
+"""The neighbour kernels on the GPU: cuBLAS for the products, `filter.cu` and `rerank.cu` for the rest.
+
+A raw kernel checks nothing, so its launcher here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from cupy_backends.cuda.libs import cublas
+
+from rapids_slink.device import cuda_module
+from rapids_slink.neighbors.contract import shown
+from rapids_slink.neighbors.operand import Operand
+
+FILTER_DTYPE = "float16"
+FILTER_NAME = "fp16 tensor cores (cuBLAS)"
+ROWS = 8192
+COLUMNS = 16384
+MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
+
+WARP = 32
+WARPS = 4  # a block, in the kernels that give each row a warp
+ROWS_PER_BLOCK, THREADS, COLUMNS_PER_THREAD = 32, 256, 4  # as in filter.cu
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Survivors of the filter: `ids` (rows, capacity) int32 and how many each row had, kept or not (int32)."""
+
+    ids: Any
+    count: Any
+
+    @property
+    def capacity(self) -> int:
+        """How many survivors a row can hold."""
+        return int(self.ids.shape[1])
+
+
+@dataclass(frozen=True)
+class Lists:
+    """The least `k` found so far, sorted: `ids` (rows, k) int32, -1 where none; `weights` float64, infinite there."""
+
+    ids: Any
+    weights: Any
+
+
+class Workspace:
+    """Device memory that every tile of a search uses again."""
+
+    def __init__(self) -> None:
+        self._space: dict[str, Any] = {}
+
+    def product(self, rows: Operand, columns: Operand) -> Any:
+        """The tile of products of two operands, (rows, columns), valid until the next call."""
+        size = rows.y.shape[0] * columns.y.shape[0]
+        dtype = rows.accumulator
+        space = self._space.get(dtype)
+        if space is None or space.size < size:
+            self._space[dtype] = space = cp.empty(size, dtype)
+        tile = space[:size].reshape(rows.y.shape[0], columns.y.shape[0])
+        if rows.y.dtype == cp.float16:
+            _half_product(rows.y, columns.y, tile)
+        else:
+            cp.matmul(rows.y, columns.y.T, out=tile)
+        return tile
+
+
+def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progress: bool = False) -> list[Any]:
+    """`work` of every part, one after the other: each fills the GPU. `what` names it on a progress bar."""
+    parts = list(parts)
+    return [work(part) for part in shown(parts, len(parts), what, progress)]
+
+
+def new_candidates(rows: int, k: int) -> Candidates:
+    """Empty buffers."""
+    return Candidates(cp.empty((rows, 64 + 12 * k), cp.int32), cp.zeros(rows, cp.int32))
+
+
+def new_lists(rows: int, k: int) -> Lists:
+    """Empty lists."""
+    return Lists(cp.full((rows, k), -1, cp.int32), cp.full((rows, k), cp.inf))
+
+
+def keep(
+    rows: Operand, columns: Operand, radius, row_group, column_group, ids, into: Candidates, space: Workspace
+) -> None:
+    """Append to each row's candidates the columns that pass operand.py's test and are of another group."""
+    product = space.product(rows, columns)
+    m, n = product.shape
+    _check(product.dtype, rows.half_norm, radius, columns.half_norm, columns.error)
+    _check("int32", row_group, column_group, ids, into.ids, into.count)
+    grid = (-(-n // (THREADS * COLUMNS_PER_THREAD)), -(-m // ROWS_PER_BLOCK))
+    _filter("keep_near", product.dtype)(
+        grid, (THREADS,),
+        (product, np.int32(m), np.int32(n), rows.half_norm, radius, columns.half_norm, columns.error,
+         row_group, column_group, ids, np.int32(into.capacity), into.ids, into.count),
+    )  # fmt: skip
+
+
+def seed(rows: Operand, columns: Operand, row_group, column_group, ids, k: int, space: Workspace) -> Candidates:
+    """For each row the likeliest column of each of some buckets, at least `k` where there are enough."""
+    product = space.product(rows, columns)
+    m, n = product.shape
+    buckets = -(-max(WARP, 2 * k) // WARP) * WARP if 2 * k <= 1024 else -(-k // WARP) * WARP
+    out = cp.empty((m, buckets), cp.int32)
+    _check(product.dtype, columns.half_norm)
+    _check("int32", row_group, column_group, ids)
+    args = (product, np.int32(n), columns.half_norm, row_group, column_group, ids, out)
+    _filter("seed_candidates", product.dtype)((m,), (buckets,), args)
+    return Candidates(out, cp.full(m, buckets, cp.int32))
+
+
+def rerank(queries, values, rows, candidates: Candidates, upper, top: Lists) -> None:
+    """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
+    m, k = top.ids.shape
+    _check("int32", rows, candidates.ids, candidates.count, top.ids)
+    _check("float64", upper, top.weights)
+    _launch_by_warp(
+        "rerank", m, k, queries, values,
+        (rows, np.int32(m), candidates.ids, candidates.count, np.int32(candidates.capacity), upper),
+        (top.ids, top.weights),
+    )  # fmt: skip
+
+
+def rerank_all(queries, values, rows, row_group, column_group, upper, k: int) -> tuple[Any, Any]:
+    """The lists of `rows` with every column of another group as a candidate."""
+    m, n = rows.size, values.shape[0]
+    _check("int32", rows, row_group, column_group)
+    _check("float64", upper)
+    if k > MAX_LIST:
+        return _by_sorting(queries, values, rows, row_group, column_group, upper, k)
+    parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
+    ids = cp.empty((m, parts * k), cp.int32)
+    _launch_by_warp(
+        "rerank_all", m * parts, k, queries, values,
+        (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
+    )  # fmt: skip
+    top = new_lists(m, k)
+    rerank(queries, values, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), upper, top)
+    return top.ids, top.weights
+
+
+def scatter_min(into, at, values) -> None:
+    """into[at] = min(into[at], values), with repeated indices."""
+    cp.minimum.at(into, at, values)
+
+
+def _by_sorting(queries, values, rows, row_group, column_group, upper, k: int) -> tuple[Any, Any]:
+    n, d = values.shape
+    ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
+    step = max(1, 2**26 // n)
+    _check(values.dtype, queries, values)
+    kernel = _rerank_module(values.dtype).get_function("all_values")
+    for start in range(0, rows.size, step):
+        at = slice(start, min(start + step, rows.size))
+        m = at.stop - at.start
+        out = cp.empty((m, n))
+        args = (queries, values, np.int32(d), rows[at], np.int32(m), row_group[at], column_group, np.int32(n), out)
+        kernel((-(-m * n // THREADS),), (THREADS,), args)
+        out[out > upper[at, None]] = cp.inf
+        order = cp.argsort(out, axis=1)[:, :k]  # CuPy's sort is stable: equal values by column
+        ids[at], weights[at] = order, cp.take_along_axis(out, order, axis=1)
+    ids[cp.isinf(weights)] = -1
+    return ids, weights
+
+
+def _launch_by_warp(name: str, jobs: int, k: int, queries, values, arguments: tuple, outputs: tuple) -> None:
+    _check(values.dtype, queries, values)
+    size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
+    bytes_a_warp = -(-(size * 12 + (WARP * (WARP + 1) + WARP) * values.dtype.itemsize) // 8) * 8
+    warps = max(1, min(WARPS, 48 * 1024 // bytes_a_warp))
+    d = np.int32(values.shape[1])
+    if jobs:
+        _rerank_module(values.dtype).get_function(name)(
+            (-(-jobs // warps),), (warps * WARP,),
+            (queries, values, d, *arguments, np.int32(k), np.int32(size), *outputs), shared_mem=warps * bytes_a_warp,
+        )  # fmt: skip
+
+
+def _half_product(a, b, out) -> None:
+    """out = a @ b.T of fp16 matrices, accumulated and written in float32."""
+    m, n, d = a.shape[0], b.shape[0], a.shape[1]
+    _check("float16", a, b)
+    one, zero = np.float32(1).reshape(1), np.float32(0).reshape(1)
+    half, single, compute, default = 2, 0, 68, -1  # CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+    cublas.gemmEx(
+        cp.cuda.device.get_cublas_handle(), cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, n, m, d,
+        one.ctypes.data, b.data.ptr, half, d, a.data.ptr, half, d, zero.ctypes.data, out.data.ptr, single, n,
+        compute, default,
+    )  # fmt: skip
+
+
+def _check(dtype, *arrays) -> None:
+    for array in arrays:
+        if array.dtype != dtype or not array.flags.c_contiguous:
+            raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")
+
+
+def _filter(name: str, dtype) -> Any:
+    return cuda_module(HERE / "filter.cu", f"-DREAL={'double' if dtype == cp.float64 else 'float'}").get_function(name)
+
+
+def _rerank_module(dtype) -> Any:
+    return cuda_module(HERE / "rerank.cu", f"-DVALUE={'double' if dtype == cp.float64 else 'float'}")

@@ -1,0 +1,202 @@
+"""The pipeline: each stage's call, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink.dendrogram.cutting import check_cut
+from rapids_slink.device import Device, gpu_memory_errors, resolve
+from rapids_slink.hierarchy import Hierarchy, number_of_clusters
+from rapids_slink.metrics import Metric, get_metric
+from rapids_slink.neighbors import check_n_neighbors, neighbor_lists, prepare
+from rapids_slink.points import as_points
+from rapids_slink.report import Report
+from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
+
+#: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting; the result is the same.
+DEFAULT_NEIGHBORS = 8
+
+
+class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
+    """Exact single-linkage hierarchical clustering.
+
+    The heights are those of ``scipy.cluster.hierarchy.linkage(X, "single")`` to the last bit, on a GPU and on a CPU,
+    whatever `n_neighbors` is; where no two distances tie, so is the rest of SciPy's Z.
+
+    Parameters
+    ----------
+    n_clusters : int or None, default=2
+        Clusters to cut into. None if `distance_threshold` is given.
+    distance_threshold : float, optional
+        Cut so that clusters at or above this distance are not merged.
+    metric : {"euclidean", "sqeuclidean"}
+    n_neighbors : int, optional
+        Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
+        against that of another and has no say in the result.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
+    progress : bool
+        Show a progress bar.
+
+    Attributes
+    ----------
+    labels_ : Series or array of shape (n,), int32
+        A Series with `X`'s index if `X` is a frame, otherwise an array of `X`'s kind.
+    linkage_ : DataFrame
+        ``left``, ``right``, ``height``, ``size``: SciPy's Z.
+    mst_ : DataFrame
+        ``src``, ``dst``, ``weight``: the minimum spanning tree in merge order; ids are row numbers.
+    children_, distances_ : array of shape (n - 1, 2), (n - 1,)
+        The linkage as scikit-learn's `AgglomerativeClustering` has it.
+    n_clusters_, n_leaves_, n_features_in_ : int
+    n_connected_components_ : int
+        Of the k-NN graph, before it was connected.
+    feature_names_in_ : ndarray of str
+        The columns' names, if `X` is a frame whose names are all strings.
+    report_ : dict
+        What was proven, and the seconds of each stage.
+
+    References
+    ----------
+    Nolet et al., "cuSLINK: Single-linkage Agglomerative Clustering on the GPU", ECML PKDD 2023.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from rapids_slink import SingleLinkage
+    >>> df = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.2], "y": [0.0, 0.0, 1.0, 1.0]})
+    >>> SingleLinkage(n_clusters=2, device="cpu").fit(df).labels_.tolist()
+    [0, 0, 1, 1]
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | None = 2,
+        *,
+        distance_threshold: float | None = None,
+        metric: str = "euclidean",
+        n_neighbors: int | None = None,
+        device: str = "auto",
+        progress: bool = False,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.distance_threshold = distance_threshold
+        self.metric = metric
+        self.n_neighbors = n_neighbors
+        self.device = device
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any = None) -> SingleLinkage:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
+            float32 or float64, integers and booleans are converted.
+        y : ignored
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        ValueError, TypeError
+            If `X` or a parameter is not valid; the message names it.
+        DeviceUnavailableError, DeviceMemoryError
+            If ``device="cuda"`` has no GPU, or too little memory on it; both are ValueErrors.
+        """
+        metric = get_metric(self.metric)
+        if self.n_neighbors is not None:
+            check_n_neighbors(self.n_neighbors)
+        place = resolve(self.device, X)
+        report = Report(device=place.name, metric=metric.name)
+        with gpu_memory_errors(place):
+            with report.stage("input", place):
+                points = as_points(X, place)
+                n, d = points.values.shape
+                check_cut(n, 1, self.n_clusters, self.distance_threshold)
+            tree, components = minimum_spanning_tree_of_points(
+                points.values, metric, self.n_neighbors or DEFAULT_NEIGHBORS, place, report, self.progress
+            )
+            with report.stage("linkage", place):
+                merges = build_linkage(tree, n, place)
+            with report.stage("cut", place):
+                labels = cut_labels(
+                    merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold
+                )
+            self._caller, self._index = points.caller, points.index
+            self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
+            self.labels_ = points.labels(labels)
+        self.n_clusters_ = number_of_clusters(labels)
+        self.n_leaves_, self.n_features_in_ = n, d
+        self.n_connected_components_ = components
+        self._name_features(points.names)
+        self.report_ = report
+        return self
+
+    def _name_features(self, names: list[Any] | None) -> None:
+        if names and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _labels(self, labels: Any) -> Any:
+        return self._caller.labels(labels, self._index)
+
+
+def minimum_spanning_tree_of_points(
+    values: Any, metric: Metric, n_neighbors: int, device: Device, report: Report, progress: bool = False
+) -> tuple[Any, int]:
+    """The exact minimum spanning tree over all pairs of points.
+
+    Parameters
+    ----------
+    values : (n, d) array on the device
+    n_neighbors : int
+        Neighbours of each row in the graph that the forest is grown on.
+
+    Returns
+    -------
+    tree : edge frame
+        n - 1 rows in the total order, weighing the metric's distance.
+    components : int
+        Connected components of the k-NN graph.
+    """
+    n = values.shape[0]
+    if n == 1:
+        return empty_edges(device), 1
+    with report.stage("neighbors", device):
+        search = prepare(values, device, report, progress=progress)
+        lists = neighbor_lists(search, n, n_neighbors, device)
+    with report.stage("components", device):
+        components = count_connected_components(lists, device)
+    tree = spanning_tree(lists, search, device, report)
+    tree["weight"] = metric.distance(tree["weight"].values)
+    return tree, components
+
+
+def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:
+    """Cluster the rows of `X`: ``SingleLinkage(n_clusters, **parameters).fit(X)``.
+
+    Parameters
+    ----------
+    X : dataframe or array, (n, d)
+    n_clusters : int, optional
+        2 unless it or ``distance_threshold`` is given.
+    **parameters
+        Those of `SingleLinkage`.
+
+    Returns
+    -------
+    SingleLinkage
+        Fitted; see its attributes.
+    """
+    if n_clusters is None and parameters.get("distance_threshold") is None:
+        n_clusters = 2
+    return SingleLinkage(n_clusters, **parameters).fit(X)

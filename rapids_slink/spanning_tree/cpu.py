@@ -1,0 +1,138 @@
+"""The spanning-tree kernels on the CPU, in Numba."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.ordering import edge_code, lighter
+
+NONE = np.iinfo(np.int64).max
+
+
+def connected_components(ids: np.ndarray) -> int:
+    """How many connected components the undirected graph of neighbour lists has."""
+    return int(_count_components(ids))
+
+
+def propose(lists, state) -> tuple[int, int]:
+    """One round's lightest known edge of each component, and whether it is certified; fills the state's arrays.
+
+    Returns
+    -------
+    components, certified : int
+    """
+    s = state
+    return _propose(
+        lists.ids, lists.weights, s.component, s.cursor, s.found, s.found_weight,
+        s.bound_weight, s.bound_code, s.best_weight, s.best_code, s.certified,
+    )  # fmt: skip
+
+
+def choose(state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Merge every certified component along its edge; the edges taken, each once, as (src, dst, weight)."""
+    edges = np.empty(state.component.size, np.int64)
+    weights = np.empty(state.component.size)
+    parent = np.empty(state.component.size, np.int32)
+    m = _choose(state.component, state.best_weight, state.best_code, state.certified, parent, edges, weights)
+    return (edges[:m] >> 32).astype(np.int32), (edges[:m] & 0xFFFFFFFF).astype(np.int32), weights[:m]
+
+
+def forest_of_sorted_edges(src, dst, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
+    return _kruskal(src, dst, n_nodes)
+
+
+@njit(cache=True, inline="always")
+def _root(parent, v):
+    while parent[v] != v:
+        parent[v] = parent[parent[v]]
+        v = parent[v]
+    return v
+
+
+@njit(cache=True)
+def _count_components(ids):
+    n, k = ids.shape
+    parent = np.arange(n, dtype=np.int32)
+    count = n
+    for v in range(n):
+        for c in range(k):
+            a, b = _root(parent, v), _root(parent, ids[v, c])
+            if a != b:
+                parent[max(a, b)] = min(a, b)
+                count -= 1
+    return count
+
+
+@njit(cache=True)
+def _propose(
+    ids, weights, component, cursor, found, found_weight, bound_weight, bound_code, best_weight, best_code, certified
+):
+    n, k = ids.shape
+    components = 0
+    for v in range(n):
+        if component[v] == v:
+            best_weight[v], best_code[v], certified[v] = np.inf, NONE, True
+            components += 1
+    for v in range(n):
+        mine = component[v]
+        at = cursor[v]
+        while at < k and component[ids[v, at]] == mine:
+            at += 1
+        cursor[v] = at
+        if at < k:
+            other, weight = ids[v, at], weights[v, at]
+        elif found[v] >= 0 and component[found[v]] != mine:
+            other, weight = found[v], found_weight[v]
+        else:
+            continue
+        code = edge_code(v, other)
+        theirs = component[other]
+        if lighter(weight, code, best_weight[mine], best_code[mine]):
+            best_weight[mine], best_code[mine] = weight, code
+        if lighter(weight, code, best_weight[theirs], best_code[theirs]):
+            best_weight[theirs], best_code[theirs] = weight, code
+    for v in range(n):  # a point whose list is used up knows only that all the rest lies above its bound
+        mine = component[v]
+        if cursor[v] == k and lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine]):
+            certified[mine] = False
+    sure = 0
+    for v in range(n):
+        if component[v] == v and best_code[v] == NONE:
+            certified[v] = False
+        sure += component[v] == v and certified[v]
+    return components, sure
+
+
+@njit(cache=True)
+def _choose(component, best_weight, best_code, certified, parent, edges, weights):
+    n, m = component.size, 0
+    for v in range(n):
+        parent[v] = component[v]
+    for c in range(n):
+        if component[c] != c or not certified[c]:
+            continue
+        low, high = best_code[c] >> 32, best_code[c] & 0xFFFFFFFF
+        a, b = _root(parent, low), _root(parent, high)
+        if a != b:  # equal when the other side has taken the same edge
+            parent[max(a, b)] = min(a, b)
+            edges[m], weights[m] = best_code[c], best_weight[c]
+            m += 1
+    for v in range(n):
+        component[v] = _root(parent, v)
+    return m
+
+
+@njit(cache=True)
+def _kruskal(src, dst, n_nodes):
+    parent = np.arange(n_nodes).astype(np.int64)
+    taken = np.zeros(src.size, np.bool_)
+    for e in range(src.size):
+        a, b = _root(parent, src[e]), _root(parent, dst[e])
+        if a != b:
+            parent[max(a, b)] = min(a, b)
+            taken[e] = True
+    for v in range(n_nodes):
+        parent[v] = _root(parent, v)
+    return taken, parent

@@ -1,0 +1,84 @@
+"""The spanning-tree kernels on the GPU: launchers of `forest.cu`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.device import cuda_module
+
+THREADS = 256
+NO_EDGE = 2**63 - 1
+
+
+def connected_components(ids) -> int:
+    """How many connected components the undirected graph of neighbour lists has."""
+    n, k = ids.shape
+    parent = cp.arange(n, dtype=cp.int32)
+    _launch("join_neighbors", n * k, np.int64(n), np.int32(k), ids, parent)
+    return int((parent == cp.arange(n, dtype=cp.int32)).sum())
+
+
+def propose(lists, state) -> tuple[int, int]:
+    """One round's lightest known edge of each component, and whether it is certified; fills the state's arrays.
+
+    Returns
+    -------
+    components, certified : int
+    """
+    s, (n, k) = state, lists.ids.shape
+    size, width = np.int64(n), np.int32(k)
+    near = (size, width, lists.ids, lists.weights, s.component, s.cursor, s.found, s.found_weight)
+    counts = cp.zeros(2, cp.int32)
+    _launch("reset_components", n, size, s.component, s.best_weight, s.best_code, s.certified)
+    _launch("propose_weights", n, *near, s.best_weight)
+    _launch("propose_codes", n, *near, s.best_weight, s.best_code)
+    bounds = (s.bound_weight, s.bound_code, s.best_weight, s.best_code, s.certified)
+    _launch("certify", n, size, width, s.component, s.cursor, *bounds)
+    _launch("count_components", n, size, s.component, s.certified, counts)
+    components, certified = counts.tolist()
+    return components, certified
+
+
+def choose(state) -> tuple[Any, Any, Any]:
+    """Merge every certified component along its edge; the edges taken, each once, as (src, dst, weight)."""
+    s, n = state, state.component.size
+    size = np.int64(n)
+    parent = cp.empty(n, cp.int32)
+    edges = cp.zeros(1, cp.int32)
+    src, dst, weight = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.empty(n)
+    _launch(
+        "hook_components", n, size, s.component, s.best_weight, s.best_code, s.certified,
+        parent, edges, src, dst, weight,
+    )  # fmt: skip
+    _launch("relabel", n, size, parent, s.component)
+    m = int(edges[0])
+    return src[:m].copy(), dst[:m].copy(), weight[:m].copy()
+
+
+def forest_of_sorted_edges(src, dst, n_nodes: int) -> tuple[Any, Any]:
+    """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
+    component = cp.arange(n_nodes, dtype=cp.int32)
+    parent = cp.empty_like(component)
+    taken = cp.zeros(src.size, bool)
+    edges = cp.arange(src.size, dtype=cp.int64)
+    while True:
+        edges = edges[component[src[edges]] != component[dst[edges]]]
+        if not edges.size:
+            return taken, component
+        best = cp.full(n_nodes, NO_EDGE, cp.int64)
+        _launch("offer_edges", edges.size, np.int64(edges.size), edges, src, dst, component, best)
+        _launch("take_edges", n_nodes, np.int64(n_nodes), src, dst, component, best, parent, taken)
+        _launch("relabel", n_nodes, np.int64(n_nodes), parent, component)
+
+
+def _launch(name: str, jobs: int, *arguments) -> None:
+    for argument in arguments:
+        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
+            raise TypeError(f"{name} needs contiguous arrays")
+    if jobs:
+        kernel = cuda_module(Path(__file__).parent / "forest.cu").get_function(name)
+        kernel((-(-jobs // THREADS),), (THREADS,), arguments)

@@ -1,0 +1,177 @@
+// Boruvka's steps on neighbour lists; forest.py says what each means and why a certified edge is in the tree.
+//
+// Components are trees of parent pointers over the points; between rounds component[v] is the root. Every atomic minimum
+// is behind a plain read: a value read late is only too large, so a needless atomic is made, never one left out.
+#include "ordering.cuh"
+
+constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
+
+__device__ __forceinline__ void atomic_min(double* at, double value) {
+    unsigned long long* bits = (unsigned long long*)at;
+    unsigned long long seen = *(volatile unsigned long long*)bits;
+    while (value < __longlong_as_double(seen)) {
+        unsigned long long before = atomicCAS(bits, seen, __double_as_longlong(value));
+        if (before == seen) return;
+        seen = before;
+    }
+}
+
+__device__ __forceinline__ void atomic_min(long long* at, long long value) {
+    if (value < *(volatile long long*)at) atomicMin(at, value);
+}
+
+// The root of v, halving the path on the way. Pointers only ever move to ancestors, so a reader between two writes
+// of other threads still climbs towards the same root.
+__device__ __forceinline__ int find_root(int* parent, int v) {
+    int p = ((volatile int*)parent)[v];
+    while (p != v) {
+        int next = ((volatile int*)parent)[p];
+        if (next != p) ((volatile int*)parent)[v] = next;
+        v = p;
+        p = next;
+    }
+    return v;
+}
+
+__device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+
+extern "C" __global__ void reset_components(
+    long long n, const int* __restrict__ component, double* __restrict__ best_weight, long long* __restrict__ best_code,
+    bool* __restrict__ certified) {
+    long long v = thread_index();
+    if (v < n && component[v] == v) best_weight[v] = 1.0 / 0.0, best_code[v] = NO_EDGE, certified[v] = true;
+}
+
+// The far end of v's proposal, -1 if it has none.
+__device__ __forceinline__ int proposal(
+    long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* found,
+    const double* found_weight, double& weight) {
+    if (cursor < k) {
+        weight = weights[v * k + cursor];
+        return ids[v * k + cursor];
+    }
+    int other = found[v];
+    weight = found_weight[v];
+    return other >= 0 && component[other] != component[v] ? other : -1;
+}
+
+// Moves each point's cursor to its first listed neighbour outside its component and offers that edge to both ends.
+extern "C" __global__ void propose_weights(
+    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, const int* __restrict__ component,
+    int* __restrict__ cursor, const int* __restrict__ found, const double* __restrict__ found_weight, double* best_weight) {
+    long long v = thread_index();
+    if (v >= n) return;
+    int at = cursor[v], mine = component[v];
+    while (at < k && component[ids[v * k + at]] == mine) at++;
+    cursor[v] = at;
+    double weight;
+    int other = proposal(v, k, ids, weights, component, at, found, found_weight, weight);
+    if (other < 0) return;
+    atomic_min(best_weight + mine, weight);
+    atomic_min(best_weight + component[other], weight);
+}
+
+// Among the proposals of a component's least weight, the least pair of ids.
+extern "C" __global__ void propose_codes(
+    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, const int* __restrict__ component,
+    const int* __restrict__ cursor, const int* __restrict__ found, const double* __restrict__ found_weight,
+    const double* __restrict__ best_weight, long long* best_code) {
+    long long v = thread_index();
+    if (v >= n) return;
+    double weight;
+    int other = proposal(v, k, ids, weights, component, cursor[v], found, found_weight, weight);
+    if (other < 0) return;
+    int mine = component[v], theirs = component[other];
+    long long code = edge_code((int)v, other);
+    if (weight == best_weight[mine]) atomic_min(best_code + mine, code);
+    if (weight == best_weight[theirs]) atomic_min(best_code + theirs, code);
+}
+
+// A point whose list is used up knows only that the rest lies above its bound.
+extern "C" __global__ void certify(
+    long long n, int k, const int* __restrict__ component, const int* __restrict__ cursor,
+    const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
+    const double* __restrict__ best_weight, const long long* __restrict__ best_code, bool* certified) {
+    long long v = thread_index();
+    if (v >= n) return;
+    int mine = component[v];
+    if (best_code[mine] == NO_EDGE
+        || (cursor[v] == k && lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine])))
+        certified[mine] = false;
+}
+
+// counts[0] components, of which counts[1] are certified.
+extern "C" __global__ void count_components(
+    long long n, const int* __restrict__ component, const bool* __restrict__ certified, int* counts) {
+    long long v = thread_index();
+    bool root = v < n && component[v] == v;
+    int roots = __syncthreads_count(root), sure = __syncthreads_count(root && certified[v]);
+    if (threadIdx.x == 0 && roots) {
+        atomicAdd(counts, roots);
+        atomicAdd(counts + 1, sure);
+    }
+}
+
+// Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
+// are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records.
+extern "C" __global__ void hook_components(
+    long long n, const int* __restrict__ component, const double* __restrict__ best_weight,
+    const long long* __restrict__ best_code, const bool* __restrict__ certified, int* __restrict__ parent,
+    int* __restrict__ edges, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight) {
+    long long c = thread_index();
+    if (c >= n) return;
+    parent[c] = component[c];
+    if (component[c] != c || !certified[c]) return;
+    int low = best_code[c] >> 32, high = best_code[c] & 0xffffffff;
+    int other = component[low] == c ? component[high] : component[low];
+    if (certified[other] && best_code[other] == best_code[c] && c < other) return;
+    parent[c] = other;
+    int slot = atomicAdd(edges, 1);
+    src[slot] = low, dst[slot] = high, weight[slot] = best_weight[c];
+}
+
+extern "C" __global__ void relabel(long long n, int* parent, int* __restrict__ component) {
+    long long v = thread_index();
+    if (v < n) component[v] = find_root(parent, component[v]);
+}
+
+// Joins the trees of the two ends of every listed pair: the larger root goes under the smaller.
+extern "C" __global__ void join_neighbors(long long n, int k, const int* __restrict__ ids, int* parent) {
+    long long pair = thread_index();
+    if (pair >= n * k) return;
+    int a = find_root(parent, pair / k), b = find_root(parent, ids[pair]);
+    while (a != b) {
+        if (a < b) { int swap = a; a = b; b = swap; }
+        int seen = atomicCAS(parent + a, a, b);
+        if (seen == a) return;
+        a = find_root(parent, seen), b = find_root(parent, b);
+    }
+}
+
+// --- Boruvka on an edge list in ascending order: an edge's position is its weight ------------------------------------
+
+// Every listed edge offers itself to the components of both its ends.
+extern "C" __global__ void offer_edges(
+    long long m, const long long* __restrict__ edges, const int* __restrict__ src, const int* __restrict__ dst,
+    const int* __restrict__ component, long long* best) {
+    long long i = thread_index();
+    if (i >= m) return;
+    long long e = edges[i];
+    atomic_min(best + component[src[e]], e);
+    atomic_min(best + component[dst[e]], e);
+}
+
+// Takes each component's least edge; of two components that chose the same one the larger label hooks.
+extern "C" __global__ void take_edges(
+    long long n, const int* __restrict__ src, const int* __restrict__ dst, const int* __restrict__ component,
+    const long long* __restrict__ best, int* __restrict__ parent, bool* __restrict__ taken) {
+    long long c = thread_index();
+    if (c >= n) return;
+    parent[c] = component[c];
+    if (component[c] != c || best[c] == NO_EDGE) return;
+    int a = component[src[best[c]]], b = component[dst[best[c]]];
+    int other = a == c ? b : a;
+    if (best[other] == best[c] && c < other) return;
+    parent[c] = other;
+    taken[best[c]] = true;
+}

@@ -1,0 +1,95 @@
+"""Borůvka on neighbour lists, taking only edges that are certain to be in the minimum spanning tree.
+
+A round looks at each component C. Every point v of C proposes its first listed neighbour outside C, to both ends'
+components; `best(C)` is the lightest proposal seen. A point whose list is used up knows a bound instead: whatever
+it does not list lies above. C is *certified* if no such bound of a point in C is below best(C). Then best(C) is the
+lightest edge of all that leave C, and by the cut property it is in the tree. Nothing here uses the triangle
+inequality.
+
+A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rapids_slink.device import Device
+from rapids_slink.neighbors.contract import NeighborLists
+
+
+@dataclass(frozen=True)
+class ForestState:
+    """What is known while the forest grows; the kernels write into the arrays, all of length n.
+
+    Attributes
+    ----------
+    component : int32
+        The label of each point's component, which is the number of one of its points (the component's root).
+    cursor : int32
+        How far into its list a point has come; k when it is used up.
+    found, found_weight : int32, float64
+        The nearest outside point of the last search, -1 if there was none.
+    bound_weight, bound_code : float64, int64
+        Every edge from the point to an unlisted one outside its component comes after this key or equals it.
+    best_weight, best_code, certified : float64, int64, bool
+        By component root: the lightest edge seen in the last round, and whether it is certain.
+    """
+
+    component: Any
+    cursor: Any
+    found: Any
+    found_weight: Any
+    bound_weight: Any
+    bound_code: Any
+    best_weight: Any
+    best_code: Any
+    certified: Any
+
+
+NO_EDGE = 2**63 - 1
+
+
+def initial_state(lists: NeighborLists, device: Device) -> ForestState:
+    """Every point a component of its own, bounded by the last entry of its list."""
+    xp = device.xp
+    n = lists.ids.shape[0]
+    rows = xp.arange(n, dtype="int32")
+    if lists.complete:
+        bound_weight, bound_code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
+    else:
+        last = lists.ids[:, -1]
+        bound_weight = lists.weights[:, -1].copy()
+        low, high = xp.minimum(rows, last).astype("int64"), xp.maximum(rows, last).astype("int64")
+        bound_code = (low << 32) | high
+    return ForestState(
+        component=rows.copy(),
+        cursor=xp.zeros(n, "int32"),
+        found=xp.full(n, -1, "int32"),
+        found_weight=xp.full(n, xp.inf),
+        bound_weight=bound_weight,
+        bound_code=bound_code,
+        best_weight=xp.empty(n),
+        best_code=xp.empty(n, "int64"),
+        certified=xp.zeros(n, bool),
+    )
+
+
+#: Below this share of certified components a round merges too little: searching then settles the others at once.
+ENOUGH = 1 / 32
+
+
+def grow(lists: NeighborLists, state: ForestState, device: Device) -> Iterator[tuple[Any, int]]:
+    """Rounds until the lists can certify no more, or hardly any: each one's edge frame and number of components before it.
+
+    The state is left as the last, unmerged round's proposals; its number of components comes last, with no frame.
+    """
+    kernels = device.kernels("spanning_tree")
+    while True:
+        components, certified = kernels.propose(lists, state)
+        if components == 1 or certified < max(1, ENOUGH * components):
+            yield None, components
+            return
+        src, dst, weight = kernels.choose(state)
+        yield device.frame({"src": src, "dst": dst, "weight": weight}), components
