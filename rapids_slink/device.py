@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,6 +65,33 @@ class Device:
     def frame(self, columns: dict[str, Any]) -> Any:
         """A dataframe over the given columns, which are arrays of this device."""
         return self.frames.DataFrame(columns)
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Work on this device: its memory comes from a pool of its own, and running out of it is a clear error.
+
+        The pool stands on the allocator in force, rmm's or CuPy's, and gives all back at the end. Without it every
+        temporary array would cost a device allocation and, when freed, a wait for the GPU. A result that outlives
+        the block must be copied out of it (`keep`), since a small array can hold a large piece of the pool.
+        """
+        if self.name == "cpu":
+            yield
+            return
+        cuda = self.xp.cuda
+        try:
+            with cuda.using_allocator(cuda.MemoryPool(cuda.get_allocator()).malloc):
+                yield
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "memory" not in f"{type(error).__name__} {error}".lower():
+                raise
+            free, total = cuda.runtime.memGetInfo()
+            raise DeviceMemoryError(
+                f"not enough GPU memory: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
+            ) from error
+
+    def keep(self, result: Any) -> Any:
+        """A result (frame or array) that outlives `working`."""
+        return result if self.name == "cpu" else result.copy()
 
     def synchronize(self) -> None:
         """Wait for the work of the current stream."""
@@ -117,7 +144,7 @@ def gpu_is_usable() -> bool:
     return bool(cupy.is_available())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _cuda() -> Device:
     import cupy
 
@@ -144,22 +171,6 @@ def resolve(name: str, *inputs: Any) -> Device:
     if any(is_on_gpu(x) for x in inputs):
         return _cuda()
     return _cuda() if importlib.util.find_spec("cudf") is not None and gpu_is_usable() else CPU
-
-
-@contextmanager
-def gpu_memory_errors(device: Device) -> Iterator[None]:
-    """Turn the GPU libraries' several out-of-memory errors into a `DeviceMemoryError` that says how much there is."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        name = type(error).__name__
-        memory = isinstance(error, MemoryError) or "OutOfMemory" in name or "out_of_memory" in str(error)
-        if device.name != "cuda" or not memory or isinstance(error, DeviceMemoryError):
-            raise
-        free, total = device.xp.cuda.runtime.memGetInfo()
-        raise DeviceMemoryError(
-            f"not enough GPU memory: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
-        ) from error
 
 
 def to_host(array: Any) -> np.ndarray:
@@ -189,7 +200,7 @@ def cuda_source(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-@lru_cache(maxsize=None)
+@cache
 def cuda_module(path: Path, *options: str) -> Any:
     """The compiled module of a ``.cu`` file, once a process and set of options."""
     cupy = sys.modules["cupy"]

@@ -29,6 +29,10 @@ class GraphHierarchy(Hierarchy):
     report_ : dict
     """
 
+    n_connected_components_: int
+    component_: Any
+    report_: Report
+
 
 def fit_graph(
     edges: Any,
@@ -59,8 +63,8 @@ def fit_graph(
     Returns
     -------
     GraphHierarchy
-        With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. A forest has fewer rows in
-        `linkage_`: no merge of infinite height stands in for what is not connected.
+        With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. A forest has fewer rows
+        in `linkage_`: no merge of infinite height stands in for what is not connected.
 
     Raises
     ------
@@ -71,28 +75,31 @@ def fit_graph(
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
     place = resolve(device, edges)
     report = Report(device=place.name)
-    with report.stage("input", place):
-        edges, caller = Caller.of(edges, place)
-        check_edges(edges)
-        n = _count_nodes(edges, n_nodes)
-        kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
-        kept = kept.astype({"src": "int32", "dst": "int32", "weight": "float64"})
-    with report.stage("spanning_tree", place):
-        forest, component = sorted_forest(kept, kept["src"].values, kept["dst"].values, n, place)
-    components = n - len(forest)
-    if complete == "error" and components > 1:
-        raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
-    if n_clusters is None and distance_threshold is None:
-        n_clusters = components
-    check_cut(n, components, n_clusters, distance_threshold)
-    with report.stage("linkage", place):
-        merges = build_linkage(forest, n, place)
-    with report.stage("cut", place):
-        labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
+    with place.working():
+        with report.stage("input", place):
+            edges, caller = Caller.of(edges, place)
+            check_edges(edges)
+            n = _count_nodes(edges, n_nodes)
+            kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
+            kept = kept.astype({"src": "int32", "dst": "int32", "weight": "float64"})
+        with report.stage("spanning_tree", place):
+            forest, component = sorted_forest(kept, kept["src"].values, kept["dst"].values, n, place)
+        components = n - len(forest)
+        if complete == "error" and components > 1:
+            raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
+        if n_clusters is None and distance_threshold is None:
+            n_clusters = components
+        check_cut(n, components, n_clusters, distance_threshold)
+        with report.stage("linkage", place):
+            merges = build_linkage(forest, n, place)
+        with report.stage("cut", place):
+            labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
+        component = cut_labels(merges, n, n_clusters=components)
+    merges, forest, labels, component = (place.keep(part) for part in (merges, forest, labels, component))
     result = GraphHierarchy()
     result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
     result.labels_ = caller.series(labels, name="label")
-    result.component_ = caller.series(cut_labels(merges, n, n_clusters=components), name="component")
+    result.component_ = caller.series(component, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     result.report_ = report

@@ -8,3 +8,19 @@ __device__ __forceinline__ long long edge_code(int u, int v) {
 __device__ __forceinline__ bool lighter(double weight, long long code, double other_weight, long long other_code) {
     return weight < other_weight || (weight == other_weight && code < other_code);
 }
+
+// *at = min(*at, value). The plain read in front may be late: it is only ever too large, so at worst a needless atomic is
+// made, and none is left out.
+__device__ __forceinline__ void atomic_min(double* at, double value) {
+    unsigned long long* bits = (unsigned long long*)at;
+    unsigned long long seen = *(volatile unsigned long long*)bits;
+    while (value < __longlong_as_double(seen)) {
+        unsigned long long before = atomicCAS(bits, seen, __double_as_longlong(value));
+        if (before == seen) return;
+        seen = before;
+    }
+}
+
+__device__ __forceinline__ void atomic_min(long long* at, long long value) {
+    if (value < *(volatile long long*)at) atomicMin(at, value);
+}

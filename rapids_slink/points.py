@@ -210,6 +210,8 @@ def _frame_values(X: Any, device: Device) -> Any:
     if on_gpu:
         # A nullable type without nulls casts to its plain twin; only then may a GPU array be taken.
         X = X if plain else X.astype(target)
+        if device.name == "cuda" and len(set(dtypes)) == 1 and plain and X.size < 2**31:  # the length of a column
+            return device.asarray(X.interleave_columns().values.reshape(X.shape), dtype=target)
         columns = X.to_cupy(dtype=target) if device.name == "cuda" else X.to_numpy(dtype=target)
     elif plain:
         columns = X.to_numpy(dtype=target)

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 
 from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.dendrogram.cutting import check_cut
-from rapids_slink.device import Device, gpu_memory_errors, resolve
+from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
 from rapids_slink.metrics import Metric, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists, prepare
@@ -17,7 +17,7 @@ from rapids_slink.points import as_points
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
 
-#: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting; the result is the same.
+#: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 
 
@@ -116,7 +116,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             check_n_neighbors(self.n_neighbors)
         place = resolve(self.device, X)
         report = Report(device=place.name, metric=metric.name)
-        with gpu_memory_errors(place):
+        with place.working():
             with report.stage("input", place):
                 points = as_points(X, place)
                 n, d = points.values.shape
@@ -127,12 +127,10 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             with report.stage("linkage", place):
                 merges = build_linkage(tree, n, place)
             with report.stage("cut", place):
-                labels = cut_labels(
-                    merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold
-                )
-            self._caller, self._index = points.caller, points.index
-            self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
-            self.labels_ = points.labels(labels)
+                labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
+        self._caller, self._index = points.caller, points.index
+        self.linkage_, self.mst_ = points.frame(place.keep(merges)), points.frame(place.keep(tree))
+        self.labels_ = points.labels(place.keep(labels))
         self.n_clusters_ = number_of_clusters(labels)
         self.n_leaves_, self.n_features_in_ = n, d
         self.n_connected_components_ = components

@@ -2,9 +2,9 @@
 
     values ──▶ search (tiles | k-d tree) ──▶ Found: ids and kernel values in the total order, bound reached
 
-A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the task in
-which every point is a group; the search of connect has the components for groups and k = 1; `nearest_neighbors`
-has two point sets and no groups.
+A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the
+task in which every point is a group; the search of connect has the components for groups and k = 1;
+`nearest_neighbors` has two point sets and no groups.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     Returns
     -------
     DataFrame
-        n·k rows ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src`` and then from the nearest
-        on; equal distances go by ``dst``. cuDF if `X` is on a GPU, pandas otherwise.
+        n·k rows ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src`` and then from the
+        nearest on; equal distances go by ``dst``. cuDF if `X` is on a GPU, pandas otherwise.
 
     Raises
     ------
@@ -65,15 +65,17 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     """
     chosen = get_metric(metric)
     place = resolve(device, X)
-    points = as_points(X, place)
-    n = points.values.shape[0]
     check_n_neighbors(n_neighbors)
-    if n_neighbors > n - 1:
-        raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
-    lists = neighbor_lists(prepare(points.values, place, Report()), n, n_neighbors, place)
-    src = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors)
-    weight = chosen.distance(lists.weights.ravel())
-    return points.frame(place.frame({"src": src, "dst": lists.ids.ravel(), "weight": weight}))
+    with place.working():
+        points = as_points(X, place)
+        n = points.values.shape[0]
+        if n_neighbors > n - 1:
+            raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
+        lists = neighbor_lists(prepare(points.values, place, Report()), n, n_neighbors, place)
+        src = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors)
+        weight = chosen.distance(lists.weights.ravel())
+        graph = place.frame({"src": src, "dst": lists.ids.ravel(), "weight": weight})
+    return points.frame(place.keep(graph))
 
 
 def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str = "auto") -> Any:
@@ -97,18 +99,19 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
     """
     chosen = get_metric(metric)
     place = resolve(device, X, Y)
-    points, others = as_points(X, place), as_points(Y, place)
-    if points.values.shape[1] != others.values.shape[1]:
-        raise ValueError(
-            f"X and Y must have the same number of features, got {points.values.shape[1]} and {others.values.shape[1]}"
-        )
-    xp, n = place.xp, points.values.shape[0]
-    rows = xp.arange(n, dtype="int32")
-    search = prepare(others.values, place, Report(), queries=points.values)
-    groups = xp.zeros(n, "int32"), xp.ones(others.values.shape[0], "int32")
-    found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
-    columns = {"src": rows, "dst": found.ids[:, 0], "weight": chosen.distance(found.weights[:, 0])}
-    return points.frame(place.frame(columns))
+    with place.working():
+        points, others = as_points(X, place), as_points(Y, place)
+        (n, d), (m, other_d) = points.values.shape, others.values.shape
+        if d != other_d:
+            raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
+        xp = place.xp
+        rows = xp.arange(n, dtype="int32")
+        search = prepare(others.values, place, Report(), queries=points.values)
+        groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
+        found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+        weight = chosen.distance(found.weights[:, 0])
+        nearest = place.frame({"src": rows, "dst": found.ids[:, 0], "weight": weight})
+    return points.frame(place.keep(nearest))
 
 
 def check_n_neighbors(n_neighbors: Any) -> None:

@@ -45,6 +45,19 @@ class Lists:
     weights: np.ndarray
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs found: `at` (capacity, 2) int32 positions and their number, kept or not, in `count` (1,)."""
+
+    at: np.ndarray
+    count: np.ndarray
+
+
+def new_pairs(capacity: int) -> Pairs:
+    """An empty buffer."""
+    return Pairs(np.empty((capacity, 2), np.int32), np.zeros(1, np.int64))
+
+
 class Workspace(threading.local):
     """Each thread's memory for a tile of products: fresh memory would cost more than the product."""
 
@@ -63,8 +76,8 @@ class Workspace(threading.local):
 def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progress: bool = False) -> list[Any]:
     """`work` of every part, one thread a core; `what` names it on a progress bar.
 
-    The threads share nothing, so BLAS gets one thread in each: two pools that wait for each other by spinning would take
-    each other's cores.
+    The threads share nothing, so BLAS gets one thread in each: two pools that wait for each other by spinning would
+    take each other's cores.
     """
     parts = list(parts)
     with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(joblib.cpu_count()) as pool:
@@ -87,14 +100,23 @@ def new_lists(rows: int, k: int) -> Lists:
 
 
 def keep(
-    rows: Operand, columns: Operand, radius, row_group, column_group, ids, into: Candidates, space: Workspace
+    rows: Operand,
+    columns: Operand,
+    radius: Any,
+    row_group: Any,
+    column_group: Any,
+    ids: Any,
+    into: Candidates,
+    space: Workspace,
 ) -> None:
     """Append to each row's candidates the columns that pass operand.py's test and are of another group."""
     args = (space.product(rows, columns), rows.half_norm, radius, columns.half_norm, columns.error)
     _keep(*args, row_group, column_group, ids, into.ids, into.count)
 
 
-def seed(rows: Operand, columns: Operand, row_group, column_group, ids, k: int, space: Workspace) -> Candidates:
+def seed(
+    rows: Operand, columns: Operand, row_group: Any, column_group: Any, ids: Any, k: int, space: Workspace
+) -> Candidates:
     """For each row the likeliest column of each of some buckets, at least `k` where there are enough."""
     buckets = max(32, 2 * k)
     out = np.empty((rows.y.shape[0], buckets), np.int32)
@@ -102,21 +124,39 @@ def seed(rows: Operand, columns: Operand, row_group, column_group, ids, k: int, 
     return Candidates(out, np.full(out.shape[0], buckets, np.int64))
 
 
-def rerank(queries, values, rows, candidates: Candidates, upper, top: Lists) -> None:
+def rerank(queries: Any, values: Any, rows: Any, candidates: Candidates, upper: Any, top: Lists) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
     _rerank(queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
 
 
-def rerank_all(queries, values, rows, row_group, column_group, upper, k: int):
+def rerank_all(
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     top = new_lists(rows.size, k)
     _rerank_all(queries, values, rows, row_group, column_group, upper, top.ids, top.weights)
     return top.ids, top.weights
 
 
-def scatter_min(into, at, values) -> None:
-    """into[at] = min(into[at], values), with repeated indices."""
-    np.minimum.at(into, at, values)
+def lower_groups(least: Any, group: Any, weights: Any) -> None:
+    """least[group[i]] = min(itself, weights[i, 0])."""
+    np.minimum.at(least, group, weights[:, 0])
+
+
+def keep_pairs(
+    rows: Operand, columns: Operand, first_row: int, first_column: int, component: Any, column_component: Any, table: Any, into: Pairs,
+    space: Workspace,
+) -> None:  # fmt: skip
+    """Append the positions of every pair of different components that passes with its components' reach in `table`."""
+    _keep_pairs(
+        space.product(rows, columns), first_row, first_column, rows.half_norm, rows.error, columns.half_norm,
+        columns.error, component, column_component, table, into.at, into.count,
+    )  # fmt: skip
+
+
+def pair_values(values: Any, src: Any, dst: Any) -> np.ndarray:
+    """The kernel values of pairs of rows."""
+    return _pair_values(values, src, dst)
 
 
 @njit(cache=True)
@@ -145,6 +185,39 @@ def _keep(product, half_norm, radius, column_half_norm, column_error, row_group,
                         out[i, filled] = ids[j]
                     filled += 1
         count[i] = filled
+
+
+@njit(nogil=True, cache=True)
+def _keep_pairs(
+    product, first_row, first_column, half_norm, error, column_half_norm, column_error, component, column_component,
+    table, out, count,
+):  # fmt: skip
+    n_rows, n_columns = product.shape
+    radius = np.empty_like(column_error)
+    passed = np.zeros(-(-n_columns // 8) * 8, np.uint8)
+    for i in range(n_rows):
+        mine = component[i]
+        if i == 0 or mine != component[i - 1]:
+            for j in range(n_columns):
+                radius[j] = table[mine, column_component[j]] + column_error[j]
+        _test(product[i], half_norm[i], error[i], column_half_norm, radius, passed)
+        eights = passed.view(np.uint64)
+        for word in range(eights.size):
+            if eights[word] == 0:
+                continue
+            for j in range(8 * word, 8 * word + 8):
+                if passed[j] and column_component[j] != mine and first_row + i < first_column + j:
+                    if count[0] < out.shape[0]:
+                        out[count[0], 0], out[count[0], 1] = first_row + i, first_column + j
+                    count[0] += 1
+
+
+@njit(nogil=True, cache=True)
+def _pair_values(values, src, dst):
+    out = np.empty(src.size)
+    for i in range(src.size):
+        out[i] = squared(values[src[i]], values[dst[i]])
+    return out
 
 
 @njit(nogil=True, cache=True)
@@ -185,6 +258,7 @@ def insert(ids, weights, id_, weight):
 
 @njit(cache=True, inline="always")
 def comes_before_last(ids, weights, id_, weight):
+    """Whether (weight, id) belongs into a sorted list that is full."""
     last = ids.size - 1
     return weight < weights[last] or (weight == weights[last] and (id_ < ids[last] or ids[last] < 0))
 

@@ -51,6 +51,19 @@ class Lists:
     weights: Any
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs found: `at` (capacity, 2) int32 positions and their number, kept or not, in `count` (1,)."""
+
+    at: Any
+    count: Any
+
+
+def new_pairs(capacity: int) -> Pairs:
+    """An empty buffer."""
+    return Pairs(cp.empty((capacity, 2), cp.int32), cp.zeros(1, cp.uint64))
+
+
 class Workspace:
     """Device memory that every tile of a search uses again."""
 
@@ -89,7 +102,14 @@ def new_lists(rows: int, k: int) -> Lists:
 
 
 def keep(
-    rows: Operand, columns: Operand, radius, row_group, column_group, ids, into: Candidates, space: Workspace
+    rows: Operand,
+    columns: Operand,
+    radius: Any,
+    row_group: Any,
+    column_group: Any,
+    ids: Any,
+    into: Candidates,
+    space: Workspace,
 ) -> None:
     """Append to each row's candidates the columns that pass operand.py's test and are of another group."""
     product = space.product(rows, columns)
@@ -104,7 +124,9 @@ def keep(
     )  # fmt: skip
 
 
-def seed(rows: Operand, columns: Operand, row_group, column_group, ids, k: int, space: Workspace) -> Candidates:
+def seed(
+    rows: Operand, columns: Operand, row_group: Any, column_group: Any, ids: Any, k: int, space: Workspace
+) -> Candidates:
     """For each row the likeliest column of each of some buckets, at least `k` where there are enough."""
     product = space.product(rows, columns)
     m, n = product.shape
@@ -117,7 +139,7 @@ def seed(rows: Operand, columns: Operand, row_group, column_group, ids, k: int, 
     return Candidates(out, cp.full(m, buckets, cp.int32))
 
 
-def rerank(queries, values, rows, candidates: Candidates, upper, top: Lists) -> None:
+def rerank(queries: Any, values: Any, rows: Any, candidates: Candidates, upper: Any, top: Lists) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
     m, k = top.ids.shape
     _check("int32", rows, candidates.ids, candidates.count, top.ids)
@@ -129,7 +151,9 @@ def rerank(queries, values, rows, candidates: Candidates, upper, top: Lists) -> 
     )  # fmt: skip
 
 
-def rerank_all(queries, values, rows, row_group, column_group, upper, k: int) -> tuple[Any, Any]:
+def rerank_all(
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     m, n = rows.size, values.shape[0]
     _check("int32", rows, row_group, column_group)
@@ -147,12 +171,49 @@ def rerank_all(queries, values, rows, row_group, column_group, upper, k: int) ->
     return top.ids, top.weights
 
 
-def scatter_min(into, at, values) -> None:
-    """into[at] = min(into[at], values), with repeated indices."""
-    cp.minimum.at(into, at, values)
+def lower_groups(least: Any, group: Any, weights: Any) -> None:
+    """least[group[i]] = min(itself, weights[i, 0]); CuPy's own scattered minimum rounds to float32."""
+    _check("int32", group)
+    _check("float64", least, weights)
+    m, k = weights.shape
+    if m:
+        kernel = _rerank_module(cp.float32).get_function("lower_groups")
+        kernel((-(-m // THREADS),), (THREADS,), (np.int32(m), group, weights, np.int32(k), least))
 
 
-def _by_sorting(queries, values, rows, row_group, column_group, upper, k: int) -> tuple[Any, Any]:
+def keep_pairs(
+    rows: Operand, columns: Operand, first_row: int, first_column: int, component: Any, column_component: Any, table: Any, into: Pairs,
+    space: Workspace,
+) -> None:  # fmt: skip
+    """Append the positions of every pair of different components that passes with its components' reach in `table`."""
+    product = space.product(rows, columns)
+    m, n = product.shape
+    _check(product.dtype, rows.half_norm, rows.error, columns.half_norm, columns.error, table)
+    _check("int32", component, column_component, into.at)
+    grid = (-(-n // (THREADS * COLUMNS_PER_THREAD)), -(-m // ROWS_PER_BLOCK))
+    _filter("keep_pairs", product.dtype)(
+        grid, (THREADS,),
+        (product, np.int32(m), np.int32(n), np.int32(first_row), np.int32(first_column), rows.half_norm, rows.error,
+         columns.half_norm, columns.error, component, column_component, table, np.int32(table.shape[0]),
+         np.int64(into.at.shape[0]), into.at, into.count),
+    )  # fmt: skip
+
+
+def pair_values(values: Any, src: Any, dst: Any) -> Any:
+    """The kernel values of pairs of rows."""
+    _check(values.dtype, values)
+    _check("int32", src, dst)
+    out = cp.empty(src.size)
+    if src.size:
+        kernel = _rerank_module(values.dtype).get_function("pair_values")
+        args = (values, np.int32(values.shape[1]), np.int64(src.size), src, dst, out)
+        kernel((-(-src.size // THREADS),), (THREADS,), args)
+    return out
+
+
+def _by_sorting(
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+) -> tuple[Any, Any]:
     n, d = values.shape
     ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
     step = max(1, 2**26 // n)
@@ -171,7 +232,7 @@ def _by_sorting(queries, values, rows, row_group, column_group, upper, k: int) -
     return ids, weights
 
 
-def _launch_by_warp(name: str, jobs: int, k: int, queries, values, arguments: tuple, outputs: tuple) -> None:
+def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple) -> None:
     _check(values.dtype, queries, values)
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
     bytes_a_warp = -(-(size * 12 + (WARP * (WARP + 1) + WARP) * values.dtype.itemsize) // 8) * 8
@@ -184,7 +245,7 @@ def _launch_by_warp(name: str, jobs: int, k: int, queries, values, arguments: tu
         )  # fmt: skip
 
 
-def _half_product(a, b, out) -> None:
+def _half_product(a: Any, b: Any, out: Any) -> None:
     """out = a @ b.T of fp16 matrices, accumulated and written in float32."""
     m, n, d = a.shape[0], b.shape[0], a.shape[1]
     _check("float16", a, b)
@@ -197,15 +258,15 @@ def _half_product(a, b, out) -> None:
     )  # fmt: skip
 
 
-def _check(dtype, *arrays) -> None:
+def _check(dtype: Any, *arrays: Any) -> None:
     for array in arrays:
         if array.dtype != dtype or not array.flags.c_contiguous:
             raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")
 
 
-def _filter(name: str, dtype) -> Any:
+def _filter(name: str, dtype: Any) -> Any:
     return cuda_module(HERE / "filter.cu", f"-DREAL={'double' if dtype == cp.float64 else 'float'}").get_function(name)
 
 
-def _rerank_module(dtype) -> Any:
+def _rerank_module(dtype: Any) -> Any:
     return cuda_module(HERE / "rerank.cu", f"-DVALUE={'double' if dtype == cp.float64 else 'float'}")

@@ -48,6 +48,42 @@ extern "C" __global__ void keep_near(
     }
 }
 
+// Appends the positions (i, j), i < j, of every pair that passes and whose components differ to `pairs`; here a row's
+// radius is its own error plus the reach that `table` (components x components) gives for the two components.
+extern "C" __global__ void keep_pairs(
+    const REAL* __restrict__ product, int rows, int columns, int first_row, int first_column,
+    const REAL* __restrict__ half_norm, const REAL* __restrict__ error,
+    const REAL* __restrict__ column_half_norm, const REAL* __restrict__ column_error,
+    const int* __restrict__ component, const int* __restrict__ column_component,
+    const REAL* __restrict__ table, int components, long long capacity, int* __restrict__ pairs,
+    unsigned long long* __restrict__ count) {
+    const REAL never = 1.0 / 0.0;
+    int column[COLUMNS_PER_THREAD], theirs[COLUMNS_PER_THREAD];
+    REAL norm[COLUMNS_PER_THREAD], far[COLUMNS_PER_THREAD];
+    for (int w = 0; w < COLUMNS_PER_THREAD; w++) {
+        int j = (blockIdx.x * COLUMNS_PER_THREAD + w) * THREADS + threadIdx.x;
+        bool inside = j < columns;
+        column[w] = inside ? j : columns - 1;
+        norm[w] = inside ? column_half_norm[j] : never;
+        far[w] = inside ? column_error[j] : 0;
+        theirs[w] = column_component[column[w]];
+    }
+    int first = blockIdx.y * ROWS_PER_BLOCK, last = min(first + ROWS_PER_BLOCK, rows);
+    for (int i = first; i < last; i++) {
+        REAL base = half_norm[i], own = error[i];
+        int mine = component[i];
+        const REAL *row = product + (size_t)i * columns, *reach = table + (size_t)mine * components;
+        for (int w = 0; w < COLUMNS_PER_THREAD; w++) {
+            REAL q = reach[theirs[w]] + own + far[w];
+            int j = first_column + column[w];
+            if (row[column[w]] >= base + norm[w] - q * q && theirs[w] != mine && first_row + i < j) {
+                unsigned long long slot = atomicAdd(count, 1ull);
+                if (slot < capacity) pairs[2 * slot] = first_row + i, pairs[2 * slot + 1] = j;
+            }
+        }
+    }
+}
+
 // For each row (a block) and each bucket of columns (a thread: every blockDim.x-th column) the likeliest column of
 // another group, or -1.
 extern "C" __global__ void seed_candidates(

@@ -75,7 +75,9 @@ class TreeSearch:
         else:
             points = self.queries[task.rows].astype(np.float64)
             start = _locate(points, tree.low, tree.high, tree.first)
-        queue = np.argsort(start, kind="stable")  # neighbours in space one after the other: their nodes are in the cache
+        queue = np.argsort(
+            start, kind="stable"
+        )  # neighbours in space one after the other: their nodes are in the cache
 
         def search(at: np.ndarray) -> None:
             _query(

@@ -21,8 +21,9 @@ from typing import Any
 
 from rapids_slink.metrics import EPSILON, accumulation_bound, distance_above
 
-SLACK = 8
-TINY = 1e-15  # TINY² is above what d products may lose to underflow in float32; |y| reaches 2¹⁴, so it is below 2⁻⁵³ of that
+SLACK = 8  # in units of the accumulator's spacing
+#: Its square is above what a sum of products may lose to underflow in float32; beside |y|, up to 2¹⁴, it is nothing.
+TINY = 1e-15
 BLOCK = 65536  # rows converted at a time
 
 
@@ -46,7 +47,7 @@ class Scaling:
         Integers up to 2048 stay where they are: fp16 holds them exactly.
         """
         integral = all(_is_small_integer(part, xp) for part in values)
-        n, d = values[0].shape
+        d = values[0].shape[1]
         centre = xp.zeros(d) if integral else values[0].mean(axis=0, dtype="float64")
         if not integral:  # a mean may overflow, or be off: any finite centre serves
             centre = xp.where(xp.isfinite(centre), centre, 0.0)

@@ -2,6 +2,8 @@
 //
 // The value is the canonical squared Euclidean distance: float64, features in order, no fused multiply-add. A warp
 // brings 32 candidates' features into shared memory 32 at a time, coalesced, and each lane sums its own candidate.
+#include "ordering.cuh"
+
 #ifndef VALUE
 #define VALUE float
 #endif
@@ -163,4 +165,23 @@ extern "C" __global__ void all_values(
     double total = 0;
     for (int f = 0; f < d; f++) total = add_square(total, queries[(size_t)rows[i] * d + f], values[(size_t)j * d + f]);
     out[at] = column_group[j] == row_group[i] ? 1.0 / 0.0 : total;
+}
+
+// group_least[group[i]] = min(itself, value[i]).
+extern "C" __global__ void lower_groups(
+    int n, const int* __restrict__ group, const double* __restrict__ value, int stride, double* group_least) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) atomic_min(group_least + group[i], value[(size_t)i * stride]);
+}
+
+// The kernel values of pairs of rows of `values`.
+extern "C" __global__ void pair_values(
+    const VALUE* __restrict__ values, int d, long long n, const int* __restrict__ src, const int* __restrict__ dst,
+    double* __restrict__ out) {
+    long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= n) return;
+    const VALUE *x = values + (size_t)src[at] * d, *y = values + (size_t)dst[at] * d;
+    double total = 0;
+    for (int f = 0; f < d; f++) total = add_square(total, x[f], y[f]);
+    out[at] = total;
 }

@@ -15,13 +15,16 @@ from __future__ import annotations
 from math import gcd
 from typing import Any
 
-from rapids_slink.device import Device
+import numpy as np
+
+from rapids_slink.device import Device, to_host
 from rapids_slink.neighbors.contract import Found, Task
 from rapids_slink.neighbors.operand import Operand, Scaling, pack, reach
 from rapids_slink.report import Report
 
 FIRST_BAND = 2048
 GROWTH = 4
+FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
 
 
 class TileSearch:
@@ -60,7 +63,7 @@ class TileSearch:
         upper = task.upper.copy()
         best = xp.full(int(task.row_group.max()) + 1, xp.inf) if task.shared and m else None
         left = xp.arange(m)
-        redone = 0
+        redone = m
         if max(16 * task.k, 256) < self.values.shape[0] and task.k <= self.kernels.MAX_LIST:
             left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
             redone = left.size
@@ -75,11 +78,70 @@ class TileSearch:
 
         self.kernels.each(scan, _chunks(left, self.kernels.ROWS))
         if not task.shared:
-            self.report.count("neighbors", rows_redone=redone, rows_scanned_exactly=left.size)
+            self.report.count(
+                "neighbors", rows_certified=m - redone, rows_redone=redone, rows_scanned_exactly=left.size
+            )
         # What a row listed before another row of its group lowered the bound need not be its nearest.
         late = weights > upper[:, None]
         ids[late], weights[late] = -1, xp.inf
         return Found(ids, weights, upper)
+
+    def tested_pairs(self, component: Any) -> int:
+        """How many products `pairs_below` would form."""
+        sizes = np.bincount(to_host(component), minlength=1)
+        ends = np.cumsum(sizes[sizes > 0])
+        n = int(ends[-1])
+        total = 0
+        for a in range(0, n, self.kernels.ROWS):
+            same = ends[np.searchsorted(ends, a, side="right")]  # the end of the component that holds position a
+            first = a + (int(same) - a) // self.kernels.COLUMNS * self.kernels.COLUMNS if same < n else n
+            total += min(self.kernels.ROWS, n - a) * (n - first)
+        return total
+
+    def pairs_below(self, component: Any, table: Any) -> tuple[Any, Any, Any] | None:
+        """Every pair of different components whose kernel value is at most its components' entry, and maybe others.
+
+        Parameters
+        ----------
+        component : (n,) int32 array
+            From 0 to K - 1.
+        table : (K, K) float64 array, symmetric
+
+        Returns
+        -------
+        src, dst, weight : arrays, or None if there are too many
+        """
+        xp, kernels, n = self.device.xp, self.kernels, self.values.shape[0]
+        order = xp.argsort(component, kind="stable").astype("int32")
+        operand = self.row_operand.take(self.row_at[order])
+        component = component[order]
+        on_host = to_host(component)
+        none = xp.zeros((), operand.error.dtype)
+        far = reach(table, none, self.scaling, self.values.shape[1], xp)
+
+        def search(a: int) -> Any:
+            rows = slice(a, min(a + kernels.ROWS, n))
+            capacity = FEW_PAIRS
+            while capacity <= MOST_PAIRS:
+                pairs = kernels.new_pairs(capacity)
+                for tile in _tiles(slice(a, n), kernels.COLUMNS):
+                    if on_host[a] != on_host[tile.stop - 1]:  # sorted: otherwise it is all one component
+                        kernels.keep_pairs(
+                            operand.take(rows), operand.take(tile), a, tile.start, component[rows], component[tile],
+                            far, pairs, self.space,
+                        )  # fmt: skip
+                count = int(pairs.count[0])
+                if count <= capacity:
+                    src, dst = order[pairs.at[:count, 0]], order[pairs.at[:count, 1]]
+                    return src, dst, kernels.pair_values(self.values, src, dst)
+                capacity = count
+            return None
+
+        found = kernels.each(search, range(0, n, kernels.ROWS), "bridges", self.progress)
+        if any(part is None for part in found):
+            return None
+        src, dst, weight = (xp.concatenate(parts) for parts in zip(*found, strict=True))
+        return src, dst, weight
 
     def _filter(
         self, task: Task, left: Any, upper: Any, ids: Any, weights: Any, best: Any, tier: str, again: bool
@@ -103,13 +165,20 @@ class TileSearch:
                 radius = reach(bound, operand.error, self.scaling, self.values.shape[1], xp)
                 for tile in _tiles(band, kernels.COLUMNS):
                     kernels.keep(
-                        operand, columns(tile), radius, group, task.column_group, self.order[tile], candidates, self.space
+                        operand,
+                        columns(tile),
+                        radius,
+                        group,
+                        task.column_group,
+                        self.order[tile],
+                        candidates,
+                        self.space,
                     )
                 complete &= candidates.count <= candidates.capacity
                 kernels.rerank(self.queries, self.values, rows, candidates, bound, top)
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
-                    kernels.scatter_min(best, group, top.weights[:, 0])
+                    kernels.lower_groups(best, group, top.weights)
                     bound = xp.minimum(bound, best[group])
             upper[at] = bound
             done = xp.flatnonzero(complete)

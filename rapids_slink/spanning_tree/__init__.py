@@ -3,8 +3,8 @@
     lists ──grow──▶ forest, certain edges only ──connect──▶ tree            forest.py, connect.py
     edges ──sort──▶ ──Borůvka (GPU) or Kruskal (CPU)──▶ forest              below
 
-An edge frame has the columns ``src``, ``dst``, ``weight``. Ties go by the total order of `ordering`, in a graph with parallel
-edges of equal weight then by the row.
+An edge frame has the columns ``src``, ``dst``, ``weight``. Ties go by the total order of `ordering`, in a graph with
+parallel edges of equal weight then by the row.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, device: str = "a
     Parameters
     ----------
     edges : DataFrame (cuDF or pandas)
-        ``src``, ``dst`` (integers of any range) and ``weight`` (a number: negative and zero weights count like any other). An
-        edge may stand in one direction or both; self-loops are ignored; of parallel edges the lightest counts.
+        ``src``, ``dst`` (integers of any range) and ``weight`` (a number: negative and zero weights count like any
+        other). An edge may stand in one direction or both; self-loops are ignored; of parallel edges the lightest
+        counts.
     maximum : bool
         The maximum spanning tree instead.
     device : {"auto", "cpu", "cuda"}
@@ -34,8 +35,8 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, device: str = "a
     Returns
     -------
     DataFrame
-        The tree's rows of `edges`, of its kind and types, with a new index, in ascending order of weight (descending for
-        `maximum`); equal weights in the order of (smaller id, larger id).
+        The tree's rows of `edges`, of its kind and types, with a new index, in ascending order of weight (descending
+        for `maximum`); equal weights in the order of (smaller id, larger id).
 
     Raises
     ------
@@ -49,10 +50,11 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, device: str = "a
     place = resolve(device, edges)
     edges, caller = Caller.of(edges, place)
     check_edges(edges)
-    kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
-    src, dst, n = _compact(kept, place)
-    forest, _ = sorted_forest(kept, src, dst, n, place, maximum)
-    return caller.frame(forest)
+    with place.working():
+        kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
+        src, dst, n = _compact(kept, place)
+        forest, _ = sorted_forest(kept, src, dst, n, place, maximum)
+    return caller.frame(place.keep(forest))
 
 
 def sorted_forest(

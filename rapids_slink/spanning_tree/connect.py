@@ -3,11 +3,12 @@
 Each round searches, for every component that is not certified but the largest, the points that may have an edge
 below the best one known, for the nearest point outside, bounded by that best. Afterwards each of these components
 has its lightest leaving edge, a certain edge of the tree. What a search learnt, the point found and the raised
-bound, stays for later rounds.
+bound, stays for later rounds. When few large components are left, table.py joins them all in one pass instead.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rapids_slink.device import Device
@@ -15,6 +16,7 @@ from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.forest import NO_EDGE, ForestState, grow, initial_state
+from rapids_slink.spanning_tree.table import join_components, pays
 
 
 def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> Any:
@@ -25,40 +27,42 @@ def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Rep
     tree : edge frame
         n - 1 rows in the total order.
     """
-    state = initial_state(lists, device)
-    frames: list[Any] = []
+    edges = _join(lists, initial_state(lists, device), search, report, device=device)
+    with report.stage("spanning_tree", device):
+        return sort_edges(edges)
+
+
+def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report, *, device: Device) -> Any:
+    """The edges that make one tree of the state's components."""
+    nothing = {"src": state.cursor[:0], "dst": state.cursor[:0], "weight": state.found_weight[:0]}
+    frames = [device.frame(nothing)]
     while True:
         with report.stage("spanning_tree", device):
-            components = _grow(lists, state, frames, device, report)
+            grown, components = grow(lists, state, device)
+            frames += grown
+            report.count("spanning_tree", rounds=len(grown), edges_certified_by_lists=sum(map(len, grown)))
         if components == 1:
-            break
+            return device.frames.concat(frames, ignore_index=True)
         with report.stage("connect", device):
             largest = int(device.xp.bincount(state.component).argmax())
-            bridges = _search_bridges(lists, state, largest, search, device, report)
-            chosen = _lightest_of_each_component(state, largest, bridges, device)
-            _regroup(state, chosen, device)
-            frames.append(chosen[["src", "dst", "weight"]].drop_duplicates(["src", "dst"]))
-            report.count("connect", rounds=1, edges_certified_by_search=len(frames[-1]))
-    with report.stage("spanning_tree", device):
-        empty = {"src": state.cursor[:0], "dst": state.cursor[:0], "weight": state.found_weight[:0]}
-        return sort_edges(device.frames.concat([device.frame(empty), *frames], ignore_index=True))
+            rows = _unsure_rows(lists, state, largest, device)
+            bridges = None
+            if pays(search, state.component, components, rows.size):
+                bridges = join_components(search, state.component, partial(_join, device=device), device, report)
+            if bridges is not None:
+                state.component[:] = 0
+            else:
+                nearest = _search_bridges(state, rows, search, device, report)
+                bridges = _lightest_of_each_component(state, largest, nearest, device)
+                _regroup(state, bridges, device)
+                bridges = bridges[["src", "dst", "weight"]].drop_duplicates(["src", "dst"])
+            frames.append(bridges)
+            report.count("connect", rounds=1, edges_certified_by_search=len(bridges))
 
 
-def _grow(lists: NeighborLists, state: ForestState, frames: list[Any], device: Device, report: Report) -> int:
-    components = 0
-    for edges, components in grow(lists, state, device):
-        if edges is not None:
-            frames.append(edges)
-            report.count("spanning_tree", rounds=1, edges_certified_by_lists=len(edges))
-    return components
-
-
-def _search_bridges(
-    lists: NeighborLists, state: ForestState, largest: int, search: Any, device: Device, report: Report
-) -> Any:
-    """For each point that is unsure, the nearest outside its component, unless its component has a lighter edge."""
+def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, report: Report) -> Any:
+    """For each of the rows the nearest point outside its component, unless its component has a lighter edge."""
     xp = device.xp
-    rows = _unsure_rows(lists, state, largest, device)
     upper = state.best_weight[state.component[rows]]
     found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True))
     report.count("connect", rows_searched=rows.size)
@@ -107,9 +111,10 @@ def _regroup(state: ForestState, chosen: Any, device: Device) -> None:
     parent[component] = xp.where(ends[0] == component, ends[1], ends[0])
     # All keys differ, so the only cycles are pairs that chose the same edge: the smaller label becomes their root.
     parent = xp.where((parent[parent] == label) & (label < parent), label, parent)
-    while True:
+    for _ in range(parent.size.bit_length() + 1):  # doubling: paths have at most that many bits
         above = parent[parent]
         if bool((above == parent).all()):
-            break
+            state.component[:] = parent[state.component]
+            return
         parent = above
-    state.component[:] = parent[state.component]
+    raise RuntimeError("the components' lightest edges close a cycle: please report this")

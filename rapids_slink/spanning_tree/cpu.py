@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -15,7 +17,7 @@ def connected_components(ids: np.ndarray) -> int:
     return int(_count_components(ids))
 
 
-def propose(lists, state) -> tuple[int, int]:
+def propose(lists: Any, state: Any) -> tuple[int, int]:
     """One round's lightest known edge of each component, and whether it is certified; fills the state's arrays.
 
     Returns
@@ -29,7 +31,7 @@ def propose(lists, state) -> tuple[int, int]:
     )  # fmt: skip
 
 
-def choose(state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def choose(state: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Merge every certified component along its edge; the edges taken, each once, as (src, dst, weight)."""
     edges = np.empty(state.component.size, np.int64)
     weights = np.empty(state.component.size)
@@ -38,7 +40,7 @@ def choose(state) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (edges[:m] >> 32).astype(np.int32), (edges[:m] & 0xFFFFFFFF).astype(np.int32), weights[:m]
 
 
-def forest_of_sorted_edges(src, dst, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
     return _kruskal(src, dst, n_nodes)
 

@@ -14,7 +14,7 @@ THREADS = 256
 NO_EDGE = 2**63 - 1
 
 
-def connected_components(ids) -> int:
+def connected_components(ids: Any) -> int:
     """How many connected components the undirected graph of neighbour lists has."""
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
@@ -22,7 +22,7 @@ def connected_components(ids) -> int:
     return int((parent == cp.arange(n, dtype=cp.int32)).sum())
 
 
-def propose(lists, state) -> tuple[int, int]:
+def propose(lists: Any, state: Any) -> tuple[int, int]:
     """One round's lightest known edge of each component, and whether it is certified; fills the state's arrays.
 
     Returns
@@ -43,7 +43,7 @@ def propose(lists, state) -> tuple[int, int]:
     return components, certified
 
 
-def choose(state) -> tuple[Any, Any, Any]:
+def choose(state: Any) -> tuple[Any, Any, Any]:
     """Merge every certified component along its edge; the edges taken, each once, as (src, dst, weight)."""
     s, n = state, state.component.size
     size = np.int64(n)
@@ -59,7 +59,7 @@ def choose(state) -> tuple[Any, Any, Any]:
     return src[:m].copy(), dst[:m].copy(), weight[:m].copy()
 
 
-def forest_of_sorted_edges(src, dst, n_nodes: int) -> tuple[Any, Any]:
+def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
     """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
     component = cp.arange(n_nodes, dtype=cp.int32)
     parent = cp.empty_like(component)
@@ -75,7 +75,7 @@ def forest_of_sorted_edges(src, dst, n_nodes: int) -> tuple[Any, Any]:
         _launch("relabel", n_nodes, np.int64(n_nodes), parent, component)
 
 
-def _launch(name: str, jobs: int, *arguments) -> None:
+def _launch(name: str, jobs: int, *arguments: Any) -> None:
     for argument in arguments:
         if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
             raise TypeError(f"{name} needs contiguous arrays")

@@ -1,24 +1,9 @@
 // Boruvka's steps on neighbour lists; forest.py says what each means and why a certified edge is in the tree.
 //
-// Components are trees of parent pointers over the points; between rounds component[v] is the root. Every atomic minimum
-// is behind a plain read: a value read late is only too large, so a needless atomic is made, never one left out.
+// Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "ordering.cuh"
 
 constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
-
-__device__ __forceinline__ void atomic_min(double* at, double value) {
-    unsigned long long* bits = (unsigned long long*)at;
-    unsigned long long seen = *(volatile unsigned long long*)bits;
-    while (value < __longlong_as_double(seen)) {
-        unsigned long long before = atomicCAS(bits, seen, __double_as_longlong(value));
-        if (before == seen) return;
-        seen = before;
-    }
-}
-
-__device__ __forceinline__ void atomic_min(long long* at, long long value) {
-    if (value < *(volatile long long*)at) atomicMin(at, value);
-}
 
 // The root of v, halving the path on the way. Pointers only ever move to ancestors, so a reader between two writes
 // of other threads still climbs towards the same root.

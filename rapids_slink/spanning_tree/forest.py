@@ -11,7 +11,6 @@ A list is sorted and components only grow, so a cursor into it never steps back:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,16 +79,21 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
 ENOUGH = 1 / 32
 
 
-def grow(lists: NeighborLists, state: ForestState, device: Device) -> Iterator[tuple[Any, int]]:
-    """Rounds until the lists can certify no more, or hardly any: each one's edge frame and number of components before it.
+def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[list[Any], int]:
+    """Borůvka's rounds until the lists can certify no more components, or hardly any.
 
-    The state is left as the last, unmerged round's proposals; its number of components comes last, with no frame.
+    Returns
+    -------
+    frames : list of edge frames
+        The edges taken in each round.
+    components : int
+        How many are left; `state` holds the proposals of a last round that was not merged.
     """
     kernels = device.kernels("spanning_tree")
+    frames: list[Any] = []
     while True:
         components, certified = kernels.propose(lists, state)
         if components == 1 or certified < max(1, ENOUGH * components):
-            yield None, components
-            return
+            return frames, components
         src, dst, weight = kernels.choose(state)
-        yield device.frame({"src": src, "dst": dst, "weight": weight}), components
+        frames.append(device.frame({"src": src, "dst": dst, "weight": weight}))

@@ -1,0 +1,113 @@
+"""The last components all at once: one look at every pair of points instead of a search a round.
+
+A sample of the points gives, quickly, some bridges that join all K components. Let table(A, B) be the heaviest of
+these on the way from A to B. A pair of points of A and B that weighs more closes a cycle with bridges that are all
+lighter, so it is not in the minimum spanning tree. The pairs that weigh no more are few; with each component taken
+for one node, the minimum spanning tree of these pairs is exactly what was missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.device import Device, to_host
+from rapids_slink.neighbors.contract import NeighborLists
+from rapids_slink.neighbors.tiles import TileSearch, scattered
+from rapids_slink.ordering import sort_edges
+from rapids_slink.report import Report
+from rapids_slink.spanning_tree.forest import ForestState
+
+MOST_COMPONENTS = 4096  # the table has the square of this many entries
+SAMPLED = 16  # one point in so many, and at least
+SMALLEST_SAMPLE = 4096
+
+#: Joins the components of a state by rounds of searches; returns the edges.
+Rounds = Callable[[NeighborLists, ForestState, TileSearch, Report], Any]
+
+
+def pays(search: Any, component: Any, components: int, rows: int) -> bool:
+    """Whether one pass over all pairs is cheaper than another round of searches for so many `rows`."""
+    if not isinstance(search, TileSearch) or components > MOST_COMPONENTS:
+        return False
+    n = component.size
+    return n > 2 * SMALLEST_SAMPLE and search.tested_pairs(component) <= rows * n
+
+
+def join_components(search: TileSearch, component: Any, rounds: Rounds, device: Device, report: Report) -> Any:
+    """The frame of the bridges that make one tree of all components, or None if the sample bounded them too loosely."""
+    xp = device.xp
+    roots, number = xp.unique(component, return_inverse=True)
+    number = number.astype("int32")
+    sample = _sample(number, roots, xp)
+    upper = _bridges_of_sample(search.values[sample], number[sample], rounds, device)
+    src, dst = (to_host(number[sample[upper[end].values]]) for end in ("src", "dst"))
+    table = device.asarray(bottlenecks(src, dst, to_host(upper["weight"].values), int(roots.size)))
+    found = search.pairs_below(number, table)
+    if found is None:
+        return None
+    src, dst, weight = found
+    near = xp.flatnonzero(weight <= table[number[src], number[dst]])
+    report.count("connect", table_passes=1, pairs_kept=near.size)
+    bridges = sort_edges(device.frame({"src": src[near], "dst": dst[near], "weight": weight[near]}))
+    src, dst = number[bridges["src"].values], number[bridges["dst"].values]
+    taken, _ = device.kernels("spanning_tree").forest_of_sorted_edges(src, dst, int(roots.size))
+    return bridges.take(xp.flatnonzero(taken))
+
+
+def _sample(number: Any, roots: Any, xp: Any) -> Any:
+    """Rows spread evenly, and each component's root."""
+    n = number.size
+    spread = scattered(n, xp)[: max(SMALLEST_SAMPLE, n // SAMPLED)]
+    return xp.unique(xp.concatenate([spread, roots]))
+
+
+def _bridges_of_sample(values: Any, number: Any, rounds: Rounds, device: Device) -> Any:
+    """Edges among the sampled points that join all components."""
+    xp, n = device.xp, values.shape[0]
+    rows = xp.arange(n, dtype="int32")
+    _, first = xp.unique(number, return_index=True)
+    state = ForestState(
+        component=rows[first][number],
+        cursor=xp.zeros(n, "int32"),
+        found=xp.full(n, -1, "int32"),
+        found_weight=xp.full(n, xp.inf),
+        bound_weight=xp.full(n, -xp.inf),  # nothing is known yet
+        bound_code=xp.zeros(n, "int64"),
+        best_weight=xp.empty(n),
+        best_code=xp.empty(n, "int64"),
+        certified=xp.zeros(n, bool),
+    )
+    nobody = NeighborLists(xp.empty((n, 0), "int32"), xp.empty((n, 0)))
+    return rounds(nobody, state, TileSearch(values, device, Report()), Report())
+
+
+def bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:
+    """The heaviest edge on each path of a tree of n nodes: (n, n) float64, zero on the diagonal."""
+    order = np.argsort(weight, kind="stable")
+    return _bottlenecks(src[order], dst[order], weight[order], n)
+
+
+@njit(cache=True)
+def _bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:
+    table = np.zeros((n, n))
+    label = np.arange(n)
+    following, last = np.full(n, -1), np.arange(n)  # each set as a list that starts at its label
+    for e in range(src.size):
+        a, b = label[src[e]], label[dst[e]]
+        u = a
+        while u >= 0:
+            v = b
+            while v >= 0:
+                table[u, v] = table[v, u] = weight[e]
+                v = following[v]
+            u = following[u]
+        v = b
+        while v >= 0:
+            label[v] = a
+            v = following[v]
+        following[last[a]], last[a] = b, last[b]
+    return table
