@@ -36,6 +36,10 @@ class Candidates:
         """How many survivors a row can hold."""
         return int(self.ids.shape[1])
 
+    def complete(self) -> np.ndarray:
+        """Which rows have kept all their survivors."""
+        return self.count <= self.capacity
+
 
 @dataclass(frozen=True)
 class Lists:
@@ -87,6 +91,11 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
 @lru_cache(maxsize=1)
 def _controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
+
+
+def fused_filter(columns: Operand, ids: Any) -> Any:
+    """None: BLAS forms tiles in memory."""
+    return None
 
 
 def new_candidates(rows: int, k: int) -> Candidates:
@@ -144,9 +153,16 @@ def lower_groups(least: Any, group: Any, weights: Any) -> None:
 
 
 def keep_pairs(
-    rows: Operand, columns: Operand, first_row: int, first_column: int, component: Any, column_component: Any, table: Any, into: Pairs,
+    rows: Operand,
+    columns: Operand,
+    first_row: int,
+    first_column: int,
+    component: Any,
+    column_component: Any,
+    table: Any,
+    into: Pairs,
     space: Workspace,
-) -> None:  # fmt: skip
+) -> None:
     """Append the positions of every pair of different components that passes with its components' reach in `table`."""
     _keep_pairs(
         space.product(rows, columns), first_row, first_column, rows.half_norm, rows.error, columns.half_norm,

@@ -32,15 +32,26 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Candidates:
-    """Survivors of the filter: `ids` (rows, capacity) int32 and how many each row had, kept or not (int32)."""
+    """Survivors of the filter.
+
+    Attributes
+    ----------
+    ids : (rows, parts x capacity) int32 array
+    count : (rows, parts) int32 array
+        How many each part of a row had, kept or not.
+    """
 
     ids: Any
     count: Any
 
     @property
     def capacity(self) -> int:
-        """How many survivors a row can hold."""
-        return int(self.ids.shape[1])
+        """How many survivors a part of a row can hold."""
+        return int(self.ids.shape[1] // self.count.shape[1])
+
+    def complete(self) -> Any:
+        """Which rows have kept all their survivors."""
+        return (self.count <= self.capacity).all(axis=1)
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,16 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     return [work(part) for part in shown(parts, len(parts), what, progress)]
 
 
+def fused_filter(columns: Operand, ids: Any) -> Any:
+    """The filter that forms no tiles in memory, where the GPU has what it needs."""
+    from rapids_slink.neighbors import hopper
+
+    return hopper.FusedFilter(columns, ids) if hopper.usable() else None
+
+
 def new_candidates(rows: int, k: int) -> Candidates:
     """Empty buffers."""
-    return Candidates(cp.empty((rows, 64 + 12 * k), cp.int32), cp.zeros(rows, cp.int32))
+    return Candidates(cp.empty((rows, 64 + 12 * k), cp.int32), cp.zeros((rows, 1), cp.int32))
 
 
 def new_lists(rows: int, k: int) -> Lists:
@@ -114,8 +132,8 @@ def keep(
     """Append to each row's candidates the columns that pass operand.py's test and are of another group."""
     product = space.product(rows, columns)
     m, n = product.shape
-    _check(product.dtype, rows.half_norm, radius, columns.half_norm, columns.error)
-    _check("int32", row_group, column_group, ids, into.ids, into.count)
+    check_arrays(product.dtype, rows.half_norm, radius, columns.half_norm, columns.error)
+    check_arrays("int32", row_group, column_group, ids, into.ids, into.count)
     grid = (-(-n // (THREADS * COLUMNS_PER_THREAD)), -(-m // ROWS_PER_BLOCK))
     _filter("keep_near", product.dtype)(
         grid, (THREADS,),
@@ -132,23 +150,21 @@ def seed(
     m, n = product.shape
     buckets = -(-max(WARP, 2 * k) // WARP) * WARP if 2 * k <= 1024 else -(-k // WARP) * WARP
     out = cp.empty((m, buckets), cp.int32)
-    _check(product.dtype, columns.half_norm)
-    _check("int32", row_group, column_group, ids)
+    check_arrays(product.dtype, columns.half_norm)
+    check_arrays("int32", row_group, column_group, ids)
     args = (product, np.int32(n), columns.half_norm, row_group, column_group, ids, out)
     _filter("seed_candidates", product.dtype)((m,), (buckets,), args)
-    return Candidates(out, cp.full(m, buckets, cp.int32))
+    return Candidates(out, cp.full((m, 1), buckets, cp.int32))
 
 
 def rerank(queries: Any, values: Any, rows: Any, candidates: Candidates, upper: Any, top: Lists) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
     m, k = top.ids.shape
-    _check("int32", rows, candidates.ids, candidates.count, top.ids)
-    _check("float64", upper, top.weights)
-    _launch_by_warp(
-        "rerank", m, k, queries, values,
-        (rows, np.int32(m), candidates.ids, candidates.count, np.int32(candidates.capacity), upper),
-        (top.ids, top.weights),
-    )  # fmt: skip
+    check_arrays("int32", rows, candidates.ids, candidates.count, top.ids)
+    check_arrays("float64", upper, top.weights)
+    parts, capacity = np.int32(candidates.count.shape[1]), np.int32(candidates.capacity)
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, parts, capacity, upper
+    _launch_by_warp("rerank", m, k, queries, values, arguments, (top.ids, top.weights))
 
 
 def rerank_all(
@@ -156,8 +172,8 @@ def rerank_all(
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     m, n = rows.size, values.shape[0]
-    _check("int32", rows, row_group, column_group)
-    _check("float64", upper)
+    check_arrays("int32", rows, row_group, column_group)
+    check_arrays("float64", upper)
     if k > MAX_LIST:
         return _by_sorting(queries, values, rows, row_group, column_group, upper, k)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
@@ -167,14 +183,14 @@ def rerank_all(
         (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
     )  # fmt: skip
     top = new_lists(m, k)
-    rerank(queries, values, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), upper, top)
+    rerank(queries, values, rows, Candidates(ids, cp.full((m, 1), parts * k, cp.int32)), upper, top)
     return top.ids, top.weights
 
 
 def lower_groups(least: Any, group: Any, weights: Any) -> None:
     """least[group[i]] = min(itself, weights[i, 0]); CuPy's own scattered minimum rounds to float32."""
-    _check("int32", group)
-    _check("float64", least, weights)
+    check_arrays("int32", group)
+    check_arrays("float64", least, weights)
     m, k = weights.shape
     if m:
         kernel = _rerank_module(cp.float32).get_function("lower_groups")
@@ -182,14 +198,21 @@ def lower_groups(least: Any, group: Any, weights: Any) -> None:
 
 
 def keep_pairs(
-    rows: Operand, columns: Operand, first_row: int, first_column: int, component: Any, column_component: Any, table: Any, into: Pairs,
+    rows: Operand,
+    columns: Operand,
+    first_row: int,
+    first_column: int,
+    component: Any,
+    column_component: Any,
+    table: Any,
+    into: Pairs,
     space: Workspace,
-) -> None:  # fmt: skip
+) -> None:
     """Append the positions of every pair of different components that passes with its components' reach in `table`."""
     product = space.product(rows, columns)
     m, n = product.shape
-    _check(product.dtype, rows.half_norm, rows.error, columns.half_norm, columns.error, table)
-    _check("int32", component, column_component, into.at)
+    check_arrays(product.dtype, rows.half_norm, rows.error, columns.half_norm, columns.error, table)
+    check_arrays("int32", component, column_component, into.at)
     grid = (-(-n // (THREADS * COLUMNS_PER_THREAD)), -(-m // ROWS_PER_BLOCK))
     _filter("keep_pairs", product.dtype)(
         grid, (THREADS,),
@@ -201,8 +224,8 @@ def keep_pairs(
 
 def pair_values(values: Any, src: Any, dst: Any) -> Any:
     """The kernel values of pairs of rows."""
-    _check(values.dtype, values)
-    _check("int32", src, dst)
+    check_arrays(values.dtype, values)
+    check_arrays("int32", src, dst)
     out = cp.empty(src.size)
     if src.size:
         kernel = _rerank_module(values.dtype).get_function("pair_values")
@@ -217,7 +240,7 @@ def _by_sorting(
     n, d = values.shape
     ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
     step = max(1, 2**26 // n)
-    _check(values.dtype, queries, values)
+    check_arrays(values.dtype, queries, values)
     kernel = _rerank_module(values.dtype).get_function("all_values")
     for start in range(0, rows.size, step):
         at = slice(start, min(start + step, rows.size))
@@ -233,7 +256,7 @@ def _by_sorting(
 
 
 def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple) -> None:
-    _check(values.dtype, queries, values)
+    check_arrays(values.dtype, queries, values)
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
     bytes_a_warp = -(-(size * 12 + (WARP * (WARP + 1) + WARP) * values.dtype.itemsize) // 8) * 8
     warps = max(1, min(WARPS, 48 * 1024 // bytes_a_warp))
@@ -248,7 +271,7 @@ def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arg
 def _half_product(a: Any, b: Any, out: Any) -> None:
     """out = a @ b.T of fp16 matrices, accumulated and written in float32."""
     m, n, d = a.shape[0], b.shape[0], a.shape[1]
-    _check("float16", a, b)
+    check_arrays("float16", a, b)
     one, zero = np.float32(1).reshape(1), np.float32(0).reshape(1)
     half, single, compute, default = 2, 0, 68, -1  # CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
     cublas.gemmEx(
@@ -258,7 +281,8 @@ def _half_product(a: Any, b: Any, out: Any) -> None:
     )  # fmt: skip
 
 
-def _check(dtype: Any, *arrays: Any) -> None:
+def check_arrays(dtype: Any, *arrays: Any) -> None:
+    """Refuse arrays that a kernel would misread."""
     for array in arrays:
         if array.dtype != dtype or not array.flags.c_contiguous:
             raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")

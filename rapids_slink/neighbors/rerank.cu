@@ -101,10 +101,12 @@ __device__ TopK warp_space(char* shared, int k, int size, VALUE*& tile) {
     return TopK{(double*)mine, (int*)(mine + (size_t)size * 8), k, size, 0};
 }
 
-// Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights).
+// Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They stand in
+// `parts` (at most 32) parts of the same capacity.
 extern "C" __global__ void rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ candidates, const int* __restrict__ count, int capacity, const double* __restrict__ upper,
+    const int* __restrict__ candidates, const int* __restrict__ count, int parts, int capacity,
+    const double* __restrict__ upper,
     int k, int size, int* __restrict__ top_ids, double* __restrict__ top_weights) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
@@ -118,9 +120,20 @@ extern "C" __global__ void rerank(
     }
     __syncwarp();
     const VALUE* x = queries + (size_t)rows[i] * d;
-    int m = min(count[i], capacity);
+    // The parts' candidates one after the other: lane p knows where part p begins and ends.
+    int end = lane < parts ? min(count[(size_t)i * parts + lane], capacity) : 0;
+    for (int step = 1; step < WARP; step *= 2) {
+        int before = __shfl_up_sync(ALL, end, step);
+        if (lane >= step) end += before;
+    }
+    int m = __shfl_sync(ALL, end, WARP - 1);
     for (int c = 0; c < m; c += WARP) {
-        int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
+        int part = 0, begin = 0;
+        for (int p = 0; p < parts - 1; p++) {
+            int border = __shfl_sync(ALL, end, p);
+            if (c + lane >= border) part = p + 1, begin = border;
+        }
+        int id = c + lane < m ? candidates[((size_t)i * parts + part) * capacity + c + lane - begin] : -1;
         double weight = canonical(x, values, d, id, tile);
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }

@@ -37,7 +37,13 @@ class TileSearch:
     """
 
     def __init__(
-        self, values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False
+        self,
+        values: Any,
+        device: Device,
+        report: Report,
+        queries: Any = None,
+        progress: bool = False,
+        fused: bool = True,
     ) -> None:
         self.values, self.device, self.report, self.progress = values, device, report, progress
         self.queries = values if queries is None else queries
@@ -54,7 +60,8 @@ class TileSearch:
         else:
             self.row_operand = pack(queries, self.scaling, self.kernels.FILTER_DTYPE, xp)
             self.row_at = xp.arange(queries.shape[0], dtype="int32")
-        report.count("neighbors", filter=self.kernels.FILTER_NAME)
+        self.fused = self.kernels.fused_filter(self.operand, self.order) if fused else None
+        report.count("neighbors", filter=self.fused.NAME if self.fused else self.kernels.FILTER_NAME)
 
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
@@ -148,33 +155,29 @@ class TileSearch:
     ) -> Any:
         """One tier over the rows `left` of the task; fills in what it proves and returns the rest."""
         xp, kernels = self.device.xp, self.kernels
+        fused = self.fused if tier == "filter" else None
 
         def search(at: Any) -> Any:
             rows = task.rows[at]
             operand, columns = self._tier(rows, tier)
             group = task.row_group[rows]
-            bound = upper[at]
-            if best is not None:
-                bound = xp.minimum(bound, best[group])
+            bound = upper[at] if best is None else xp.minimum(upper[at], best[group])
             if not again and not bool(xp.isfinite(bound).all()):
                 bound = xp.minimum(bound, self._seed(task, rows, group, operand, columns))
+            image = fused.prepare_rows(operand) if fused else None
             top = kernels.new_lists(rows.size, task.k)
             complete = xp.ones(rows.size, bool)
             for band in self._bands(again):
-                candidates = kernels.new_candidates(rows.size, task.k)
                 radius = reach(bound, operand.error, self.scaling, self.values.shape[1], xp)
-                for tile in _tiles(band, kernels.COLUMNS):
-                    kernels.keep(
-                        operand,
-                        columns(tile),
-                        radius,
-                        group,
-                        task.column_group,
-                        self.order[tile],
-                        candidates,
-                        self.space,
-                    )
-                complete &= candidates.count <= candidates.capacity
+                if fused:
+                    candidates = fused.new_candidates(rows.size, task.k, band.stop - band.start)
+                    fused.keep(image, band, radius, group, task.column_group, candidates)
+                else:
+                    candidates = kernels.new_candidates(rows.size, task.k)
+                    for tile in _tiles(band, kernels.COLUMNS):
+                        groups = group, task.column_group, self.order[tile]
+                        kernels.keep(operand, columns(tile), radius, *groups, candidates, self.space)
+                complete &= candidates.complete()
                 kernels.rerank(self.queries, self.values, rows, candidates, bound, top)
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
@@ -185,19 +188,23 @@ class TileSearch:
             ids[at[done]], weights[at[done]] = top.ids[done], top.weights[done]
             return at[xp.flatnonzero(~complete)]
 
-        unproven = kernels.each(search, _chunks(left, kernels.ROWS), task.name, self.progress)
+        chunks = _chunks(left, fused.ROWS if fused else kernels.ROWS)
+        unproven = kernels.each(search, chunks, task.name, self.progress)
         return xp.concatenate(unproven) if unproven else left
 
     def _seed(self, task: Task, rows: Any, group: Any, operand: Operand, columns: Any) -> Any:
         """A first bound of each row, from the likeliest columns of the first band."""
         n = self.values.shape[0]
         first = slice(0, min(n, max(FIRST_BAND, 32 * task.k)))
-        candidates = self.kernels.seed(
-            operand, columns(first), group, task.column_group, self.order[first], task.k, self.space
-        )
+        columns = columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
-        self.kernels.rerank(self.queries, self.values, rows, candidates, bound, top)
+        for at in _tiles(slice(0, rows.size), self.kernels.ROWS * self.kernels.COLUMNS // (first.stop - first.start)):
+            likely = self.kernels.seed(
+                operand.take(at), columns, group[at], task.column_group, self.order[first], task.k, self.space
+            )
+            part = type(top)(top.ids[at], top.weights[at])
+            self.kernels.rerank(self.queries, self.values, rows[at], likely, bound[at], part)
         return top.weights[:, -1]
 
     def _bands(self, again: bool) -> list[slice]:
@@ -207,7 +214,7 @@ class TileSearch:
         ends, end = [], FIRST_BAND
         while end < n:
             ends.append(end)
-            end *= GROWTH
+            end *= self.fused.GROWTH if self.fused else GROWTH
         return [slice(a, b) for a, b in zip([0, *ends], [*ends, n], strict=True)]
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
