@@ -1,0 +1,102 @@
+"""``python -m bench``: measure stages of cases, check them, save the day's result file."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import peers, results
+from bench.cases import CASES, DataMissingError
+from bench.checks import CHECKS
+from bench.clock import Clock
+from bench.stages import READERS, STAGES, Work
+from rapids_slink import device
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmarks; the exit status is 1 if a result was not exact."""
+    options = _parser().parse_args(arguments)
+    where = device.resolve(options.device)
+    if options.pool:
+        import rmm
+
+        rmm.reinitialize(pool_allocator=True)
+    clock = Clock(where.name == "cuda", options.repeats, options.budget)
+    header = results.header(where, options.date, options.commit)
+    inexact = 0
+    for name in options.cases:
+        work = Work(CASES[name], where, options.data)
+        try:
+            n, d = work.points.shape
+        except DataMissingError as missing:
+            print(f"{name}: skipped, {missing}", file=sys.stderr)
+            continue
+        for stage in options.stages:
+            measured = measure(work, stage, clock, options.peers)
+            result = {"case": name, "stage": stage, **measured, "n": n, "d": d, "rmm_pool": options.pool}
+            path = results.save(options.out, header, result)
+            print(f"{name:>18} {stage:>18} {describe(result)}  -> {path}", flush=True)
+            inexact += result["exact"] is False
+    return 1 if inexact else 0
+
+
+def measure(work: Work, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
+    """Check a stage's result, then time it and its peers."""
+    call = STAGES[stage](work)
+    first, peak = clock.warm_up(call)
+    exact, against = CHECKS[stage](work, first)
+    del first
+    seconds = clock.median(call, READERS.get(stage))
+    return {
+        "seconds": seconds,
+        "peers": {peer.name: s for peer in peers.peers_of(stage, peer_names) if (s := time_peer(peer, work, clock))},
+        "exact": exact,
+        "checked_against": against,
+        "peak_device_bytes": peak,
+    }
+
+
+def time_peer(peer: peers.Peer, work: Work, clock: Clock) -> float | None:
+    """Seconds of a peer, or None where it cannot do the work."""
+    if not peer.can_do(work):
+        return None
+    try:
+        call = peer.prepare(work)
+        call()
+        return clock.median(call)
+    except Exception as error:  # somebody else's package: say so and go on
+        print(f"{work.case.name}: {peer.name} failed: {type(error).__name__}: {error}", file=sys.stderr)
+        return None
+
+
+def describe(result: dict[str, Any]) -> str:
+    """One line of a result."""
+    others = "".join(f", {name} {seconds:.4g} s" for name, seconds in result["peers"].items())
+    verdict = {True: "exact", False: "NOT EXACT", None: "not checked"}[result["exact"]]
+    return f"{result['seconds']:.4g} s ({verdict}){others}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=["digits", "gauss-20k-16"], metavar="CASE")
+    parser.add_argument("--stages", nargs="+", choices=STAGES, default=["fit", "knn"], metavar="STAGE")
+    parser.add_argument("--peers", nargs="*", choices=peers.NAMES, default=peers.NAMES, metavar="PEER")
+    parser.add_argument("--device", choices=device.NAMES, default="auto")
+    parser.add_argument("--repeats", type=int, default=7, help="timed calls at most (default: 7)")
+    parser.add_argument("--budget", type=float, default=10.0, help="seconds for them in all (default: 10)")
+    data = os.environ.get("RAPIDS_SLINK_BENCH_DATA")
+    parser.add_argument("--data", type=Path, default=data and Path(data), help="folder of mnist.npz and cities.npy")
+    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
+    parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the result file (default: today)")
+    parser.add_argument("--commit", help="what is measured (default: git's HEAD)")
+    parser.add_argument("--pool", action="store_true", help="let everybody allocate from an rmm pool")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""The data of the benchmarks.
+
+Random cases come from NumPy's seeded generator on either device, so that CPU and GPU work on the same bits; drawing
+the largest takes a few seconds. Real data is read from a folder that the caller names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+SEED = 20230918
+
+
+class DataMissingError(Exception):
+    """A case's file is not there."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A set of points.
+
+    Attributes
+    ----------
+    name : str
+    rows : callable
+        ``rows(folder, extra)`` gives the (n + extra, d) array; a file has no extra rows to give.
+    n_neighbors : int
+        List length of the stages that take one; `fit` always chooses its own.
+    n_clusters : int
+        Where the tree is cut.
+    squared_sums : tuple of int, optional
+        Sum and largest of the squared weights of the tree, where they are known integers.
+    """
+
+    name: str
+    rows: Callable[[Path | None, int], np.ndarray]
+    n_neighbors: int = 16
+    n_clusters: int = 10
+    squared_sums: tuple[int, int] | None = None
+
+    def points(self, folder: Path | None) -> np.ndarray:
+        """All points, (n, d)."""
+        return self.rows(folder, 0)
+
+    def split(self, folder: Path | None, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
+        """Queries and the points to search: the queries are further draws, or the last rows of a file."""
+        both = self.rows(folder, n_queries)
+        n_queries = min(n_queries, len(both) // 2)
+        return both[-n_queries:], both[:-n_queries]
+
+
+def gauss(n: int, d: int, dtype: type) -> Callable[[Path | None, int], np.ndarray]:
+    """Standard normal points."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        return np.random.default_rng(SEED).standard_normal((n + extra, d), dtype)
+
+    return rows
+
+
+def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Callable[[Path | None, int], np.ndarray]:
+    """Unit noise around normal centres of standard deviation `spread`, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        middle = rng.standard_normal((centres, d), np.float32) * np.float32(spread)
+        points = rng.standard_normal((n + extra, d), np.float32)
+        points += middle[rng.integers(centres, size=n + extra)]
+        return points
+
+    return rows
+
+
+def digits(_folder: Path | None, _extra: int) -> np.ndarray:
+    """scikit-learn's handwritten digits, (1797, 64) float64 holding small integers."""
+    from sklearn.datasets import load_digits
+
+    return load_digits().data
+
+
+def mnist(folder: Path | None, _extra: int) -> np.ndarray:
+    """The 60,000 training images of MNIST, (60000, 784) uint8."""
+    with np.load(_file(folder, "mnist.npz")) as archive:
+        return archive["X"]
+
+
+def cities(folder: Path | None, _extra: int) -> np.ndarray:
+    """Places on the unit sphere, (234908, 3) float64, from (latitude, longitude) in degrees."""
+    latitude, longitude = np.radians(np.load(_file(folder, "cities.npy"))).T
+    level = np.cos(latitude)
+    return np.column_stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)])
+
+
+def _file(folder: Path | None, name: str) -> Path:
+    if folder is None or not (folder / name).is_file():
+        raise DataMissingError(f"{name} is missing: name its folder with --data or RAPIDS_SLINK_BENCH_DATA")
+    return folder / name
+
+
+CASES = {
+    case.name: case
+    for case in (
+        Case("digits", digits),
+        Case("gauss-20k-16", gauss(20_000, 16, np.float64)),
+        Case("gauss-20k-64", gauss(20_000, 64, np.float64)),
+        Case("mnist-60k-784", mnist, squared_sums=(75_925_569_788, 4_673_609)),
+        Case("cities-235k-3", cities),
+        Case("gauss-100k-128", gauss(100_000, 128, np.float32), n_neighbors=32),
+        Case("gauss-1m-128", gauss(1_000_000, 128, np.float32)),
+        Case("mixture-290k-256", mixture(290_000, 256)),
+        Case("mixture-1m-128", mixture(1_000_000, 128)),
+    )
+}

@@ -1,0 +1,155 @@
+"""What each stage's result must equal, to the last bit, and which oracle says so.
+
+A check returns (exact, checked_against): (None, None) where no oracle can be had in reasonable time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from bench.stages import Work
+from rapids_slink.device import to_host
+
+Verdict = tuple[bool | None, str | None]
+
+SCIPY_ROWS = 20_000  # pdist holds n²/2 float64
+PRIM_WORK = 2e11  # n²·d that the brute-force oracle does in a minute or two
+SAMPLE = 64  # rows whose neighbours are checked
+
+
+def heights(work: Work, model: Any) -> Verdict:
+    """Merge heights against SciPy, known sums or a brute-force tree."""
+    found = model.to_scipy()[:, 2]
+    n, d = work.points.shape
+    if work.case.squared_sums is not None:
+        squares = np.rint(found**2).astype(np.int64)
+        sums = (int(squares.sum()), int(squares.max()))
+        right = np.array_equal(np.sqrt(squares), found) and sums == work.case.squared_sums
+        return right, "known sum and largest of the squared weights"
+    if n <= SCIPY_ROWS:
+        from scipy.cluster.hierarchy import linkage
+
+        return _same(found, linkage(_float64(work.points), "single")[:, 2]), "scipy.cluster.hierarchy.linkage"
+    if n * n * d <= PRIM_WORK:
+        squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
+        return _same(found, np.sqrt(squares)), "brute-force spanning tree"
+    return None, None
+
+
+def neighbours(work: Work, edges: Any) -> Verdict:
+    """Distances of sampled rows' lists against SciPy's `cdist`."""
+    points, k = work.points, work.case.n_neighbors
+    rows = np.random.default_rng(0).choice(len(points), min(SAMPLE, len(points)), replace=False)
+    everything = _distances(points[rows], points)
+    everything[np.arange(len(rows)), rows] = np.inf
+    expected = np.sort(np.partition(everything, k - 1, axis=1)[:, :k], axis=1)
+    found = _column(edges, "weight").reshape(len(points), k)[rows]
+    return _same(found, expected), f"scipy.spatial.distance.cdist, {len(rows)} rows"
+
+
+def nearest(work: Work, edges: Any) -> Verdict:
+    """Distances of sampled queries against SciPy's `cdist`."""
+    queries, points = work.split
+    rows = np.random.default_rng(0).choice(len(queries), min(SAMPLE, len(queries)), replace=False)
+    expected = _distances(queries[rows], points).min(axis=1)
+    return _same(_column(edges, "weight")[rows], expected), f"scipy.spatial.distance.cdist, {len(rows)} rows"
+
+
+def forest(work: Work, tree: Any) -> Verdict:
+    """The multiset of weights, which is the same for all minimum spanning forests, against SciPy."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    expected = minimum_spanning_tree(sparse(work.edges, len(work.points))).data
+    found = _column(tree, "weight")
+    # SciPy takes a zero for no edge.
+    return _same(np.sort(found[found > 0]), np.sort(expected)), "scipy.sparse.csgraph.minimum_spanning_tree"
+
+
+def merges(work: Work, found: Any) -> Verdict:
+    """Validity, and the tree's weights as heights in their order."""
+    from scipy.cluster.hierarchy import is_valid_linkage
+
+    table = np.column_stack([_column(found, name) for name in ("left", "right", "height", "size")]).astype(np.float64)
+    right = is_valid_linkage(table) and _same(table[:, 2], np.sort(_column(work.model.mst_, "weight")))
+    return right, "the tree's weights and scipy.cluster.hierarchy.is_valid_linkage"
+
+
+def partition(work: Work, labels: Any) -> Verdict:
+    """The components of the tree without its last n_clusters - 1 edges."""
+    from scipy.sparse.csgraph import connected_components
+
+    kept = work.model.mst_.iloc[: len(work.points) - work.case.n_clusters]
+    ends = sparse(kept.assign(weight=1.0), len(work.points))
+    expected = connected_components(ends, directed=False)[1]
+    found = to_host(labels.to_numpy() if hasattr(labels, "to_numpy") else labels)
+    pairs = np.unique(np.column_stack([expected, found]), axis=0)
+    right = len(pairs) == work.case.n_clusters == len(np.unique(found)) == len(np.unique(expected))
+    return right, "components of the lightest tree edges"
+
+
+CHECKS: dict[str, Callable[[Work, Any], Verdict]] = {
+    "fit": heights,
+    "knn": neighbours,
+    "nearest_neighbors": nearest,
+    "spanning_tree": forest,
+    "connect": heights,
+    "linkage": merges,
+    "cut": partition,
+}
+
+
+def sparse(edges: Any, n: int) -> Any:
+    """An edge frame as a SciPy matrix."""
+    from scipy.sparse import coo_array
+
+    ends = (_column(edges, "src"), _column(edges, "dst"))
+    return coo_array((_column(edges, "weight"), ends), shape=(n, n)).tocsr()
+
+
+@njit(cache=True)
+def brute_force_tree(columns):  # type: ignore[no-untyped-def]
+    """Squared weights of the minimum spanning tree, by Prim's algorithm over all pairs; `columns` is (d, n)."""
+    d, n = columns.shape
+    left = columns.copy()
+    reach = np.full(n, np.inf)
+    tree = np.empty(n - 1)
+    current = left[:, 0].copy()
+    left[:, 0] = left[:, n - 1]
+    sums = np.empty(n)
+    for m in range(n - 1, 0, -1):  # m points are not in the tree yet
+        sums[:m] = 0.0
+        for f in range(d):
+            for j in range(m):
+                sums[j] += (left[f, j] - current[f]) * (left[f, j] - current[f])
+        best = 0
+        for j in range(m):
+            reach[j] = min(reach[j], sums[j])
+            if reach[j] < reach[best]:
+                best = j
+        tree[m - 1] = reach[best]
+        current[:] = left[:, best]
+        left[:, best] = left[:, m - 1]
+        reach[best] = reach[m - 1]
+    return tree
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    from scipy.spatial.distance import cdist
+
+    return cdist(_float64(a), _float64(b))
+
+
+def _float64(points: np.ndarray) -> np.ndarray:
+    return points.astype(np.float64, copy=False)
+
+
+def _column(frame: Any, name: str) -> np.ndarray:
+    return frame[name].to_numpy()
+
+
+def _same(found: np.ndarray, expected: np.ndarray) -> bool:
+    return found.shape == expected.shape and bool((found == expected).all())

@@ -1,0 +1,78 @@
+"""The one clock, and the peak of device memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Times calls on one device.
+
+    Attributes
+    ----------
+    on_gpu : bool
+        Whether to wait for the whole device before either end of the time. The whole device, because peers work on
+        streams of their own.
+    repeats : int
+        Timed calls at most.
+    budget : float
+        Seconds that the timed calls of one measurement may take in all; one is always made.
+    """
+
+    on_gpu: bool
+    repeats: int = 7
+    budget: float = 10.0
+
+    def median(self, call: Callable[[], Any], read: Callable[[Any], float] | None = None) -> float:
+        """Median seconds of a call that has been warmed up, or of what `read` finds in its results."""
+        seconds: list[float] = []
+        spent = 0.0
+        while not seconds or (len(seconds) < self.repeats and spent + spent / len(seconds) <= self.budget):
+            self.synchronize()
+            start = time.perf_counter()
+            result = call()
+            self.synchronize()
+            elapsed = time.perf_counter() - start
+            spent += elapsed
+            seconds.append(elapsed if read is None else read(result))
+            del result
+        return statistics.median(seconds)
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.on_gpu:
+            import cupy
+
+            cupy.cuda.Device().synchronize()
+
+    def warm_up(self, call: Callable[[], Any]) -> tuple[Any, int | None]:
+        """The result of a first call, which is not timed, and the device memory that it took at its peak.
+
+        The peak counts what is allocated through rmm during the call, input excluded: cuDF allocates there, and so
+        does CuPy once cuDF is imported. Without rmm it is what the call made CuPy's pool grow by. Both are exact
+        counts, not samples, and cost nothing that is timed. Neither sees the workspaces of cuBLAS or the CUDA context.
+        """
+        if not self.on_gpu:
+            return call(), None
+        if importlib.util.find_spec("rmm") is None or importlib.util.find_spec("cudf") is None:
+            import cupy
+
+            pool = cupy.get_default_memory_pool()
+            pool.free_all_blocks()
+            before = pool.total_bytes()
+            result = call()
+            return result, pool.total_bytes() - before
+        import cudf  # noqa: F401 (points CuPy at rmm)
+        import rmm.statistics
+
+        with rmm.statistics.statistics():
+            result = call()
+            self.synchronize()
+            counted = rmm.statistics.get_statistics()
+        return result, None if counted is None else int(counted.peak_bytes)

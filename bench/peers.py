@@ -1,0 +1,154 @@
+"""Other packages doing the same work in the same process: each is used where it is installed.
+
+A peer takes a stage's input in the form it likes best, untimed, and returns the call to time.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.checks import sparse
+from bench.stages import Call, Work
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One package's answer to one stage.
+
+    Attributes
+    ----------
+    name, stage : str
+    module : str
+        What must be importable.
+    device : {"cpu", "cuda"}
+    prepare : callable
+    most_work : float
+        The largest n²·d it is asked for: minutes, or all the memory, are spent above.
+    """
+
+    name: str
+    stage: str
+    module: str
+    device: str
+    prepare: Callable[[Work], Call]
+    most_work: float = float("inf")
+
+    def can_do(self, work: Work) -> bool:
+        """Whether it is installed, works on the device and would end in time."""
+        n, d = work.points.shape
+        available = importlib.util.find_spec(self.module.split(".")[0]) is not None
+        return available and work.device.name == self.device and float(n) * n * d <= self.most_work
+
+
+def peers_of(stage: str, names: list[str]) -> list[Peer]:
+    """The peers of a stage among the names."""
+    return [peer for peer in PEERS if peer.stage == stage and peer.name in names]
+
+
+def _float64(work: Work) -> np.ndarray:
+    return np.ascontiguousarray(work.points, np.float64)
+
+
+def _float32_on_gpu(points: np.ndarray) -> Any:
+    import cupy
+
+    return cupy.asarray(points, dtype=cupy.float32, order="C")
+
+
+def scipy_fit(work: Work) -> Call:
+    from scipy.cluster.hierarchy import linkage
+
+    points = _float64(work)
+    return lambda: linkage(points, "single")
+
+
+def fastcluster_fit(work: Work) -> Call:
+    import fastcluster
+
+    points = _float64(work)
+    return lambda: fastcluster.linkage_vector(points, "single")
+
+
+def sklearn_fit(work: Work) -> Call:
+    from sklearn.cluster import AgglomerativeClustering
+
+    points, model = _float64(work), AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single")
+    return lambda: model.fit(points)
+
+
+def cuml_fit(work: Work) -> Call:
+    from cuml.cluster import AgglomerativeClustering
+
+    points = _float32_on_gpu(work.points)
+    return lambda: AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single").fit(points)
+
+
+def sklearn_knn(work: Work) -> Call:
+    from sklearn.neighbors import NearestNeighbors
+
+    points, k = _float64(work), work.case.n_neighbors
+    return lambda: NearestNeighbors(n_neighbors=k, n_jobs=-1).fit(points).kneighbors()
+
+
+def cuvs_knn(work: Work) -> Call:
+    from cuvs.neighbors import brute_force
+
+    points, k = _float32_on_gpu(work.points), work.case.n_neighbors + 1  # it lists each point itself
+    return lambda: brute_force.search(brute_force.build(points), points, k)
+
+
+def sklearn_nearest(work: Work) -> Call:
+    from sklearn.neighbors import NearestNeighbors
+
+    queries, points = (np.ascontiguousarray(part, np.float64) for part in work.split)
+    return lambda: NearestNeighbors(n_neighbors=1, n_jobs=-1).fit(points).kneighbors(queries)
+
+
+def cuvs_nearest(work: Work) -> Call:
+    from cuvs.neighbors import brute_force
+
+    queries, points = (_float32_on_gpu(part) for part in work.split)
+    return lambda: brute_force.search(brute_force.build(points), queries, 1)
+
+
+def scipy_tree(work: Work) -> Call:
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    graph = sparse(work.edges, len(work.points))
+    return lambda: minimum_spanning_tree(graph)
+
+
+def cugraph_tree(work: Work) -> Call:
+    import cugraph
+
+    graph = cugraph.Graph()
+    graph.from_cudf_edgelist(work.edges, source="src", destination="dst", edge_attr="weight")
+    return lambda: cugraph.minimum_spanning_tree(graph)
+
+
+def scipy_cut(work: Work) -> Call:
+    from scipy.cluster.hierarchy import fcluster
+
+    merges, n_clusters = work.model.to_scipy(), work.case.n_clusters
+    return lambda: fcluster(merges, n_clusters, "maxclust")
+
+
+PEERS = (
+    Peer("scipy", "fit", "scipy", "cpu", scipy_fit, 3e10),
+    Peer("fastcluster", "fit", "fastcluster", "cpu", fastcluster_fit, 5e10),
+    Peer("sklearn", "fit", "sklearn", "cpu", sklearn_fit, 5e10),
+    Peer("cuml", "fit", "cuml", "cuda", cuml_fit),
+    Peer("sklearn", "knn", "sklearn", "cpu", sklearn_knn, 2e12),
+    Peer("cuvs", "knn", "cuvs", "cuda", cuvs_knn),
+    Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),
+    Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
+    Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
+    Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
+    Peer("scipy", "cut", "scipy", "cpu", scipy_cut),
+)
+NAMES = sorted({peer.name for peer in PEERS})

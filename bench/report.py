@@ -1,0 +1,96 @@
+"""``python -m bench.report``: the table and the plot, made from the result files and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.results import FOLDER
+
+README = Path(__file__).parent.parent / "README.md"
+MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
+TABLE_STAGES = ("fit", "knn")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table, or put it where the options say."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
+    parser.add_argument("--results", type=Path, default=FOLDER, help="folder of the result files")
+    parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES))
+    parser.add_argument("--readme", type=Path, nargs="?", const=README, help="rewrite the marked table of this file")
+    parser.add_argument("--plot", type=Path, help="draw the same rows here")
+    options = parser.parse_args(arguments)
+    rows = [row for row in load(options.results) if row["stage"] in options.stages]
+    if options.readme:
+        options.readme.write_text(put_between(options.readme.read_text(), table(rows)))
+    if options.plot:
+        draw(rows, options.plot)
+    if not (options.readme or options.plot):
+        print(table(rows))
+    return 0
+
+
+def load(folder: Path) -> list[dict[str, Any]]:
+    """The newest result of each device, case and stage, with its ``device``, ``date`` and ``file``."""
+    newest = {}
+    for path in sorted(folder.glob("*.json")):  # names start with the date
+        run = json.loads(path.read_text())
+        for result in run["results"]:
+            key = (run["device"], result["stage"], result["case"])
+            newest[key] = {**result, "device": run["device"], "date": run["date"], "file": path.name}
+    return [newest[key] for key in sorted(newest)]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """A Markdown table; an empty text where there are no rows."""
+    if not rows:
+        return ""
+    lines = ["| case | stage | rapids_slink | others | exact | device | result file |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        others = ", ".join(f"{name} {shown(s)}" for name, s in sorted(row["peers"].items(), key=lambda item: item[1]))
+        exact = {True: "yes", False: "**no**", None: "not checked"}[row["exact"]]
+        link = f"[{row['date']}](bench/results/{row['file']})"
+        cells = [row["case"], row["stage"], shown(row["seconds"]), others or "–", exact, row["device"], link]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def shown(seconds: float) -> str:
+    """Three digits and a unit."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def put_between(text: str, middle: str) -> str:
+    """`text` with what stands between the markers replaced."""
+    start, end = MARKERS
+    if text.count(start) != 1 or text.count(end) != 1:
+        raise ValueError(f"the file must hold {start} and {end}, once each")
+    before, after = text.split(start)[0], text.split(end)[1]
+    return "\n".join(part for part in (before + start, middle, end + after) if part)
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """A line a row, a dot a package, seconds on a logarithmic axis."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 1.5 + 0.5 * len(rows)), layout="constrained")
+    for name in ["rapids_slink", *sorted({name for row in rows for name in row["peers"]})]:
+        times = [row["seconds"] if name == "rapids_slink" else row["peers"].get(name, float("nan")) for row in rows]
+        axes.plot(times, range(len(rows)), "o", label=name, markersize=9 if name == "rapids_slink" else 6)
+    axes.set_yticks(range(len(rows)), [f"{row['case']}, {row['stage']}\n{row['device']}" for row in rows])
+    axes.set(xscale="log", xlabel="seconds", ylim=(len(rows) - 0.5, -0.5))
+    axes.grid(alpha=0.4)
+    figure.legend(loc="outside right upper")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The result files: one a day and device, merged by (case, stage)."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import rapids_slink
+from rapids_slink.device import Device
+
+FOLDER = Path(__file__).parent / "results"
+PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster"]
+PACKAGES += [f"{name}-{cuda}" for name in ("cudf", "cuml", "cuvs", "cugraph") for cuda in ("cu12", "cu13")]
+PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
+
+
+def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
+    """Add a result to the day's file of its device, in the place of an older one of the same case and stage.
+
+    A result keeps the commit it was measured at, since the file may outlive it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{header['date']}-{slug(header)}.json"
+    older = json.loads(path.read_text())["results"] if path.exists() else []
+    kept = [entry for entry in older if (entry["case"], entry["stage"]) != (result["case"], result["stage"])]
+    results = sorted([*kept, {**result, "commit": header["commit"]}], key=lambda r: (r["case"], r["stage"]))
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps({**header, "results": results}, indent=2) + "\n")
+    draft.replace(path)
+    return path
+
+
+def slug(header: dict[str, Any]) -> str:
+    """``cpu``, or the GPU's name as part of a file name."""
+    if header["driver"] is None:
+        return "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", header["device"].lower().removeprefix("nvidia ")).strip("-")
+
+
+def header(device: Device, date: str, commit: str | None) -> dict[str, Any]:
+    """What was measured, on what, with what."""
+    return {
+        "commit": commit or _commit(),
+        "date": date,
+        "device": _gpu(device) if device.name == "cuda" else _cpu(),
+        "driver": _driver(device) if device.name == "cuda" else None,
+        "versions": _versions(),
+    }
+
+
+def _commit() -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
+    try:
+        run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return run.stdout.strip()
+
+
+def _versions() -> dict[str, str]:
+    found = {"rapids_slink": rapids_slink.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _gpu(device: Device) -> str:
+    return str(device.xp.cuda.runtime.getDeviceProperties(0)["name"].decode())
+
+
+def _driver(device: Device) -> str:
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return f"CUDA {device.xp.cuda.runtime.driverGetVersion()}"
+    return run.stdout.split()[0]
+
+
+def _cpu() -> str:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    info = Path("/proc/cpuinfo")
+    names = re.findall(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else []
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores"

@@ -1,0 +1,112 @@
+"""What is timed: each stage prepares its input, untimed, and returns the call to time."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rapids_slink
+from bench.cases import Case
+from rapids_slink.device import Device
+
+QUERIES = 10_000
+
+
+@dataclass
+class Work:
+    """A case on a device, and what earlier stages made of it for later ones."""
+
+    case: Case
+    device: Device
+    folder: Path | None
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """The points on the host, as the case has them."""
+        return self.case.points(self.folder)
+
+    @cached_property
+    def split(self) -> tuple[np.ndarray, np.ndarray]:
+        """Queries and searched points of `nearest_neighbors`, on the host."""
+        return self.case.split(self.folder, QUERIES)
+
+    @cached_property
+    def table(self) -> Any:
+        """The points as a user holds them: a frame of the device, or a CuPy array where cuDF is missing."""
+        array = self.device.asarray(self.points)
+        if self.device.name == "cuda" and importlib.util.find_spec("cudf") is None:
+            return array
+        return self.device.frames.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+
+    @cached_property
+    def model(self) -> Any:
+        """A fitted model."""
+        return rapids_slink.fit(self.table, n_clusters=self.case.n_clusters, device=self.device.name)
+
+    @cached_property
+    def edges(self) -> Any:
+        """The k-NN edge frame."""
+        return knn(self)()
+
+
+Call = Callable[[], Any]
+
+
+def fit(work: Work) -> Call:
+    """The whole pipeline, from a frame."""
+    table, n_clusters, device = work.table, work.case.n_clusters, work.device.name
+    return lambda: rapids_slink.fit(table, n_clusters=n_clusters, device=device)
+
+
+def knn(work: Work) -> Call:
+    """All points against all, from an array."""
+    points, k, device = work.device.asarray(work.points), work.case.n_neighbors, work.device.name
+    return lambda: rapids_slink.knn_graph(points, k, device=device)
+
+
+def nearest_neighbors(work: Work) -> Call:
+    """The nearest point of each of `QUERIES` queries."""
+    queries, points = (work.device.asarray(part) for part in work.split)
+    device = work.device.name
+    return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)
+
+
+def spanning_tree(work: Work) -> Call:
+    """The minimum spanning forest of the k-NN edge frame."""
+    edges, device = work.edges, work.device.name
+    return lambda: rapids_slink.minimum_spanning_tree(edges, device=device)
+
+
+def linkage(work: Work) -> Call:
+    """SciPy's Z from the fitted tree."""
+    tree, device = work.model.mst_, work.device.name
+    return lambda: rapids_slink.linkage(tree, device=device)
+
+
+def cut(work: Work) -> Call:
+    """Labels from the fitted linkage."""
+    merges, n_clusters = work.model.linkage_, work.case.n_clusters
+    return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
+
+
+def connect_seconds(model: Any) -> float:
+    """What a fitted model says its connect stage took: the stage has no public function."""
+    return float(model.report_["seconds"].get("connect", 0.0))
+
+
+STAGES: dict[str, Callable[[Work], Call]] = {
+    "fit": fit,
+    "knn": knn,
+    "nearest_neighbors": nearest_neighbors,
+    "spanning_tree": spanning_tree,
+    "connect": fit,
+    "linkage": linkage,
+    "cut": cut,
+}
+READERS = {"connect": connect_seconds}
