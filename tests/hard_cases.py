@@ -1,0 +1,303 @@
+"""Point sets that break single linkage that is only nearly exact. ``CASES[name](dtype)`` makes one, always the same."""
+
+import zlib
+
+import numpy as np
+
+CASES = {}
+
+
+def case(function):
+    """Register a generator ``(rng, dtype) -> (n, d) array``; its result is rounded to the dtype that is asked for."""
+
+    def make(dtype):
+        rng = np.random.default_rng(zlib.crc32(function.__name__.encode()))
+        return np.ascontiguousarray(function(rng, np.dtype(dtype)), dtype=dtype)
+
+    CASES[function.__name__] = make
+    return function
+
+
+def _blobs(rng, n, d, centers, deviations):
+    """`n` points shared out among as many Gaussian blobs as there are deviations."""
+    which = rng.integers(0, len(deviations), n)
+    return centers[which] + rng.normal(size=(n, d)) * np.asarray(deviations)[which, None]
+
+
+# Large enough for bands, several chunks of rows and many rounds of connecting.
+
+
+@case
+def filaments(rng, dtype):
+    """30 random walks whose step varies by a factor of 30 along and between them."""
+    walks = []
+    for i in range(30):
+        steps = 4000 * (i + 1) // 30 - 4000 * i // 30
+        scale = 10 ** rng.uniform(-2.5, -1) * (1 + 5 * rng.random((steps, 1)) ** 4)
+        walks.append(rng.uniform(-3, 3, 3) + np.cumsum(rng.normal(size=(steps, 3)) * scale, axis=0))
+    return np.concatenate(walks)
+
+
+@case
+def uneven_blobs_2d(rng, dtype):
+    return _blobs(rng, 4000, 2, rng.normal(size=(20, 2)) * 5, np.geomspace(1e-2, 1, 20))
+
+
+@case
+def uneven_blobs_8d(rng, dtype):
+    return _blobs(rng, 4000, 8, rng.normal(size=(20, 8)) * 5, np.geomspace(1e-2, 1, 20))
+
+
+@case
+def uneven_blobs_32d(rng, dtype):
+    return _blobs(rng, 4000, 32, rng.normal(size=(20, 32)) * 5, np.geomspace(1e-2, 1, 20))
+
+
+@case
+def few_big_clusters(rng, dtype):
+    """Well separated: the last components hold all rows, so that one pass over all pairs joins them."""
+    return _blobs(rng, 8400, 16, rng.normal(size=(6, 16)) * 50, np.ones(6))
+
+
+@case
+def tight_clusters(rng, dtype):
+    """Clusters of 200, a thousand times tighter than they are apart: each is a single point to a rough filter."""
+    centers = np.repeat(rng.normal(size=(20, 12)), 200, axis=0)
+    return centers + rng.normal(size=centers.shape) * 1e-3
+
+
+@case
+def images(rng, dtype):
+    """uint8 pixels, mostly zero, ten prototypes with noise: integers that fp16 holds exactly."""
+    prototypes = rng.integers(0, 256, (10, 64)) * (rng.random((10, 64)) < 0.3)
+    noise = rng.integers(-20, 21, (1500, 64))
+    return np.clip(prototypes[rng.integers(0, 10, 1500)] + noise, 0, 255)
+
+
+@case
+def cauchy(rng, dtype):
+    return rng.standard_cauchy((1500, 10))
+
+
+@case
+def cauchy_3d(rng, dtype):
+    return rng.standard_cauchy((1500, 3))
+
+
+@case
+def sphere_of_radius_1e6(rng, dtype):
+    """Unit distances between points a million away from each other's centre."""
+    direction = rng.normal(size=(1000, 12))
+    direction[500:] = direction[0] + rng.normal(size=(500, 12)) * 1e-6
+    return direction / np.linalg.norm(direction, axis=1, keepdims=True) * 1e6
+
+
+@case
+def one_wide_feature(rng, dtype):
+    X = rng.normal(size=(1000, 10))
+    X[:, 3] *= 1e6
+    return X
+
+
+# Offsets and magnitudes.
+
+
+@case
+def offset_1e4(rng, dtype):
+    return _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e4
+
+
+@case
+def offset_1e7(rng, dtype):
+    """In float32 the spacing of numbers is 1 here: nearly all distances tie."""
+    return _blobs(rng, 600, 10, np.repeat([[0.0], [6.0]], 10, axis=1), [1, 1]) + 1e7
+
+
+@case
+def blobs_1e4_apart(rng, dtype):
+    return _blobs(rng, 600, 10, np.repeat([[0.0], [1e4]], 10, axis=1), [1, 1])
+
+
+@case
+def blobs_1e7_apart(rng, dtype):
+    return _blobs(rng, 600, 3, np.repeat([[0.0], [1e7]], 3, axis=1), [1, 1])
+
+
+@case
+def magnitude_1e_30(rng, dtype):
+    return rng.normal(size=(400, 10)) * 1e-30
+
+
+@case
+def magnitude_1e30(rng, dtype):
+    return rng.normal(size=(400, 10)) * 1e30
+
+
+@case
+def largest_magnitude(rng, dtype):
+    """Squared distances just fit into float64; float32's own range ends long before."""
+    return rng.normal(size=(300, 12)) * (1e37 if dtype == np.float32 else 1e152)
+
+
+@case
+def squares_underflow(rng, dtype):
+    """Squared differences of float64 are subnormal numbers, and many tie; as float32 all rows are equal."""
+    return rng.normal(size=(400, 10)) * 1e-161
+
+
+@case
+def denormals(rng, dtype):
+    """A few multiples of the smallest number there is."""
+    return rng.integers(0, 50, (300, 9)).astype(dtype) * np.finfo(dtype).smallest_subnormal
+
+
+@case
+def mixed_magnitudes(rng, dtype):
+    return rng.normal(size=(400, 10)) * 10.0 ** rng.integers(-30, 30, (400, 1))
+
+
+@case
+def one_far_outlier(rng, dtype):
+    """The outlier sets the scale, and everything else becomes one point to a rough filter."""
+    X = rng.normal(size=(600, 10))
+    X[123] = 1e9
+    return X
+
+
+@case
+def one_far_outlier_2d(rng, dtype):
+    X = rng.normal(size=(600, 2))
+    X[321] = -1e12
+    return X
+
+
+# Ties.
+
+
+@case
+def integer_grid(rng, dtype):
+    return rng.permutation(np.argwhere(np.ones((20, 20))))
+
+
+@case
+def integer_grid_10d(rng, dtype):
+    return rng.permutation(np.argwhere(np.ones((2,) * 10)))
+
+
+@case
+def decimal_grid(rng, dtype):
+    """Tenths: distances that are equal on paper differ in the last bit, and some only before the root is taken."""
+    return rng.permutation(np.argwhere(np.ones((18, 18)))) * 0.1
+
+
+@case
+def repeated_rows(rng, dtype):
+    return rng.normal(size=(40, 10))[rng.integers(0, 40, 500)]
+
+
+@case
+def repeated_rows_2d(rng, dtype):
+    return rng.integers(0, 6, (500, 2)) / 7
+
+
+@case
+def all_rows_equal(rng, dtype):
+    return np.repeat(rng.normal(size=(1, 9)), 400, axis=0)
+
+
+@case
+def all_rows_equal_1d(rng, dtype):
+    return np.full((300, 1), 0.1)
+
+
+@case
+def last_bit(rng, dtype):
+    """Rows that differ by one unit in the last place of one feature."""
+    X = np.repeat(rng.normal(size=(1, 10)).astype(dtype), 300, axis=0)
+    at = np.arange(300), rng.integers(0, 10, 300)
+    X[at] = np.nextafter(X[at], rng.choice([-np.inf, np.inf], 300).astype(dtype))
+    return X
+
+
+@case
+def equal_weight_path(rng, dtype):
+    return rng.permutation(np.arange(500.0))[:, None]
+
+
+@case
+def equal_weight_path_10d(rng, dtype):
+    """Each row is one step along the next axis: a path of unit steps whose ends drift apart."""
+    axis = np.arange(500) % 10
+    return rng.permutation(np.cumsum(np.eye(10)[axis], axis=0))
+
+
+@case
+def simplex(rng, dtype):
+    """All pairs equally far."""
+    return np.eye(60)
+
+
+# Shapes of trees.
+
+
+@case
+def chain(rng, dtype):
+    """Steps that grow along it, so that it merges one point at a time."""
+    return np.cumsum(np.linspace(1, 2, 500))[rng.permutation(500), None] * np.ones((1, 2))
+
+
+@case
+def star(rng, dtype):
+    """A hub whose spokes point along different axes, each end nearer to it than to any other."""
+    return np.concatenate([np.zeros((1, 100)), np.diag(rng.uniform(1, 1.3, 100))])
+
+
+@case
+def exponential_gaps(rng, dtype):
+    """Each point's neighbour is the one before it, from the smallest distances to the largest."""
+    points = 1.25 ** np.arange(-360, 361) if dtype == np.float32 else 2.0 ** np.arange(-450, 451)
+    return rng.permutation(points)[:, None]
+
+
+@case
+def exponential_gaps_12d(rng, dtype):
+    points = 1.25 ** np.arange(-360, 361) if dtype == np.float32 else 2.0 ** np.arange(-450, 451)
+    return rng.permutation(points)[:, None] * np.eye(12)[5]
+
+
+@case
+def one_feature(rng, dtype):
+    return rng.normal(size=(1000, 1))
+
+
+@case
+def more_features_than_rows(rng, dtype):
+    return rng.normal(size=(50, 300))
+
+
+# The smallest inputs.
+
+
+@case
+def one_row(rng, dtype):
+    return np.array([[1.5, -2.0]])
+
+
+@case
+def two_rows(rng, dtype):
+    return np.array([[0.1, 0.2], [0.3, -0.4]])
+
+
+@case
+def two_equal_rows(rng, dtype):
+    return np.ones((2, 3))
+
+
+@case
+def three_rows(rng, dtype):
+    return np.array([[0.0], [0.7], [0.3]])
+
+
+@case
+def three_wide_rows(rng, dtype):
+    return rng.normal(size=(3, 20))

@@ -1,0 +1,148 @@
+"""The benchmark harness, on its smallest case."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+
+from bench import __main__ as harness
+from bench import checks, report, results
+from bench.cases import CASES, DataMissingError
+from bench.clock import Clock
+from bench.stages import STAGES, Work
+from rapids_slink.device import CPU
+
+QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """The folder and the content of a result file of all stages on `digits`."""
+    out = tmp_path_factory.mktemp("results")
+    assert harness.main(["--cases", "digits", "--stages", *STAGES, "--peers", "scipy", "--out", str(out), *QUICK]) == 0
+    (path,) = out.glob("*.json")
+    assert path.name == "2001-02-03-cpu.json"
+    return out, json.loads(path.read_text())
+
+
+def test_result_file(measured):
+    _, run = measured
+    assert set(run) == {"commit", "date", "device", "driver", "versions", "results"}
+    assert (run["commit"], run["date"], run["driver"]) == ("0" * 40, "2001-02-03", None)
+    assert {"numpy", "scipy", "rapids_slink"} <= set(run["versions"])
+    assert {result["stage"] for result in run["results"]} == set(STAGES)
+    for result in run["results"]:
+        assert result["case"] == "digits"
+        assert result["seconds"] >= 0
+        assert result["exact"] is True, result
+        assert result["checked_against"]
+        assert set(result["peers"]) <= {"scipy"}
+        assert all(seconds > 0 for seconds in result["peers"].values())
+    assert "scipy" in next(result for result in run["results"] if result["stage"] == "fit")["peers"]
+
+
+def test_results_merge_by_case_and_stage(tmp_path):
+    header = {"commit": "a", "date": "2001-02-03", "device": "NVIDIA H100 80GB HBM3", "driver": "580", "versions": {}}
+    results.save(tmp_path, header, {"case": "b", "stage": "fit", "seconds": 1.0})
+    results.save(tmp_path, header, {"case": "a", "stage": "fit", "seconds": 2.0})
+    path = results.save(tmp_path, {**header, "commit": "c"}, {"case": "b", "stage": "fit", "seconds": 3.0})
+    assert path.name == "2001-02-03-h100-80gb-hbm3.json"
+    found = [(r["case"], r["seconds"], r["commit"]) for r in json.loads(path.read_text())["results"]]
+    assert found == [("a", 2.0, "a"), ("b", 3.0, "c")]
+
+
+def test_wrong_results_are_told(measured, monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(checks.CHECKS, "cut", lambda work, result: (False, "nothing"))
+    arguments = ["--cases", "digits", "--stages", "cut", "--peers", "--out", str(tmp_path), *QUICK]
+    assert harness.main(arguments) == 1
+    assert "NOT EXACT" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stage", ["fit", "knn", "nearest_neighbors", "spanning_tree", "linkage", "cut"])
+def test_checks_can_fail(stage):
+    """One unit in the last place, or one label, must be enough."""
+    work = Work(CASES["digits"], CPU, None)
+    result = STAGES[stage](work)()
+    if stage == "fit":
+        merges = result.to_scipy()
+        merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
+        result.to_scipy = lambda: merges
+    elif stage == "cut":
+        result = result.copy()
+        result.iloc[5] = 3
+    else:
+        column = "height" if stage == "linkage" else "weight"
+        result = result.assign(**{column: np.nextafter(result[column], np.inf)})
+    assert checks.CHECKS[stage](work, result)[0] is False
+
+
+def test_brute_force_tree():
+    points = np.random.default_rng(1).integers(0, 5, (60, 3)).astype(float)
+    squares = np.sort(checks.brute_force_tree(np.ascontiguousarray(points.T)))
+    np.testing.assert_array_equal(np.sqrt(squares), linkage(points, "single")[:, 2])
+
+
+def test_clock_keeps_its_budget():
+    calls = []
+    Clock(on_gpu=False, repeats=5, budget=60).median(lambda: calls.append(1))
+    assert len(calls) == 5
+    Clock(on_gpu=False, repeats=5, budget=0).median(lambda: calls.append(1))
+    assert len(calls) == 6
+    assert Clock(on_gpu=False, repeats=3).median(lambda: 7.0, read=float) == 7.0
+
+
+def test_missing_data_is_skipped(tmp_path, capsys):
+    arguments = ["--cases", "mnist-60k-784", "--data", str(tmp_path), "--out", str(tmp_path / "out"), *QUICK]
+    assert harness.main(arguments) == 0
+    assert "mnist.npz is missing" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(DataMissingError, match=r"cities\.npy"):
+        CASES["cities-235k-3"].points(None)
+
+
+def test_cases_are_seeded_and_as_named():
+    case = CASES["gauss-20k-16"]
+    points = case.points(None)
+    assert points.shape == (20_000, 16)
+    np.testing.assert_array_equal(points, case.points(None))
+    queries, searched = case.split(None, 100)
+    assert (queries.shape, searched.shape) == ((100, 16), (20_000, 16))
+    np.testing.assert_array_equal(searched, points)
+
+
+def test_table_comes_from_the_files(measured, tmp_path):
+    folder, run = measured
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- bench:start -->\nold\n<!-- bench:end -->\nafter\n")
+    for _ in range(2):
+        assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
+    before, start, _, _, fit, _, end, after, _ = readme.read_text().split("\n")
+    assert (before, start, end, after) == ("before", *report.MARKERS, "after")
+    seconds = next(result["seconds"] for result in run["results"] if result["stage"] == "fit")
+    assert fit.startswith(f"| digits | fit | {report.shown(seconds)} | scipy ")
+    assert fit.endswith(f"| yes | {run['device']} | [2001-02-03](bench/results/2001-02-03-cpu.json) |")
+
+
+def test_no_results_make_no_table(tmp_path):
+    text = "a\n<!-- bench:start -->\n<!-- bench:end -->\nb\n"
+    assert report.put_between(text, report.table(report.load(tmp_path))) == text
+    with pytest.raises(ValueError, match="once each"):
+        report.put_between("nothing", "")
+
+
+def test_plot_comes_from_the_files(measured, tmp_path):
+    pytest.importorskip("matplotlib")
+    folder, _ = measured
+    assert report.main(["--results", str(folder), "--plot", str(tmp_path / "out.png")]) == 0
+    assert (tmp_path / "out.png").stat().st_size > 1000
+
+
+def test_readme_table_is_current():
+    """The README's table is what the committed files make of it."""
+    rows = [row for row in report.load(results.FOLDER) if row["stage"] in report.TABLE_STAGES]
+    text = (Path(report.README)).read_text()
+    assert report.put_between(text, report.table(rows)) == text

@@ -1,0 +1,208 @@
+"""The command line, end to end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import rapids_slink
+from rapids_slink import cli
+from rapids_slink.device import gpu_is_usable
+
+ROOT = Path(__file__).parent.parent
+POINTS = pd.DataFrame(
+    {
+        "x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0],
+        "y": [0.0, 0.0, 0.0, 5.0, 5.0, 0.0],
+        "name": ["ab", "cd", "ef", "gh", "ij", "kl"],
+    }
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with the same table in both formats."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    POINTS.to_csv("points.csv", index=False)
+    POINTS.set_index(pd.Index(range(100, 106), name="key")).to_parquet("points.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder, capsys):
+    """Run the command line on the CPU: (exit status, stdout, stderr)."""
+
+    def call(*arguments):
+        try:
+            status = cli.main(["--device", "cpu", *map(str, arguments)])
+        except SystemExit as stop:
+            status = stop.code
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_csv_to_csv(run):
+    status, out, err = run("points.csv", "--columns", "x,y", "--n-clusters", 3, "--output", "labels.csv")
+    assert (status, err) == (0, "")
+    assert out == "6 rows in 3 clusters, written to labels.csv\n"
+    assert Path("labels.csv").read_text() == "row,label\n0,0\n1,0\n2,0\n3,1\n4,1\n5,2\n"
+
+
+def test_parquet_keeps_the_index_and_writes_the_linkage(run):
+    arguments = ["--columns", "x,y", "--distance-threshold", 0.3, "--output", "labels.parquet", "--linkage", "z.csv"]
+    assert run("points.parquet", *arguments)[0] == 0
+    labels = pd.read_parquet("labels.parquet")
+    assert labels["key"].tolist() == list(range(100, 106))
+    assert labels["label"].tolist() == [0, 0, 0, 1, 2, 3]
+    merges = pd.read_csv("z.csv")
+    assert list(merges.columns) == ["left", "right", "height", "size"]
+    expected = rapids_slink.fit(POINTS[["x", "y"]], device="cpu").to_scipy()
+    np.testing.assert_array_equal(merges["height"], expected[:, 2])
+
+
+def test_summary_without_output(run, folder):
+    before = files(folder)
+    status, out, err = run("points.csv", "--columns", "x,y")
+    assert (status, err) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["6", "rows", "in", "2", "clusters:"],
+        ["cluster", "size"],
+        ["0", "3"],
+        ["1", "3"],
+    ]
+    assert files(folder) == before
+
+
+def test_options_reach_the_model(run, monkeypatch):
+    seen = {}
+    fit = rapids_slink.fit
+    monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
+    run("points.csv", "--columns", "x,y", "--metric", "sqeuclidean", "--n-neighbors", 2, "--progress")
+    assert seen == {
+        "n_clusters": 2,
+        "distance_threshold": None,
+        "metric": "sqeuclidean",
+        "n_neighbors": 2,
+        "device": "cpu",
+        "progress": True,
+    }
+
+
+@pytest.mark.parametrize("name", ["tree.png", "tree.svg", "tree.pdf"])
+def test_plot(run, name):
+    pytest.importorskip("matplotlib")
+    assert run("points.csv", "--columns", "x,y", "--plot", name)[0] == 0
+    assert Path(name).stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ([], 2, "give one table of points, or --demo"),
+        (["points.csv", "--demo"], 2, "give one table of points, or --demo"),
+        (["nowhere.csv"], 2, "no such file: nowhere.csv"),
+        (["points.xlsx"], 2, "cannot read points.xlsx: the suffix must be one of .csv, .parquet"),
+        (["points.csv", "--output", "labels.txt"], 2, "cannot write labels.txt: the suffix must be one of .csv"),
+        (["points.csv", "--output", "gone/labels.csv"], 2, "cannot write gone/labels.csv: no such folder: gone"),
+        (["points.csv", "--plot", "tree.bmp"], 2, "cannot write tree.bmp: the suffix must be one of .pdf"),
+        (["points.csv", "--output", "points.csv"], 2, "the input and the files to write must all be different"),
+        (["points.csv", "--n-clusters", "2", "--distance-threshold", "1"], 2, "not allowed with argument --n-clusters"),
+        (["points.csv", "--n-clusters", "two"], 2, "invalid int value: 'two'"),
+        (["points.csv", "--columns", "x,z"], 1, "unknown column 'z'; the table has 'x', 'y', 'name'"),
+        (["points.csv", "--columns", "x,name"], 1, "name"),
+        (["points.csv", "--columns", "x,y", "--n-clusters", "7"], 1, "n_clusters"),
+        (["points.csv", "--columns", "x,y", "--n-clusters", "0"], 1, "n_clusters"),
+        (["points.csv", "--columns", "x,y", "--metric", "nonsense"], 1, "nonsense"),
+        (["ragged.csv"], 1, "cannot read ragged.csv: "),
+        (["empty.csv"], 1, "cannot read empty.csv: "),
+        (["broken.parquet"], 1, "cannot read broken.parquet: "),
+        (["holes.csv"], 1, "'y'"),
+    ],
+)
+def test_errors_are_one_line(run, folder, arguments, status, message):
+    Path("ragged.csv").write_text("x,y\n1,2\n3,4,5\n")
+    Path("empty.csv").write_text("")
+    Path("broken.parquet").write_bytes(b"PAR1 no PAR1")
+    Path("holes.csv").write_text("x,y\n1,2\n3,\n")
+    Path("points.xlsx").write_bytes(b"")
+    before = files(folder)
+    found, out, err = run(*arguments)
+    assert (found, out) == (status, "")
+    assert err.startswith("rapids_slink: error: ")
+    assert message in err
+    assert err.count("\n") == 1
+    assert files(folder) == before
+
+
+@pytest.mark.skipif(gpu_is_usable(), reason="there is a GPU")
+def test_no_gpu_is_an_error(run):
+    status, _, err = run("points.csv", "--columns", "x,y", "--device", "cuda")
+    assert status == 1
+    assert err.startswith("rapids_slink: error: device='cuda' needs an NVIDIA GPU")
+
+
+def test_failed_write_leaves_the_old_file(folder):
+    target = folder / "labels.csv"
+    target.write_text("old")
+    before = files(folder)
+
+    def fail_half_way(draft):
+        draft.write_text("ne")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        cli._replace(target, fail_half_way)
+    assert target.read_text() == "old"
+    assert files(folder) == before
+
+
+def test_demo(run):
+    pytest.importorskip("matplotlib")
+    status, out, err = run("--demo")
+    assert (status, err) == (0, "")
+    assert "1,797 images of 64 pixels" in out
+    assert "1,797 rows in 10 clusters:" in out
+    assert "The highest merges:" in out
+    assert "seconds" in out
+    assert Path("dendrogram.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_demo_without_matplotlib(run, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    before = files(folder)
+    status, out, err = run("--demo")
+    assert (status, err) == (0, "")
+    assert "No dendrogram was drawn: matplotlib is missing" in out
+    assert files(folder) == before
+    status, _, err = run("points.csv", "--plot", "tree.png")
+    assert status == 2
+    assert "--plot needs matplotlib" in err
+
+
+def test_parquet_without_pyarrow(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    status, _, err = run("points.csv", "--columns", "x,y", "--output", "labels.parquet")
+    assert status == 2
+    assert "Parquet files need pyarrow" in err
+
+
+def test_as_a_module(folder):
+    command = [sys.executable, "-m", "rapids_slink", "points.csv", "--columns", "x,y", "--device", "cpu"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "6 rows in 2 clusters:" in result.stdout
+    version = subprocess.run([*command[:3], "--version"], capture_output=True, text=True, cwd=folder, env=environment)
+    assert version.stdout == f"rapids_slink {rapids_slink.__version__}\n"

@@ -1,0 +1,318 @@
+"""Linkage against SciPy's Z, cuts against SciPy's and scikit-learn's partitions, and every refusal."""
+
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import pdist
+from sklearn.cluster import AgglomerativeClustering
+
+from rapids_slink import ordering
+from rapids_slink.dendrogram import build_linkage, cut, cut_labels, linkage
+from rapids_slink.device import CPU, to_host
+from rapids_slink.points import on_device
+
+DEEP = 100_000
+DTYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
+
+
+def edges(src, dst, weight, ids=np.int32):
+    return pd.DataFrame({"src": np.asarray(src, ids), "dst": np.asarray(dst, ids), "weight": np.asarray(weight, float)})
+
+
+def grow(tree, where, **parameters):
+    """The linkage of a pandas tree, computed and kept on the device."""
+    return linkage(on_device(tree, where), device=where.name, **parameters)
+
+
+def labels_of(frame, **how):
+    return to_host(cut(frame, **how).values)
+
+
+def spanning_tree(X):
+    """Kruskal's tree of all pairs of rows, by the total order."""
+    u, v = np.triu_indices(len(X), 1)
+    parent = list(range(len(X)))
+
+    def root(i):
+        while parent[i] != i:
+            i = parent[i]
+        return i
+
+    kept = []
+    pairs = ordering.sort_edges(edges(u, v, pdist(X)))
+    for i, (a, b) in enumerate(zip(pairs["src"], pairs["dst"], strict=True)):
+        if root(a) != root(b):
+            parent[root(a)] = root(b)
+            kept.append(i)
+    return pairs.iloc[kept]
+
+
+def random_tree(rng, n, shape):
+    """A tree of n nodes, its ids shuffled and its weights of few values."""
+    i = np.arange(1, n)
+    end = {"chain": i - 1, "star": 0 * i, "random": (rng.random(n - 1) * i).astype(int)}[shape]
+    names = rng.permutation(n)
+    return edges(names[end], names[i], rng.integers(0, max(2, n // 3), n - 1))
+
+
+def matrix(frame):
+    return np.column_stack([to_host(frame[c].values) for c in ("left", "right", "height", "size")]).astype(float)
+
+
+def merge_slowly(tree):
+    """Z of a sorted tree, by sets."""
+    n = len(tree) + 1
+    member = {i: (i, {i}) for i in range(n)}
+    rows = []
+    for i, edge in enumerate(tree.itertuples(index=False)):
+        (a, of_a), (b, of_b) = member[edge.src], member[edge.dst]
+        both = of_a | of_b
+        rows.append((min(a, b), max(a, b), edge.weight, len(both)))
+        member.update(dict.fromkeys(both, (n + i, both)))
+    return np.array(rows, dtype=float).reshape(-1, 4)
+
+
+def same_partition(a, b):
+    pairs = len(set(zip(a, b, strict=True)))
+    return pairs == len(set(a)) == len(set(b))
+
+
+def in_order_of_appearance(labels):
+    first = pd.unique(np.asarray(labels))
+    return first.tolist() == list(range(len(first)))
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 200])
+def test_linkage_is_scipys(where, n):
+    X = np.random.default_rng(n).random((n, 3))
+    expected = hierarchy.linkage(X, "single")
+    found = grow(spanning_tree(X).sample(frac=1, random_state=0), where)
+    assert found.dtypes.astype(str).to_dict() == DTYPES
+    assert matrix(found).tobytes() == expected.tobytes()
+
+
+def test_heights_are_scipys_under_ties(where):
+    X = np.random.default_rng(0).integers(0, 5, (60, 2)).astype(float)
+    found = grow(spanning_tree(X), where)
+    np.testing.assert_array_equal(matrix(found)[:, 2], hierarchy.linkage(X, "single")[:, 2])
+    assert hierarchy.is_valid_linkage(matrix(found))
+
+
+@given(st.integers(2, 40), st.sampled_from(["chain", "star", "random"]), st.integers(0, 2**32 - 1))
+def test_linkage_of_any_tree(n, shape, seed):
+    tree = random_tree(np.random.default_rng(seed), n, shape)
+    np.testing.assert_array_equal(matrix(linkage(tree, device="cpu")), merge_slowly(ordering.sort_edges(tree)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_smallest_trees(where, n):
+    tree = edges(range(n - 1), range(1, n), range(n - 1))
+    found = grow(tree, where)
+    assert matrix(found).tolist() == [[0, 1, 0, 2], [2, 3, 1, 3]][: n - 1]
+    for k in range(1, n + 1):
+        assert (
+            labels_of(found, n_clusters=k).tolist()
+            == [[[0]], [[0, 0], [0, 1]], [[0, 0, 0], [0, 0, 1], [0, 1, 2]]][n - 1][k - 1]
+        )
+
+
+def test_linkage_leaves_its_input_alone_and_takes_other_columns(device):
+    tree = edges([2, 1], [1, 0], [5, 3], ids=np.int64).assign(note="x")
+    before = tree.copy()
+    assert matrix(linkage(tree, device=device)).tolist() == [[0, 1, 3, 2], [2, 3, 5, 3]]
+    pd.testing.assert_frame_equal(tree, before)
+
+
+def test_weights_may_be_zero_negative_or_integer(where):
+    tree = pd.DataFrame({"src": [0, 1, 2], "dst": [1, 2, 3], "weight": [0, -2, 7]})
+    assert matrix(grow(tree, where))[:, 2].tolist() == [-2, 0, 7]
+
+
+def test_linkage_stays_with_its_kind_of_frame(where, device):
+    tree = where.frame({"src": where.xp.array([0]), "dst": where.xp.array([1]), "weight": where.xp.array([2.0])})
+    assert isinstance(linkage(tree, device=device), where.frames.DataFrame)
+    assert isinstance(linkage(edges([0], [1], [2]), device=device), pd.DataFrame)
+    assert isinstance(cut(linkage(tree, device=device), n_clusters=1), where.frames.Series)
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (edges([0, 1, 0], [1, 2, 2], [1, 2, 3]).assign(dst=[1, 2, 2]), r"edge 0 - 2 closes a cycle"),
+        (edges([0, 2], [1, 2], [1, 2]), "edge 2 - 2 closes a cycle"),
+        (edges([0, 1], [1, 3], [1, 2]), r"node ids must be from 0 to 2 .*for a forest, pass n_nodes\), found 3"),
+        (edges([0, -1], [1, 2], [1, 2]), "node ids must be from 0 to 2 .*, found -1"),
+        (edges([0], [2**40], [1], ids=np.int64), "node ids must be from 0 to 1 .*, found 1099511627776"),
+        (edges([0], [1], [np.nan]), "column 'weight' of the tree holds nulls or NaN"),
+        (edges([0], [1], [1]).astype({"src": "Int32"}).assign(src=lambda t: t["src"].shift()), "column 'src' .* nulls"),
+        (edges([0], [1], [1]).drop(columns="dst"), r"columns src, dst, weight; dst not found in \['src', 'weight'\]"),
+    ],
+)
+def test_linkage_refuses_what_is_no_tree(where, tree, message):
+    with pytest.raises(ValueError, match=message):
+        grow(tree, where)
+
+
+def test_linkage_refuses_other_types(where):
+    with pytest.raises(TypeError, match="column 'src' of the tree must hold integers, got dtype float64"):
+        grow(edges([0], [1], [1], ids=float), where)
+    with pytest.raises(TypeError, match="tree must be a DataFrame with columns src, dst, weight, got ndarray"):
+        linkage(np.zeros((3, 3)), device=where.name)
+    with pytest.raises(TypeError, match=r"n_nodes must be an integer, got 2\.0"):
+        grow(edges([0], [1], [1]), where, n_nodes=2.0)
+    with pytest.raises(ValueError, match="2 edges over n_nodes=2 nodes; a tree has 1, a forest fewer"):
+        grow(edges([0, 0], [1, 1], [1, 1]), where, n_nodes=2)
+    with pytest.raises(ValueError, match="must have from 1 to 1073741824 nodes, got 0"):
+        grow(edges([], [], []), where, n_nodes=0)
+
+
+def test_forest(where):
+    found = grow(edges([0, 4], [3, 1], [2, 1]), where, n_nodes=6)
+    assert matrix(found).tolist() == [[1, 4, 1, 2], [0, 3, 2, 2]]
+    assert labels_of(found, n_leaves=6, n_clusters=4).tolist() == [0, 1, 2, 0, 1, 3]
+    assert labels_of(found, n_leaves=6, n_clusters=5).tolist() == [0, 1, 2, 3, 1, 4]
+    assert labels_of(found, n_leaves=6, distance_threshold=np.inf).tolist() == [0, 1, 2, 0, 1, 3]
+    with pytest.raises(ValueError, match=r"n_clusters must be from 4 to 6, .*, got 3 \(the graph has 4 components"):
+        labels_of(found, n_leaves=6, n_clusters=3)
+    with pytest.raises(ValueError, match="cluster ids from 0 to 3; for the linkage of a forest, pass n_leaves"):
+        labels_of(found, n_clusters=2)
+    assert labels_of(grow(edges([], [], []), where, n_nodes=3), n_leaves=3, n_clusters=3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_cuts_are_scipys_between_heights(where, ties):
+    rng = np.random.default_rng(1)
+    X = rng.integers(0, 9, (80, 2)).astype(float) if ties else rng.random((80, 2))
+    Z = hierarchy.linkage(X, "single")
+    frame = grow(spanning_tree(X), where)
+    heights = np.unique(Z[:, 2])
+    for t in [heights[0] - 1, *(heights[1:] + heights[:-1]) / 2, heights[-1] + 1]:
+        labels = labels_of(frame, distance_threshold=t)
+        assert labels.dtype == np.int32
+        assert same_partition(labels, hierarchy.fcluster(Z, t, "distance"))
+        assert in_order_of_appearance(labels)
+        assert labels_of(frame, n_clusters=labels.max() + 1).tolist() == labels.tolist()
+
+
+def test_thresholds_mean_what_they_mean_in_scikit_learn(where):
+    X = np.array([[0.0], [1.0], [2.0], [4.0], [6.0], [9.0]])
+    frame = grow(spanning_tree(X), where)
+    for t in (0.5, 1.0, 1.5, 2.0, 3.0, 3.5):
+        model = AgglomerativeClustering(n_clusters=None, distance_threshold=t, linkage="single").fit(X)
+        assert same_partition(labels_of(frame, distance_threshold=t).tolist(), model.labels_)
+
+
+def test_n_clusters_is_met_exactly_where_all_heights_tie(where):
+    n = 50
+    for tree in (edges(range(n - 1), range(1, n), np.ones(n - 1)), edges(np.zeros(n - 1), range(1, n), np.ones(n - 1))):
+        frame = grow(tree, where)
+        for k in range(1, n + 1):
+            labels = labels_of(frame, n_clusters=k)
+            assert labels.max() + 1 == len(set(labels)) == k
+            assert in_order_of_appearance(labels)
+
+
+@given(st.integers(1, 40), st.sampled_from(["chain", "star", "random"]), st.integers(0, 2**32 - 1), st.data())
+def test_cut_of_any_tree(n, shape, seed, data):
+    """Against the sets that the kept merges make."""
+    frame = linkage(random_tree(np.random.default_rng(seed), n, shape), device="cpu")
+    k = data.draw(st.integers(1, n))
+    sets = {i: [i] for i in range(n)}
+    for i, (left, right) in enumerate(zip(frame["left"][: n - k], frame["right"][: n - k], strict=True)):
+        sets[n + i] = sets.pop(left) + sets.pop(right)
+    expected = np.empty(n, dtype=int)
+    for label, leaves in enumerate(sorted(sets.values(), key=min)):
+        expected[leaves] = label
+    assert labels_of(frame, n_clusters=k).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "random"])
+def test_deep_and_wide_trees(where, shape):
+    rng = np.random.default_rng(0)
+    tree = random_tree(rng, DEEP, shape)
+    tree["weight"] = rng.permutation(DEEP - 1).astype(float)
+    frame = grow(tree, where)
+    assert hierarchy.is_valid_linkage(matrix(frame))
+    kept = ordering.sort_edges(tree).iloc[: DEEP - 1000]
+    pieces = grow(kept, where, n_nodes=DEEP)
+    labels = labels_of(frame, n_clusters=1000)
+    assert labels.max() == 999
+    assert (labels_of(pieces, n_leaves=DEEP, n_clusters=1000) == labels).all()
+
+
+def test_a_chain_in_order(where):
+    """Depth n: row i merges leaf i + 1 into all before it."""
+    frame = grow(edges(range(DEEP - 1), range(1, DEEP), range(DEEP - 1)), where)
+    np.testing.assert_array_equal(matrix(frame)[:, 3], np.arange(2, DEEP + 1))
+    np.testing.assert_array_equal(matrix(frame)[:, 1], np.r_[1, np.arange(DEEP, 2 * DEEP - 2)])
+    assert labels_of(frame, n_clusters=3).tolist() == [0] * (DEEP - 2) + [1, 2]
+
+
+def test_stages_inside_the_pipeline(where):
+    """`build_linkage` and `cut_labels` take and return what is on the device."""
+    xp = where.xp
+    tree = where.frame({"src": xp.array([0, 1], xp.int32), "dst": xp.array([2, 2], xp.int32), "weight": xp.ones(2)})
+    frame = build_linkage(tree, 4, where)
+    assert isinstance(frame, where.frames.DataFrame)
+    assert matrix(frame).tolist() == [[0, 2, 1, 2], [1, 4, 1, 3]]
+    labels = cut_labels(frame, 4, n_clusters=3)
+    assert isinstance(labels, xp.ndarray)
+    assert labels.dtype == xp.int32
+    assert labels.tolist() == [0, 1, 0, 2]
+    with pytest.raises(ValueError, match="edge 0 - 2 closes a cycle"):
+        build_linkage(where.frames.concat([tree, tree]), 6, where)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({}, ValueError, "exactly one of n_clusters and distance_threshold, got neither"),
+        ({"n_clusters": 2, "distance_threshold": 1.0}, ValueError, "exactly one of .* got both"),
+        ({"n_clusters": 0}, ValueError, "n_clusters must be from 1 to 3, the number of rows, got 0"),
+        ({"n_clusters": 4}, ValueError, "n_clusters must be from 1 to 3, the number of rows, got 4"),
+        ({"n_clusters": 2.0}, TypeError, r"n_clusters must be an integer, got 2\.0"),
+        ({"n_clusters": True}, TypeError, "n_clusters must be an integer, got True"),
+        ({"distance_threshold": np.nan}, ValueError, "distance_threshold must not be NaN"),
+        ({"distance_threshold": "1"}, TypeError, "distance_threshold must be a number, got '1'"),
+        ({"n_clusters": 1, "n_leaves": 2}, ValueError, "linkage has 2 rows, more than the n_leaves - 1 = 1 merges"),
+    ],
+)
+def test_cut_refuses(where, how, error, message):
+    frame = grow(edges([0, 1], [1, 2], [1, 2]), where)
+    with pytest.raises(error, match=message):
+        cut(frame, **how)
+
+
+def test_cut_refuses_other_frames(where):
+    frame = grow(edges([0, 1], [1, 2], [1, 2]), where)
+    with pytest.raises(ValueError, match="columns left, right, height, size; height not found"):
+        cut(frame.drop(columns="height"), n_clusters=2)
+    with pytest.raises(TypeError, match=r"linkage must be a DataFrame with columns .*, got list"):
+        cut([[0, 1, 1.0, 2]], n_clusters=2)
+    with pytest.raises(TypeError, match="column 'left' of the linkage must hold integers, got float64"):
+        cut(frame.assign(left=frame["left"].astype("float64")), n_clusters=2)
+    with pytest.raises(ValueError, match="column 'height' of the linkage must not fall"):
+        cut(frame.assign(height=-frame["height"]), n_clusters=2)
+
+
+def test_extreme_thresholds(where):
+    frame = grow(edges([0, 1], [1, 2], [1, 2]), where)
+    assert labels_of(frame, distance_threshold=-np.inf).tolist() == [0, 1, 2]
+    assert labels_of(frame, distance_threshold=np.float32(2)).tolist() == [0, 0, 1]
+    assert labels_of(frame, distance_threshold=3).tolist() == [0, 0, 0]
+    assert labels_of(frame, n_clusters=np.int64(2)).tolist() == [0, 0, 1]
+
+
+def test_a_million_leaves_take_a_moment():
+    """Linear work whatever the depth: seconds would mean a loop or a quadratic find."""
+    n = 1_000_000
+    tree = ordering.sort_edges(edges(np.arange(n - 1), np.arange(1, n), np.arange(n - 1)))
+    build_linkage(tree.iloc[:1], 2, CPU)  # compiled
+    start = time.perf_counter()
+    cut_labels(build_linkage(tree, n, CPU), n, n_clusters=10)
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,719 @@
+"""Neighbour lists against all distances in float64: both searches, every tier, every kernel, and the filter's proof."""
+
+from math import fsum
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import pdist, squareform
+
+from rapids_slink import knn_graph, nearest_neighbors
+from rapids_slink.device import CPU, to_host
+from rapids_slink.metrics import accumulation_bound
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.contract import Task
+from rapids_slink.neighbors.kdtree import TreeSearch, build
+from rapids_slink.neighbors.operand import Scaling, pack, reach
+from rapids_slink.neighbors.tiles import TileSearch, scattered
+from rapids_slink.report import Report
+
+SEARCHES = {"tiles": TileSearch, "tree": TreeSearch}
+
+
+@pytest.fixture(params=SEARCHES)
+def make(request, where):
+    """A function from NumPy points to a search on the device, whatever suits their dimension."""
+    if request.param == "tree" and where.name != "cpu":
+        pytest.skip("the k-d tree is the CPU's")
+
+    def search(values, queries=None, report=None):
+        queries = None if queries is None else where.asarray(queries)
+        return SEARCHES[request.param](where.asarray(values), where, Report() if report is None else report, queries)
+
+    return search
+
+
+@pytest.fixture
+def kernels(where):
+    return where.kernels("neighbors")
+
+
+def squares(X, Y=None):
+    """All squared distances from their definition: float64, feature after feature."""
+    X, Y = X.astype(np.float64), (X if Y is None else Y).astype(np.float64)
+    total = np.zeros((len(X), len(Y)))
+    for f in range(X.shape[1]):
+        total += (X[:, None, f] - Y[None, :, f]) ** 2
+    return total
+
+
+def least(apart, k):
+    """The ids and values of each row's k least columns; equal values go by column; -1 for columns at infinity."""
+    ids = np.argsort(apart, axis=1, kind="stable")[:, :k]
+    weights = np.take_along_axis(apart, ids, axis=1)
+    return np.where(np.isinf(weights), -1, ids), weights
+
+
+def others(apart):
+    """Distances without those of each row to itself."""
+    apart = apart.copy()
+    np.fill_diagonal(apart, np.inf)
+    return apart
+
+
+def assert_lists(found, expected):
+    np.testing.assert_array_equal(to_host(found.ids), expected[0])
+    np.testing.assert_array_equal(to_host(found.weights), expected[1])
+
+
+def test_the_oracle_is_scipys():
+    for name in ("filaments", "uneven_blobs_32d", "cauchy"):
+        X = CASES[name]("float32")[:300].astype(np.float64)
+        np.testing.assert_array_equal(squares(X), squareform(pdist(X, "sqeuclidean")))
+
+
+# ------------------------------------------------------------------------------------------------ the lists
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 40])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_lists_of_every_hard_case(name, dtype, k, where, make):
+    X = CASES[name](dtype)[:1100]
+    n = len(X)
+    if n == 1:
+        pytest.skip("a single row has no neighbours")
+    found = neighbor_lists(make(X), n, k, where)
+    assert_lists(found, least(others(squares(X)), min(k, n - 1)))
+    assert found.complete == (k >= n - 1)
+
+
+@pytest.mark.parametrize(("n", "k"), [(700, 43), (700, 44), (700, 699), (2000, 100), (2000, 1500), (20, 19)])
+@pytest.mark.parametrize("d", [2, 11])
+def test_long_lists(n, k, d, where, make):
+    X = np.random.default_rng(n + k).integers(0, 40, (n, d)).astype(np.float32)
+    assert_lists(neighbor_lists(make(X), n, k, where), least(others(squares(X)), k))
+
+
+@pytest.mark.parametrize("n", [3000, 9000])
+def test_several_bands_and_chunks(n, where, make):
+    """Enough columns for the thresholds to be tightened between bands."""
+    X = np.random.default_rng(n).normal(size=(n, 9)) * np.geomspace(1, 0.01, n)[:, None]
+    rows = np.arange(0, n, 7)
+    found = neighbor_lists(make(X), n, 5, where)
+    apart = squares(X[rows], X)
+    apart[np.arange(rows.size), rows] = np.inf
+    expected = least(apart, 5)
+    np.testing.assert_array_equal(to_host(found.ids)[rows], expected[0])
+    np.testing.assert_array_equal(to_host(found.weights)[rows], expected[1])
+
+
+@given(
+    st.integers(2, 700), st.integers(1, 10), st.integers(1, 4), st.integers(1, 30), st.booleans(),
+    st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_lists_on_grids_of_few_values(n, d, side, k, tree, seed):
+    X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float32)
+    search = (TreeSearch if tree else TileSearch)(X, CPU, Report())
+    assert_lists(neighbor_lists(search, n, k, CPU), least(others(squares(X)), min(k, n - 1)))
+
+
+@pytest.mark.parametrize("name", ["offset_1e7", "one_far_outlier", "tight_clusters", "images", "exponential_gaps_12d"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_queries_and_points_that_differ(name, dtype, where, make):
+    X = CASES[name](dtype)
+    Y, X = X[400:], X[:300]
+    rows = where.xp.arange(len(X), dtype="int32")
+    groups = where.xp.zeros(len(X), "int32"), where.xp.ones(len(Y), "int32")
+    found = make(Y, queries=X).find(Task(rows, 4, *groups, where.xp.full(len(X), where.xp.inf)))
+    assert_lists(found, least(squares(X, Y), 4))
+
+
+# ------------------------------------------------------------------------------------------- public functions
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("d", [2, 20])
+def test_knn_graph(d, metric, device):
+    X = np.random.default_rng(d).integers(0, 9, (400, d)) / 8
+    graph = knn_graph(X, 6, metric=metric, device=device)
+    ids, weights = least(others(squares(X)), 6)
+    assert isinstance(graph, pd.DataFrame)
+    assert [str(dtype) for dtype in graph.dtypes] == ["int32", "int32", "float64"]
+    np.testing.assert_array_equal(graph["src"], np.repeat(np.arange(400), 6))
+    np.testing.assert_array_equal(graph["dst"], ids.ravel())
+    np.testing.assert_array_equal(
+        graph["weight"], np.sqrt(weights.ravel()) if metric == "euclidean" else weights.ravel()
+    )
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+@pytest.mark.parametrize(("n", "m", "d"), [(300, 1000, 3), (300, 1000, 20), (1, 500, 9), (500, 1, 9), (7, 5, 2)])
+def test_nearest_neighbors(n, m, d, metric, device):
+    rng = np.random.default_rng(n + m)
+    X, Y = rng.integers(0, 5, (n, d)) / 4, pd.DataFrame(rng.integers(0, 5, (m, d)) / 4)
+    found = nearest_neighbors(X, Y, metric=metric, device=device)
+    ids, weights = least(squares(X, Y.to_numpy()), 1)
+    np.testing.assert_array_equal(found["src"], np.arange(n))
+    np.testing.assert_array_equal(found["dst"], ids[:, 0])
+    np.testing.assert_array_equal(found["weight"], np.sqrt(weights[:, 0]) if metric == "euclidean" else weights[:, 0])
+    assert [str(dtype) for dtype in found.dtypes] == ["int32", "int32", "float64"]
+
+
+def test_nearest_neighbors_of_sets_far_apart_and_of_different_types(device):
+    """The queries' distance from the points, not the points' own spread, sets the scale."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(50, 12)) + 1e6, rng.normal(size=(600, 12)).astype(np.float32)
+    found = nearest_neighbors(X, Y, device=device)
+    ids, weights = least(squares(X, Y), 1)
+    np.testing.assert_array_equal(found["dst"], ids[:, 0])
+    np.testing.assert_array_equal(found["weight"], np.sqrt(weights[:, 0]))
+
+
+def test_refusals(device):
+    X = np.random.default_rng(0).normal(size=(10, 3))
+    for n_neighbors, error, message in [
+        (0, ValueError, "n_neighbors must be at least 1, got 0"),
+        (10, ValueError, "n_neighbors must be at most n - 1 = 9, got 10"),
+        (2.5, TypeError, "n_neighbors must be an integer, got 2.5"),
+    ]:
+        with pytest.raises(error, match=message):
+            knn_graph(X, n_neighbors, device=device)
+    with pytest.raises(ValueError, match="metric must be one of 'euclidean', 'sqeuclidean', got 'l1'"):
+        knn_graph(X, 2, metric="l1", device=device)
+    with pytest.raises(ValueError, match="same number of features, got 3 and 2"):
+        nearest_neighbors(X, X[:, :2], device=device)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        nearest_neighbors(X, X[:0], device=device)
+
+
+# ----------------------------------------------------------------------------------------------------- groups
+
+
+def grouped(X, rng, groups):
+    """Groups of the rows and all distances, infinite within a group."""
+    group = rng.integers(0, groups, len(X)).astype(np.int32)
+    apart = squares(X)
+    apart[group[:, None] == group] = np.inf
+    return group, apart
+
+
+@pytest.mark.parametrize("name", ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "repeated_rows"])
+@pytest.mark.parametrize("groups", [1, 2, 40])
+@pytest.mark.parametrize("k", [1, 6])
+def test_nearest_outside_ones_group(name, groups, k, where, make):
+    """Some rows only, each with a bound: infinite, one that cuts the list short, one equal to a value, zero."""
+    rng = np.random.default_rng(groups)
+    X = CASES[name]("float64")[::-1][:: 3 if name == "tight_clusters" else 1][:900]
+    group, apart = grouped(X, rng, groups)
+    rows = np.sort(rng.choice(len(X), len(X) * 2 // 3, replace=False)).astype(np.int32)
+    apart = apart[rows]
+    upper = np.sort(apart, axis=1)[np.arange(rows.size), rng.integers(0, 2 * k, rows.size)]
+    upper[::4], upper[1::16] = np.inf, 0.0
+    expected = least(np.where(apart <= upper[:, None], apart, np.inf), k)
+    arrays = [where.asarray(array) for array in (rows, group, upper)]
+    found = make(X).find(Task(arrays[0], k, arrays[1], arrays[1], arrays[2]))
+    assert_lists(found, expected)
+    np.testing.assert_array_equal(to_host(arrays[2]), upper)  # the task is left alone
+    assert_unlisted_are_above(found, apart)
+
+
+def assert_unlisted_are_above(found, apart):
+    """What a row does not list comes after its last entry, or after its bound if the list is not full."""
+    ids, weights, upper = (to_host(part) for part in (found.ids, found.weights, found.upper))
+    column = np.arange(apart.shape[1])
+    for i in range(len(ids)):
+        listed = ids[i][ids[i] >= 0]
+        unlisted = np.isfinite(apart[i]) & ~np.isin(column, listed)
+        if listed.size == ids.shape[1]:
+            after = (apart[i] > weights[i, -1]) | ((apart[i] == weights[i, -1]) & (column > ids[i, -1]))
+        else:
+            after = apart[i] > upper[i]
+        assert after[unlisted].all()
+
+
+@pytest.mark.parametrize("name", ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "all_rows_equal"])
+@pytest.mark.parametrize("groups", [2, 30, 500])
+def test_least_pair_of_each_group(name, groups, where, make):
+    """With a shared bound, a group's least pair in the total order is found, and every bound is one."""
+    rng = np.random.default_rng(groups)
+    X = CASES[name]("float64")[::3][:900]
+    n = len(X)
+    group, apart = grouped(X, rng, groups)
+    bound = np.where(np.arange(groups) % 3 == 0, np.inf, rng.choice(apart[np.isfinite(apart)], groups))
+    arrays = [where.asarray(array) for array in (np.arange(n, dtype=np.int32), group, bound[group])]
+    found = make(X).find(Task(arrays[0], 1, arrays[1], arrays[1], arrays[2], shared=True))
+    ids, weights = to_host(found.ids)[:, 0], to_host(found.weights)[:, 0]
+
+    hit = np.flatnonzero(ids >= 0)
+    np.testing.assert_array_equal(weights[hit], apart[hit, ids[hit]])
+    assert (weights[hit] <= bound[group[hit]]).all()
+    assert np.isinf(weights[ids < 0]).all()
+    assert_unlisted_are_above(found, apart)
+
+    def lightest(rows, columns, values):
+        low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+        at = np.lexsort((high, low, values))[0]
+        return values[at], low[at], high[at]
+
+    for g in np.unique(group):
+        members = np.flatnonzero(group == g)
+        at, columns = np.nonzero(np.isfinite(apart[members]) & (apart[members] <= bound[g]))
+        mine = hit[group[hit] == g]
+        assert (mine.size > 0) == (at.size > 0)
+        if mine.size:
+            expected = lightest(members[at], columns, apart[members[at], columns])
+            assert lightest(mine, ids[mine], weights[mine]) == expected
+
+
+def test_no_rows_and_nobody_outside(where, make):
+    X = np.random.default_rng(0).normal(size=(400, 9))
+    xp = where.xp
+    search, one = make(X), xp.zeros(400, "int32")
+    for shared in (False, True):
+        none = search.find(Task(xp.empty(0, "int32"), 1, one, one, xp.empty(0), shared=shared))
+        assert (none.ids.shape, none.weights.shape, none.upper.shape) == ((0, 1), (0, 1), (0,))
+        rows = xp.arange(400, dtype="int32")
+        found = search.find(Task(rows, 1, one, one, xp.full(400, xp.inf), shared=shared))
+        assert (to_host(found.ids) == -1).all()
+        assert np.isinf(to_host(found.weights)).all()
+
+
+# ------------------------------------------------------------------------------------------ the filter's proof
+
+
+def pairs_that_fail(X, dtype, where, kernels):
+    """How many of all pairs the filter would lose at the tightest bound that must let them pass."""
+    xp, n, d = where.xp, *X.shape
+    values = where.asarray(X)
+    scaling = Scaling.of(values, xp=xp)
+    operand = pack(values, scaling, dtype, xp)
+    product = kernels.Workspace().product(operand, operand)
+    apart = where.asarray(squares(X))
+    rows = xp.arange(n)
+    failed = 0
+    for shift in range(n):
+        columns = (rows + shift) % n
+        radius = reach(apart[rows, columns], operand.error, scaling, d, xp)
+        q = radius + operand.error[columns]
+        assert q.dtype == product.dtype == operand.half_norm.dtype
+        passes = product[rows, columns] >= operand.half_norm + operand.half_norm[columns] - q * q
+        failed += n - int(passes.sum())
+    return failed
+
+
+@pytest.mark.parametrize("tier", ["filter", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_pair_fails_the_test_at_its_own_distance(name, dtype, tier, where, kernels):
+    X = CASES[name](dtype)
+    X = X[:: max(1, len(X) // 120)]
+    assert pairs_that_fail(X, kernels.FILTER_DTYPE if tier == "filter" else "float64", where, kernels) == 0
+
+
+@pytest.mark.parametrize("tier", ["filter", "float64"])
+@pytest.mark.parametrize("d", [1, 7, 64, 1000])
+def test_no_pair_fails_where_rounding_is_worst(d, tier, where, kernels):
+    """Long sums of one sign, halves between two numbers of the operand's type, and rows that nearly coincide."""
+    rng = np.random.default_rng(d)
+    between = (1 + 2.0**-11 + 2.0**-24) * rng.choice([1.0, -1.0], (40, d))
+    near = np.full((40, d), 1.0) + rng.integers(-2, 3, (40, d)) * 2.0 ** -rng.integers(8, 52, (40, 1))
+    positive = np.abs(rng.normal(size=(40, d))) + 100
+    X = np.concatenate([between, near, positive, -positive])
+    assert pairs_that_fail(X, kernels.FILTER_DTYPE if tier == "filter" else "float64", where, kernels) == 0
+
+
+@pytest.mark.parametrize("tier", ["filter", "float64"])
+@pytest.mark.parametrize("d", [1, 8, 100, 784, 4096])
+@pytest.mark.parametrize("kind", ["normal", "one sign", "one large", "cancelling"])
+def test_products_err_less_than_the_bound(kind, d, tier, where, kernels):
+    rng = np.random.default_rng(d)
+    dtype = kernels.FILTER_DTYPE if tier == "filter" else "float64"
+    X = rng.normal(size=(24, d))
+    if kind == "one sign":
+        X = np.abs(X)
+    elif kind == "one large":
+        X[:, 0] = 1000
+    elif kind == "cancelling":
+        X[:, d // 2 :] = X[:, : d - d // 2] * np.where(np.arange(24) % 2, 1, -1)[:, None]
+    xp = where.xp
+    values = where.asarray(X)
+    operand = pack(values, Scaling.of(values, xp=xp), dtype, xp)
+    product = to_host(kernels.Workspace().product(operand, operand)).astype(np.longdouble)
+    y = to_host(operand.y).astype(np.longdouble)
+    exact = np.array([[fsum(a * b) for b in y] for a in y]) if dtype == "float64" else (y @ y.T).astype(np.longdouble)
+    length = np.sqrt((y * y).sum(axis=1))
+    worst = float((np.abs(product - exact) / (length[:, None] * length)).max())
+    bound = accumulation_bound(y.shape[1], operand.accumulator)
+    assert worst <= bound, f"{worst / bound:.3g} of the bound"
+
+
+def test_the_test_is_tight(where, kernels):
+    """A filter that lets everything pass would prove nothing."""
+    X = np.random.default_rng(0).normal(size=(500, 30))
+    values = where.asarray(X)
+    scaling = Scaling.of(values, xp=where.xp)
+    operand = pack(values, scaling, kernels.FILTER_DTYPE, where.xp)
+    product = kernels.Workspace().product(operand, operand)
+    apart = squares(X)
+    bound = np.sort(apart, axis=1)[:, 10]
+    radius = reach(where.asarray(bound), operand.error, scaling, 30, where.xp)
+    q = radius[:, None] + operand.error
+    passes = to_host(product >= operand.half_norm[:, None] + operand.half_norm - q * q)
+    assert passes[apart <= bound[:, None]].all()
+    assert passes.sum() <= 1.2 * (apart <= bound[:, None]).sum()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_operands_are_what_they_claim(dtype, where):
+    X = np.random.default_rng(0).normal(size=(200, 13)) * 1e5 + 3e5
+    values = where.asarray(X)
+    scaling = Scaling.of(values, xp=where.xp)
+    order = where.asarray(np.random.default_rng(1).permutation(200)[:150])
+    operand = pack(values, scaling, dtype, where.xp, order)
+    y = to_host(operand.y).astype(np.float64)
+    z = (X[to_host(order)] - to_host(scaling.centre)) * scaling.scale
+    assert np.frexp(scaling.scale)[0] == 0.5  # a power of two
+    assert 2**14 <= np.abs((X - to_host(scaling.centre)) * scaling.scale).max() <= 2**15
+    assert operand.y.shape[1] == (16 if dtype == "float16" else 13)
+    assert (y[:, 13:] == 0).all()
+    moved = np.linalg.norm(y[:, :13] - z, axis=1)
+    assert (to_host(operand.error) >= moved / 2**0.5).all()
+    np.testing.assert_allclose(to_host(operand.error), moved / 2**0.5, rtol=1e-5, atol=1e-9)
+    assert (2 * to_host(operand.half_norm).astype(float) <= (y * y).sum(axis=1)).all()
+    np.testing.assert_allclose(2 * to_host(operand.half_norm), (y * y).sum(axis=1), rtol=1e-4)
+    part = operand.take(slice(5, 9))
+    np.testing.assert_array_equal(to_host(part.y), to_host(operand.y)[5:9])
+    np.testing.assert_array_equal(to_host(part.error), to_host(operand.error)[5:9])
+
+
+def test_small_integers_are_not_moved(where):
+    X = np.random.default_rng(0).integers(0, 256, (100, 10)).astype(np.float32)
+    values = where.asarray(X)
+    scaling = Scaling.of(values, xp=where.xp)
+    assert (to_host(scaling.centre) == 0).all()
+    y = to_host(pack(values, scaling, "float16", where.xp).y).astype(np.float64)
+    np.testing.assert_array_equal(y[:, :10], X.astype(np.float64) * scaling.scale)
+
+
+# ------------------------------------------------------------------------------------------------- the tiers
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3])
+@pytest.mark.parametrize("shared", [False, True])
+def test_rows_whose_candidates_overflow_go_to_the_next_tier(failing, shared, where, kernels, monkeypatch):
+    """The first tiers get buffers for two candidates. Whichever tier proves a row, its list is right."""
+    n, k = 1200, 1 if shared else 5
+    X = np.random.default_rng(failing).normal(size=(n, 20))
+    chunks = -(-n // kernels.ROWS)
+    made, roomy = [], kernels.new_candidates
+
+    def cramped(rows, k):
+        made.append(rows)
+        new = roomy(rows, k)
+        return type(new)(new.ids[:, :2].copy(), new.count) if len(made) <= failing * chunks else new
+
+    monkeypatch.setattr(kernels, "new_candidates", cramped)
+    report, rows = Report(), where.xp.arange(n, dtype="int32")
+    search = TileSearch(where.asarray(X), where, report)
+    infinite = where.xp.full(n, where.xp.inf)
+    if shared:
+        group = (rows % 7).astype("int32")
+        found = search.find(Task(rows, 1, group, group, infinite, shared=True))
+        apart = squares(X)
+        apart[to_host(group)[:, None] == to_host(group)] = np.inf
+        best = [to_host(found.weights)[g::7].min() for g in range(7)]
+        assert best == [apart[g::7].min() for g in range(7)]
+        assert_unlisted_are_above(found, apart)
+    else:
+        assert_lists(search.find(Task(rows, k, rows, rows, infinite)), least(others(squares(X)), k))
+        counts = report["neighbors"]
+        assert (counts["rows_redone"] > n / 2) == (failing > 0)
+        assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 3)
+
+
+@pytest.mark.parametrize("name", ["one_far_outlier", "tight_clusters", "blobs_1e4_apart", "all_rows_equal"])
+def test_data_that_no_rough_filter_can_tell_apart(name, where):
+    """An outlier, or the distance between clusters, leaves the filter's type too few bits: later tiers must act."""
+    X, report = CASES[name]("float64"), Report()
+    if name == "one_far_outlier":
+        X[123] = 1e12
+    if name == "blobs_1e4_apart":
+        X = np.where(X > 5e3, X * 1e5, X)
+    search = TileSearch(where.asarray(X), where, report)
+    assert_lists(neighbor_lists(search, len(X), 4, where), least(others(squares(X)), 4))
+    if name != "tight_clusters":
+        assert report["neighbors"]["rows_redone"] > 0
+
+
+# ---------------------------------------------------------------------------------------------- pairs of tiles
+
+
+@pytest.mark.parametrize("name", ["few_big_clusters", "integer_grid_10d", "repeated_rows", "cauchy", "offset_1e7"])
+def test_pairs_below_a_table(name, where):
+    """No pair of two components that is at most their entry is missing, and all values are exact."""
+    X = CASES[name]("float32")[:1100]
+    n = len(X)
+    rng = np.random.default_rng(1)
+    component = rng.integers(0, 5, n).astype(np.int32)
+    apart = squares(X)
+    table = np.array([[np.partition(apart[component == a][:, component == b].ravel(), 40)[40] for b in range(5)]
+                      for a in range(5)])  # fmt: skip
+    table[0, 1] = table[1, 0] = 0.0
+    search = TileSearch(where.asarray(X), where, Report())
+    src, dst, weight = (to_host(part) for part in search.pairs_below(where.asarray(component), where.asarray(table)))
+    assert (component[src] != component[dst]).all()
+    np.testing.assert_array_equal(weight, apart[src, dst])
+    found = np.zeros((n, n), bool)
+    found[src, dst] = True
+    assert found.sum() == src.size  # each once
+    assert not (found & found.T).any()
+    wanted = (apart <= table[component[:, None], component]) & (component[:, None] != component)
+    assert (found | found.T)[wanted].all()
+
+
+# -------------------------------------------------------------------------------------------- kernels, alone
+
+
+def operands(X, where, kernels):
+    values = where.asarray(X)
+    scaling = Scaling.of(values, xp=where.xp)
+    return values, scaling, pack(values, scaling, kernels.FILTER_DTYPE, where.xp)
+
+
+SIZES = pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 700), (70, 1), (33, 1025), (100, 130)])
+
+
+@SIZES
+def test_keep(m, n, where, kernels):
+    rng = np.random.default_rng(m + n)
+    X = rng.normal(size=(m + n, 9))
+    _, scaling, operand = operands(X, where, kernels)
+    rows, columns = operand.take(slice(0, m)), operand.take(slice(m, m + n))
+    row_group, column_group = rng.integers(0, 3, m).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    ids = rng.permutation(n).astype(np.int32)
+    radius = reach(where.asarray(rng.uniform(0, 20, m)), rows.error, scaling, 9, where.xp)
+    candidates = kernels.new_candidates(m, 1)
+    groups = where.asarray(row_group), where.asarray(column_group)
+    for _ in range(2):  # a second tile is appended to the first
+        kernels.keep(rows, columns, radius, *groups, where.asarray(ids), candidates, kernels.Workspace())
+    product = to_host(kernels.Workspace().product(rows, columns))
+    q = to_host(radius)[:, None] + to_host(columns.error)
+    passes = product >= to_host(rows.half_norm)[:, None] + to_host(columns.half_norm) - q * q
+    passes &= row_group[:, None] != column_group[ids]
+    count, kept = to_host(candidates.count), to_host(candidates.ids)
+    np.testing.assert_array_equal(count, 2 * passes.sum(axis=1))
+    for i in range(m):
+        expected = ids[np.flatnonzero(passes[i])]
+        if count[i] <= candidates.capacity:
+            assert sorted(kept[i, : count[i]]) == sorted([*expected, *expected])
+        else:
+            assert np.isin(kept[i], expected).all()
+
+
+@SIZES
+@pytest.mark.parametrize("k", [1, 20, 100])
+def test_seed(m, n, k, where, kernels):
+    """At least k different columns of other groups where there are as many, the nearest among them."""
+    rng = np.random.default_rng(m + n)
+    X = rng.normal(size=(m + n, 9))
+    _, _, operand = operands(X, where, kernels)
+    rows, columns = operand.take(slice(0, m)), operand.take(slice(m, m + n))
+    row_group, column_group = rng.integers(0, 4, m).astype(np.int32), rng.integers(0, 4, n).astype(np.int32)
+    ids = rng.permutation(n).astype(np.int32)
+    groups = where.asarray(row_group), where.asarray(column_group)
+    found = kernels.seed(rows, columns, *groups, where.asarray(ids), k, kernels.Workspace())
+    assert found.ids.shape == (m, found.capacity)
+    assert (to_host(found.count) == found.capacity).all()
+    product = to_host(kernels.Workspace().product(rows, columns))
+    likely = to_host(columns.half_norm) - product
+    for i, row in enumerate(to_host(found.ids)):
+        row = row[row >= 0]
+        outside = column_group[ids] != row_group[i]
+        assert np.unique(row).size == row.size
+        assert (column_group[row] != row_group[i]).all()
+        assert row.size >= min(1, outside.sum())
+        if outside.all():
+            assert row.size >= min(k, n)
+        if outside.any():
+            assert ids[np.argmin(np.where(outside, likely[i], np.inf))] in row
+
+
+def assert_reranked(X, m, where, rerank, candidates, row_group, column_group, upper, k):
+    """`rerank` gives the lists of the first m points among the candidates (a boolean matrix)."""
+    apart = np.where(candidates & (row_group[:, None] != column_group), squares(X)[:m], np.inf)
+    expected = least(np.where(apart <= upper[:, None], apart, np.inf), k)
+    if expected[0].shape[1] < k:
+        wide = (0, 0), (0, k - expected[0].shape[1])
+        expected = np.pad(expected[0], wide, constant_values=-1), np.pad(expected[1], wide, constant_values=np.inf)
+    ids, weights = rerank()
+    np.testing.assert_array_equal(to_host(ids), expected[0])
+    np.testing.assert_array_equal(to_host(weights), expected[1])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 5, 8, 9, 32, 33, 70])
+@pytest.mark.parametrize("k", [1, 7, 33])
+def test_rerank(d, k, dtype, where, kernels):
+    """Candidates in two parts, with gaps (-1), equal values and bounds; a list is merged with what it held."""
+    rng = np.random.default_rng(d)
+    n, m, each = 200, 30, 80
+    X = rng.integers(0, 5, (n, d)).astype(dtype)
+    X[::2] += rng.normal(size=(n // 2, d)).astype(dtype)
+    upper = np.where(np.arange(m) % 2, np.inf, np.median(squares(X)[:m], axis=1))
+    top = kernels.new_lists(m, k)
+    chosen = np.stack([rng.permutation(n)[: 2 * each] for _ in range(m)]).astype(np.int32)
+    chosen[:, ::9] = -1
+    listed = np.zeros((m, n), bool)
+    counts = rng.integers(0, each + 1, (2, m))
+    counts[:, 0] = 0
+    rows, values = np.arange(m, dtype=np.int32), where.asarray(X)
+    for part in range(2):
+        ids = np.ascontiguousarray(chosen[:, part * each : (part + 1) * each])
+        for i in range(m):
+            seen = ids[i, : counts[part, i]]
+            listed[i, seen[seen >= 0]] = True
+        empty = kernels.new_candidates(m, 1)
+        candidates = type(empty)(where.asarray(ids), where.asarray(counts[part]).astype(empty.count.dtype))
+        kernels.rerank(values, values, where.asarray(rows), candidates, where.asarray(upper), top)
+    groups = np.zeros(m), np.ones(n)
+    assert_reranked(X, m, where, lambda: (top.ids, top.weights), listed, *groups, upper, k)
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 10), (1, 1), (1, 500), (40, 300)])
+@pytest.mark.parametrize("d", [3, 40])
+@pytest.mark.parametrize("k", [1, 20, 1500])
+def test_rerank_all(m, n, d, k, where, kernels):
+    rng = np.random.default_rng(n)
+    X = rng.integers(0, 4, (max(m, n), d)).astype(np.float32)
+    k = min(k, n)
+    row_group, column_group = rng.integers(0, 3, m).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    upper = rng.choice([0.0, 4.0, 20.0, np.inf], m)
+    values = where.asarray(X)
+    arrays = [where.asarray(a) for a in (np.arange(m, dtype=np.int32), row_group, column_group, upper)]
+    everyone = np.ones((m, n), bool)
+
+    def rerank():
+        return kernels.rerank_all(values, values[:n], *arrays, k)
+
+    apart_of = X[:n] if n >= m else X
+    assert_reranked(apart_of, m, where, rerank, everyone, row_group, column_group, upper, k)
+
+
+def test_kernels_of_no_rows(where, kernels):
+    X = np.random.default_rng(0).normal(size=(20, 9))
+    values, _, _ = operands(X, where, kernels)
+    top, candidates = kernels.new_lists(0, 3), kernels.new_candidates(0, 3)
+    kernels.rerank(values, values, where.xp.empty(0, "int32"), candidates, where.xp.empty(0), top)
+    assert top.ids.shape == top.weights.shape == (0, 3)
+    src = where.xp.empty(0, "int32")
+    assert kernels.pair_values(values, src, src).shape == (0,)
+    least_of = where.asarray(np.array([3.0, 4.0]))
+    kernels.lower_groups(least_of, src, where.xp.empty((0, 3)))
+    assert to_host(least_of).tolist() == [3.0, 4.0]
+
+
+def test_fresh_buffers(kernels):
+    top, candidates = kernels.new_lists(4, 3), kernels.new_candidates(4, 3)
+    assert (to_host(top.ids) == -1).all()
+    assert np.isinf(to_host(top.weights)).all()
+    assert to_host(candidates.count).tolist() == [0] * 4
+    assert candidates.ids.shape == (4, candidates.capacity)
+    assert candidates.capacity >= 3
+
+
+@pytest.mark.parametrize("m", [1, 1000])
+def test_lower_groups(m, where, kernels):
+    """Bits that float32 would lose, both signs of the exponent, and groups that nobody lowers."""
+    rng = np.random.default_rng(m)
+    before, group = 1 + rng.random(20), rng.integers(0, 15, m).astype(np.int32)
+    weights = 1 + rng.random((m, 3))
+    weights[::5] = np.inf
+    weights[1::50, 0], weights[2::50, 0] = 1e-300, 0.0
+    expected = before.copy()
+    np.minimum.at(expected, group, weights[:, 0])
+    lowered = where.asarray(before.copy())
+    kernels.lower_groups(lowered, where.asarray(group), where.asarray(weights))
+    np.testing.assert_array_equal(to_host(lowered), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 9, 100])
+def test_pair_values(d, dtype, where, kernels):
+    rng = np.random.default_rng(d)
+    X = (rng.normal(size=(50, d)) * 10.0 ** rng.integers(-10, 10, (50, 1))).astype(dtype)
+    src, dst = rng.integers(0, 50, (2, 300)).astype(np.int32)
+    found = kernels.pair_values(where.asarray(X), where.asarray(src), where.asarray(dst))
+    np.testing.assert_array_equal(to_host(found), squares(X)[src, dst])
+
+
+@pytest.mark.parametrize("capacity", [3, 100_000])
+def test_keep_pairs(capacity, where, kernels):
+    """Pairs of different components, each once, that pass with their components' reach; counted even if not kept."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 9))
+    _, scaling, operand = operands(X, where, kernels)
+    component = np.sort(rng.integers(0, 4, 150)).astype(np.int32)
+    none = where.xp.zeros((), operand.error.dtype)
+    table = reach(where.asarray(rng.uniform(1, 9, (4, 4))), none, scaling, 9, where.xp)
+    rows, columns = operand.take(slice(20, 90)), operand.take(slice(60, 150))
+    pairs = kernels.new_pairs(capacity)
+    components = where.asarray(component[20:90]), where.asarray(component[60:150])
+    kernels.keep_pairs(rows, columns, 20, 60, *components, table, pairs, kernels.Workspace())
+    product, far = to_host(kernels.Workspace().product(rows, columns)), to_host(table)
+    i, j = np.arange(20, 90)[:, None], np.arange(60, 150)
+    q = to_host(rows.error)[:, None] + (far[component[i], component[j]] + to_host(columns.error))
+    passes = product >= to_host(rows.half_norm)[:, None] + to_host(columns.half_norm) - q * q
+    passes &= (component[i] != component[j]) & (i < j)
+    expected = np.argwhere(passes) + np.array([20, 60])
+    assert int(pairs.count[0]) == len(expected) > 3
+    kept = to_host(pairs.at)[: min(capacity, len(expected))].tolist()
+    assert len({tuple(pair) for pair in kept}) == len(kept)
+    assert {tuple(pair) for pair in kept} <= {tuple(pair) for pair in expected.tolist()}
+
+
+@pytest.mark.parametrize("m", [1, 65])
+def test_product(m, where, kernels):
+    _, _, operand = operands(np.random.default_rng(0).normal(size=(80, 21)), where, kernels)
+    space = kernels.Workspace()
+    large, small = space.product(operand, operand), None
+    assert large.shape == (80, 80)
+    small = to_host(space.product(operand.take(slice(0, m)), operand.take(slice(m, 80))))
+    y = to_host(operand.y).astype(np.float64)
+    np.testing.assert_allclose(small, y[:m] @ y[m:].T, rtol=1e-4, atol=1e-4 * (y * y).sum(axis=1).max())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 100, 4096, 10_000])
+def test_scattered_is_a_permutation_spread_evenly(n, where):
+    order = to_host(scattered(n, where.xp))
+    assert order.dtype == np.int32
+    assert sorted(order) == list(range(n))
+    if n >= 1000:
+        early = np.bincount(order[: n // 5] * 10 // n, minlength=10)
+        assert early.max() <= 1.1 * early.min()
+
+
+@pytest.mark.parametrize(
+    "name", ["filaments", "cauchy_3d", "repeated_rows_2d", "all_rows_equal_1d", "one_row", "two_rows"]
+)
+def test_tree_is_a_partition_in_boxes(name):
+    X = CASES[name]("float32")
+    tree = build(X)
+    assert sorted(tree.order) == list(range(len(X)))
+    np.testing.assert_array_equal(tree.order[tree.at], np.arange(len(X)))
+    np.testing.assert_array_equal(tree.points, X[tree.order].astype(np.float64))
+    leaves = (tree.low.shape[0] + 1) // 2
+    assert (tree.first[0], tree.last[0]) == (0, len(X))
+    for v in range(tree.low.shape[0]):
+        inside = tree.points[tree.first[v] : tree.last[v]]
+        if len(inside):
+            np.testing.assert_array_equal(tree.low[v], inside.min(axis=0))
+            np.testing.assert_array_equal(tree.high[v], inside.max(axis=0))
+        if v < leaves - 1:
+            left, right = 2 * v + 1, 2 * v + 2
+            assert (tree.first[left], tree.last[right]) == (tree.first[v], tree.last[v])
+            assert tree.last[left] == tree.first[right]
+            assert abs(tree.last[left] - tree.first[left] - (tree.last[right] - tree.first[right])) <= 1

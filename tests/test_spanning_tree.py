@@ -1,0 +1,601 @@
+"""Spanning trees against a plain Kruskal: of graphs, of points through short lists, and of any dissimilarity."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster import hierarchy
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
+from scipy.spatial.distance import pdist, squareform
+
+from rapids_slink import fit_graph, minimum_spanning_tree
+from rapids_slink.device import CPU, to_host
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.contract import Found, NeighborLists
+from rapids_slink.neighbors.kdtree import TreeSearch
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.points import on_device
+from rapids_slink.report import Report
+from rapids_slink.spanning_tree import count_connected_components, empty_edges, sorted_forest, spanning_tree, table
+from rapids_slink.spanning_tree.forest import NO_EDGE, grow, initial_state
+
+COLUMNS = ["src", "dst", "weight"]
+
+
+def edges(src, dst, weight, ids="int64", weights="float64"):
+    return pd.DataFrame({"src": np.array(src, ids), "dst": np.array(dst, ids), "weight": np.array(weight, weights)})
+
+
+def random_graph(rng, n, m, weights=None):
+    """`m` edges among `n` nodes, self-loops and parallel edges among them; real weights unless there are few."""
+    weight = rng.normal(size=m) if weights is None else rng.choice(weights, m)
+    return edges(rng.integers(0, n, m), rng.integers(0, n, m), weight)
+
+
+def kruskal(frame, maximum=False):
+    """The rows of the minimum spanning forest, in merge order: by weight, smaller id, larger id, row."""
+    sign = -1 if maximum else 1
+    rows = zip(*(frame[c].tolist() for c in COLUMNS), range(len(frame)), strict=True)
+    parent = {}
+
+    def root(v):
+        while parent.setdefault(v, v) != v:
+            v = parent[v]
+        return v
+
+    taken = []
+    for _, _, _, row, u, v in sorted((sign * w, min(u, v), max(u, v), row, u, v) for u, v, w, row in rows):
+        if root(u) != root(v):
+            parent[root(u)] = root(v)
+            taken.append(row)
+    return taken
+
+
+def assert_is_kruskals(frame, device, **parameters):
+    """The forest is made of exactly the rows that Kruskal takes, in his order, with types and values kept."""
+    found = minimum_spanning_tree(frame, device=device, **parameters)
+    expected = frame[COLUMNS].iloc[kruskal(frame, **parameters)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def all_pairs_tree(apart):
+    """The minimum spanning tree of a symmetric matrix, (weight, src, dst) with src < dst, in the total order."""
+    u, v = np.triu_indices(len(apart), 1)
+    frame = edges(u, v, apart[u, v])
+    return frame.iloc[kruskal(frame)].reset_index(drop=True)
+
+
+def columns(frame):
+    return [to_host(frame[c].values) for c in COLUMNS]
+
+
+def assert_same_edges(found, expected):
+    for mine, theirs in zip(columns(found), columns(expected), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+# ------------------------------------------------------------------------------------- minimum_spanning_tree
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("weights", [None, [0.0], [-1.0, 0.0, 1.0], [-0.0, 0.0, 5e-324], [-np.inf, 3.0, np.inf]])
+@pytest.mark.parametrize(("n", "m"), [(1, 5), (2, 9), (30, 20), (60, 300), (400, 3000), (3000, 2000)])
+def test_forest_is_kruskals(n, m, weights, maximum, device):
+    """From forests of many trees to dense graphs; negative, zero, infinite and equal weights; loops, parallels."""
+    graph = random_graph(np.random.default_rng(n + m), n, m, weights)
+    assert_is_kruskals(graph, device, maximum=maximum)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 5), st.integers(-3, 5), st.integers(-1, 2)), max_size=40), st.booleans()
+)  # fmt: skip
+def test_forest_under_heavy_ties(rows, maximum):
+    src, dst, weight = zip(*rows, strict=True) if rows else ((), (), ())
+    assert_is_kruskals(edges(src, dst, weight), "cpu", maximum=maximum)
+
+
+@pytest.mark.parametrize("weights", ["float32", "float64", "int8", "int32", "int64", "uint8", "uint64"])
+@pytest.mark.parametrize("ids", ["int8", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("maximum", [False, True])
+def test_types_are_kept(ids, weights, maximum, device):
+    rng = np.random.default_rng(0)
+    assert_is_kruskals(
+        edges(rng.integers(0, 50, 300), rng.integers(0, 50, 300), rng.integers(0, 100, 300), ids, weights),
+        device, maximum=maximum,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("weights", ["int64", "uint64"])
+def test_integer_weights_that_no_float_holds(weights, maximum, device):
+    """Neighbours above 2**53 differ, and the least and largest integers have no negative."""
+    info = np.iinfo(weights)
+    weight = [2**60 + 3, 2**60 + 2, 2**60 + 1, 2**60, info.min, info.max, info.max - 1, info.min + 1]
+    src, dst = [0, 1, 2, 0, 3, 4, 5, 3], [1, 2, 0, 3, 4, 5, 3, 5]
+    assert_is_kruskals(edges(src, dst, weight, weights=weights), device, maximum=maximum)
+
+
+@pytest.mark.parametrize("ids", ["int64", "uint64", "int32"])
+def test_ids_of_any_size(ids, device):
+    rng = np.random.default_rng(0)
+    info = np.iinfo(ids)
+    names = np.unique(
+        np.concatenate([info.min + np.arange(5), info.max - np.arange(20), [7, 10**6, 10**9]]).astype(ids)
+    )
+    ends = rng.integers(0, names.size, (2, 200))
+    assert_is_kruskals(edges(names[ends[0]], names[ends[1]], rng.integers(0, 4, 200), ids), device)
+
+
+def test_ends_of_different_types(device):
+    frame = edges([0, 1, 2**40, 5], [1, 2**40, 5, 0], [3, 1, 2, 9])
+    frame["dst"] = frame["dst"].astype("uint64")
+    assert_is_kruskals(frame, device)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_total_weight_is_scipys(both, device):
+    n, rng = 200, np.random.default_rng(0)
+    u, v = np.nonzero(np.triu(rng.random((n, n)) < 0.1, 1))
+    frame = edges(u, v, rng.random(u.size) + 0.1)
+    graph = coo_array((frame["weight"], (u, v)), shape=(n, n))
+    if both:  # the reverse of each edge, the rows shuffled
+        frame = pd.concat([frame, frame.set_axis(["dst", "src", "weight"], axis=1)]).sample(frac=1, random_state=0)
+    tree = minimum_spanning_tree(frame, device=device)
+    np.testing.assert_allclose(tree["weight"].sum(), scipys_tree(graph).sum(), rtol=1e-14)
+    assert len(tree) == scipys_tree(graph).nnz
+    assert_is_kruskals(frame, device)
+
+
+def test_other_columns_and_the_index_do_not_matter(device):
+    frame = edges([5, 3, 5, 5], [3, 4, 4, 5], [2.0, 1.0, 0.5, -1.0])
+    odd = frame.assign(name=list("abcd"))[["name", "weight", "dst", "src"]].set_axis([9, 9, 2, 2])
+    expected = edges([5, 3], [4, 4], [0.5, 1.0])
+    pd.testing.assert_frame_equal(minimum_spanning_tree(odd, device=device), expected)
+    assert list(odd.columns) == ["name", "weight", "dst", "src"]
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+def test_graph_without_edges(maximum, device):
+    for frame in (edges([], [], []), edges([3, 3], [3, 3], [1.0, 2.0])):
+        found = minimum_spanning_tree(frame, maximum=maximum, device=device)
+        assert found.dtypes.tolist() == frame.dtypes.tolist()
+        assert len(found) == 0
+
+
+@pytest.mark.parametrize("shape", ["chain", "star", "cycle", "caterpillar"])
+def test_equal_weights_on_long_shapes(shape, device):
+    i = np.arange(1, 3000)
+    rng = np.random.default_rng(0)
+    end = {"chain": i - 1, "star": 0 * i, "cycle": i - 1, "caterpillar": np.where(i % 2, i - 1, i - 2)}[shape]
+    if shape == "cycle":
+        i, end = np.append(i, 0), np.append(end, 2999)
+    names = rng.permutation(3000)
+    assert_is_kruskals(edges(names[end], names[i], np.ones(i.size)), device)
+
+
+def test_nullable_types_of_pandas(device):
+    rng = np.random.default_rng(0)
+    frame = random_graph(rng, 30, 100, [0.0, 1.0])
+    for ids in (frame, frame.assign(src=frame["src"] + 2**40)):
+        nullable = ids.astype({"src": "Int64", "dst": "Int64", "weight": "Float64"})
+        found = minimum_spanning_tree(nullable, device=device)
+        assert found.astype(float).to_numpy().tolist() == ids.iloc[kruskal(ids)].astype(float).to_numpy().tolist()
+
+
+@pytest.mark.parametrize("call", [minimum_spanning_tree, fit_graph])
+@pytest.mark.parametrize(
+    ("frame", "error", "message"),
+    [
+        (pd.DataFrame({"src": [0], "dst": [1]}), ValueError, "columns src, dst, weight; weight not found"),
+        (np.zeros((3, 3)), TypeError, "edges must be a DataFrame with columns src, dst, weight, got ndarray"),
+        (edges([0.0], [1.0], [1.0], ids="float64"), TypeError, "column 'src' of the edges must hold integers"),
+        (edges(["0"], ["1"], [1.0], ids="object"), TypeError, "column 'src' of the edges must hold integers"),
+        (edges([0], [1], ["1"], weights="object"), TypeError, "column 'weight' of the edges must hold numbers"),
+        (edges([0], [1], [1j], weights="complex"), TypeError, "column 'weight' of the edges must hold numbers"),
+        (edges([0], [1], [True], weights="bool"), TypeError, "column 'weight' of the edges must hold numbers"),
+        (edges([0, 1], [1, 2], [1.0, np.nan]), ValueError, "column 'weight' of the edges holds nulls or NaN"),
+        (pd.DataFrame({"src": pd.array([0, None], "Int64"), "dst": [1, 2], "weight": [1.0, 2.0]}), ValueError,
+         "column 'src' of the edges holds nulls or NaN"),
+    ],
+)  # fmt: skip
+def test_bad_edges(call, frame, error, message, device):
+    with pytest.raises(error, match=message):
+        call(frame, device=device)
+
+
+def test_bad_device():
+    for call in (minimum_spanning_tree, fit_graph):
+        with pytest.raises(ValueError, match="device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"):
+            call(edges([0], [1], [1.0]), device="tpu")
+
+
+# -------------------------------------------------------------------------------------------------- fit_graph
+
+
+def two_triangles():
+    """Nodes 0-2 and 4-6 with a bridge missing, node 3 alone."""
+    return edges([0, 1, 2, 4, 5, 6], [1, 2, 0, 5, 6, 4], [1.0, 2.0, 9.0, 1.0, 3.0, 3.5])
+
+
+def test_forest_is_kept(device):
+    model = fit_graph(two_triangles(), device=device)
+    assert model.labels_.tolist() == [0, 0, 0, 1, 2, 2, 2]
+    assert model.component_.tolist() == [0, 0, 0, 1, 2, 2, 2]
+    assert (model.n_leaves_, model.n_clusters_, model.n_connected_components_) == (7, 3, 3)
+    assert model.linkage_["height"].tolist() == model.mst_["weight"].tolist() == [1.0, 1.0, 2.0, 3.0]
+    assert model.linkage_["left"].tolist() == [0, 4, 2, 6]
+    assert model.linkage_["right"].tolist() == [1, 5, 7, 8]
+    assert model.linkage_["size"].tolist() == [2, 2, 3, 3]
+    assert model.labels_.dtype == model.component_.dtype == np.int32
+    assert isinstance(model.labels_, pd.Series)
+    assert set(model.report_["seconds"]) >= {"spanning_tree", "linkage", "cut"}
+
+
+def test_cuts_of_a_forest(device):
+    model = fit_graph(two_triangles(), 4, device=device)
+    assert model.labels_.tolist() == [0, 0, 0, 1, 2, 2, 3]
+    assert fit_graph(two_triangles(), distance_threshold=2.0, device=device).labels_.tolist() == [0, 0, 1, 2, 3, 3, 4]
+    assert model.cut(7).tolist() == list(range(7))
+    assert model.cut(distance_threshold=np.inf).tolist() == [0, 0, 0, 1, 2, 2, 2]
+    assert model.cut(distance_threshold=1.0).tolist() == list(range(7))
+    for n_clusters in (2, 8):
+        with pytest.raises(ValueError, match="n_clusters must be from 3 to 7.*3 components"):
+            model.cut(n_clusters)
+        with pytest.raises(ValueError, match="n_clusters must be from 3 to 7.*3 components"):
+            fit_graph(two_triangles(), n_clusters, device=device)
+
+
+def test_isolated_nodes_at_the_end(device):
+    model = fit_graph(two_triangles(), n_nodes=10, device=device)
+    assert model.labels_.tolist() == [0, 0, 0, 1, 2, 2, 2, 3, 4, 5]
+    assert model.n_connected_components_ == 6
+    alone = fit_graph(edges([], [], []), n_nodes=4, device=device)
+    assert alone.labels_.tolist() == [0, 1, 2, 3]
+    assert (len(alone.linkage_), len(alone.mst_)) == (0, 0)
+    loops = fit_graph(edges([0, 2], [0, 2], [1.0, 1.0]), device=device)
+    assert loops.labels_.tolist() == loops.component_.tolist() == [0, 1, 2]
+
+
+def test_connected_graph_may_be_demanded(device):
+    with pytest.raises(ValueError, match="3 connected components; complete='keep'"):
+        fit_graph(two_triangles(), complete="error", device=device)
+    bridged = pd.concat([two_triangles(), edges([2, 3], [3, 4], [7.0, 8.0])])
+    model = fit_graph(bridged, 2, complete="error", device=device)
+    assert model.labels_.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="complete must be one of 'keep', 'error', got 'random'"):
+        fit_graph(bridged, complete="random", device=device)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"n_nodes": 6}, ValueError, "n_nodes must be at least 7, .* got 6"),
+        ({"n_nodes": 7.5}, TypeError, "n_nodes must be an integer, got 7.5"),
+        ({"n_nodes": 2**31}, ValueError, "node numbers must be below"),
+        ({"n_clusters": 3, "distance_threshold": 1.0}, ValueError, "n_clusters.*distance_threshold"),
+        ({"n_clusters": 3.0}, TypeError, "n_clusters must be an integer"),
+    ],
+)
+def test_bad_parameters_of_a_graph(parameters, error, message, device):
+    with pytest.raises(error, match=message):
+        fit_graph(two_triangles(), device=device, **parameters)
+
+
+def test_node_numbers_from_zero_on(device):
+    with pytest.raises(ValueError, match="must be from 0 on, found -1"):
+        fit_graph(edges([0], [-1], [1.0]), device=device)
+    with pytest.raises(ValueError, match="node numbers must be below"):
+        fit_graph(edges([0], [2**40], [1.0]), device=device)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_graph_of_all_pairs_is_the_points_dendrogram(sign, both, device):
+    """Negative weights included: only their order counts."""
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    u, v = np.triu_indices(60, 1)
+    Z = hierarchy.linkage(X, "single")
+    shift = 0.0 if sign > 0 else 1000.0
+    frame = edges(u, v, pdist(X) - shift)
+    if both:
+        frame = pd.concat([frame, frame.set_axis(["dst", "src", "weight"], axis=1)])
+    model = fit_graph(frame, 5, device=device)
+    np.testing.assert_allclose(model.to_scipy()[:, 2] + shift, Z[:, 2], rtol=1e-15 if sign > 0 else 1e-10)
+    np.testing.assert_array_equal(model.to_scipy()[:, [0, 1, 3]], Z[:, [0, 1, 3]])
+    np.testing.assert_array_equal(model.labels_, pd.factorize(hierarchy.fcluster(Z, 5, "maxclust"))[0])
+
+
+@given(
+    st.integers(1, 12), st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11), st.integers(0, 3)), max_size=40),
+    st.integers(0, 4),
+)  # fmt: skip
+def test_components_below_a_threshold(n, rows, threshold):
+    """A cut's clusters are the connected components of the lighter edges."""
+    rows = [(u % n, v % n, w) for u, v, w in rows]
+    src, dst, weight = np.array(rows or np.empty((0, 3)), int).T
+    model = fit_graph(edges(src, dst, weight), n_nodes=n, distance_threshold=threshold, device="cpu")
+    light = weight < threshold
+    graph = coo_array((np.ones(light.sum()), (src[light], dst[light])), shape=(n, n))
+    np.testing.assert_array_equal(model.labels_, pd.factorize(connected_components(graph, directed=False)[1])[0])
+    whole = connected_components(coo_array((np.ones(src.size), (src, dst)), shape=(n, n)), directed=False)
+    assert model.n_connected_components_ == whole[0]
+    np.testing.assert_array_equal(model.component_, pd.factorize(whole[1])[0])
+
+
+# --------------------------------------------------------------------------------- from lists: grow, connect
+
+
+class MatrixSearch:
+    """Answers a task from a matrix of any symmetric dissimilarities, by looking at all of them."""
+
+    def __init__(self, apart, device):
+        self.apart, self.device = apart, device
+
+    def find(self, task):
+        rows, group, upper = (to_host(part) for part in (task.rows, task.row_group, task.upper))
+        apart = np.where(group[rows][:, None] != group, self.apart[rows], np.inf)
+        apart[apart > upper[:, None]] = np.inf
+        ids = np.argsort(apart, axis=1, kind="stable")[:, : task.k]
+        weights = np.take_along_axis(apart, ids, axis=1)
+        ids = np.where(np.isinf(weights), -1, ids).astype(np.int32)
+        return Found(*(self.device.asarray(part) for part in (ids, weights, upper)))
+
+
+def lists_of(apart, k, device):
+    """The k least others of each row of a matrix."""
+    apart = apart.copy()
+    np.fill_diagonal(apart, np.inf)
+    ids = np.argsort(apart, axis=1, kind="stable")[:, :k]
+    weights = np.take_along_axis(apart, ids, axis=1)
+    return NeighborLists(device.asarray(ids.astype(np.int32)), device.asarray(weights))
+
+
+def random_matrix(rng, n, values=None):
+    """Symmetric, with no triangle inequality; `values` says of which few numbers."""
+    apart = rng.random((n, n)) if values is None else rng.choice(values, (n, n))
+    apart = np.triu(apart, 1)
+    return apart + apart.T
+
+
+def certain_edges(lists, device):
+    """What the lists alone certify, and the rows' components afterwards."""
+    state, found, last = initial_state(lists, device), [], None
+    for frame, components in grow(lists, state, device):
+        last = components
+        if frame is not None:
+            found.append(np.column_stack(columns(frame)))
+    return np.concatenate([np.empty((0, 3)), *found]), to_host(state.component), last
+
+
+@pytest.mark.parametrize("values", [None, [0.0], [0.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
+@pytest.mark.parametrize("k", [1, 2, 3, 30])
+@pytest.mark.parametrize("n", [2, 3, 10, 120])
+def test_tree_of_any_dissimilarity(n, k, values, where):
+    apart = random_matrix(np.random.default_rng(n * k), n, values)
+    lists = lists_of(apart, min(k, n - 1), where)
+    report = Report()
+    tree = spanning_tree(lists, MatrixSearch(apart, where), where, report)
+    assert_same_edges(tree, all_pairs_tree(apart))
+    searched = report.get("connect", {}).get("edges_certified_by_search", 0)
+    assert report.get("spanning_tree", {}).get("edges_certified_by_lists", 0) + searched == n - 1
+
+
+@given(st.integers(2, 25), st.integers(1, 6), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_tree_under_heavy_ties(n, k, values, seed):
+    apart = random_matrix(np.random.default_rng(seed), n, np.arange(float(values)))
+    tree = spanning_tree(lists_of(apart, min(k, n - 1), CPU), MatrixSearch(apart, CPU), CPU, Report())
+    assert_same_edges(tree, all_pairs_tree(apart))
+
+
+@given(st.integers(2, 300), st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.booleans(),
+       st.integers(0, 2**32 - 1))  # fmt: skip
+def test_tree_of_points_on_small_grids(n, d, k, side, tree_search, seed):
+    X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float64)
+    search = (TreeSearch if tree_search else TileSearch)(X, CPU, Report())
+    found = spanning_tree(neighbor_lists(search, n, k, CPU), search, CPU, Report())
+    assert_same_edges(found, all_pairs_tree(squareform(pdist(X, "sqeuclidean"))))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("search", [TileSearch, TreeSearch])
+@pytest.mark.parametrize(
+    "name",
+    ["filaments", "uneven_blobs_8d", "few_big_clusters", "tight_clusters", "integer_grid", "integer_grid_10d",
+     "repeated_rows", "all_rows_equal", "equal_weight_path", "chain", "star", "exponential_gaps_12d", "last_bit"],
+)  # fmt: skip
+def test_tree_of_points(name, search, k, where):
+    if search is TreeSearch and where.name != "cpu":
+        pytest.skip("the k-d tree is the CPU's")
+    X = CASES[name]("float64")
+    X = X[:: max(1, len(X) // 350)]
+    values = where.asarray(X)
+    engine = search(values, where, Report())
+    tree = spanning_tree(neighbor_lists(engine, len(X), k, where), engine, where, Report())
+    assert_same_edges(tree, all_pairs_tree(squareform(pdist(X, "sqeuclidean"))))
+
+
+@pytest.mark.parametrize("values", [None, [0.0, 1.0], list(np.arange(20.0))])
+@pytest.mark.parametrize("k", [1, 2, 3, 8])
+def test_lists_certify_only_edges_of_the_tree(k, values, where):
+    rng = np.random.default_rng(k)
+    for apart in (random_matrix(rng, 90, values), squareform(pdist(rng.normal(size=(200, 2)) ** 3))):
+        n = len(apart)
+        lists = lists_of(apart, k, where)
+        found, component, components = certain_edges(lists, where)
+        expected = {tuple(row) for row in all_pairs_tree(apart).itertuples(index=False)}
+        mine = {(min(u, v), max(u, v), w) for u, v, w in found.tolist()}
+        assert len(mine) == len(found) == n - components
+        assert mine <= expected
+        assert len(mine) >= n / 4  # at the start each row's nearest is certain
+        graph = coo_array((np.ones(len(found)), found[:, :2].astype(int).T), shape=(n, n))
+        _, same = connected_components(graph, directed=False)
+        np.testing.assert_array_equal(pd.factorize(component)[0], pd.factorize(same)[0])
+        assert (component[component] == component).all()
+
+
+def test_full_lists_certify_everything(where):
+    apart = random_matrix(np.random.default_rng(0), 50, [1.0, 2.0, 3.0])
+    found, _, components = certain_edges(lists_of(apart, 49, where), where)
+    assert components == 1
+    assert len(found) == 49
+
+
+def test_certificates_wait_for_the_bound(where):
+    """Rows 0-1 and 2-3 pair up; row 1's single entry is used up, and its bound of 1 is below the edge 0-2 of 2."""
+    apart = squareform([1.0, 2.0, 9.0, 1.5, 9.0, 1.2])  # 01 02 03 12 13 23: the lightest bridge is 12, in no list
+    found, _, components = certain_edges(lists_of(apart, 1, where), where)
+    assert {(min(u, v), max(u, v)) for u, v, _ in found.tolist()} == {(0, 1), (2, 3)}
+    assert components == 2
+    report = Report()
+    tree = spanning_tree(lists_of(apart, 1, where), MatrixSearch(apart, where), where, report)
+    assert np.column_stack(columns(tree)).tolist() == [[0, 1, 1.0], [2, 3, 1.2], [1, 2, 1.5]]
+    assert report["spanning_tree"]["edges_certified_by_lists"] == 2
+    assert report["connect"]["edges_certified_by_search"] == 1
+
+
+def test_a_tie_at_the_bound_is_not_certain(where):
+    """Row 1 lists 0; an unlisted point as far away might come before any edge of equal weight and later code."""
+    apart = np.ones((6, 6)) - np.eye(6)
+    tree = spanning_tree(lists_of(apart, 1, where), MatrixSearch(apart, where), where, Report())
+    assert np.column_stack(columns(tree)).tolist() == [[0, v, 1.0] for v in range(1, 6)]
+
+
+def test_one_pass_joins_what_rounds_would(where, monkeypatch):
+    """The same tree with and without the pass over all pairs, ties between clusters included."""
+    monkeypatch.setattr(table, "SMALLEST_SAMPLE", 100)
+    rng = np.random.default_rng(0)
+    spread = rng.normal(size=(600, 12)) + 40 * np.eye(12)[rng.integers(0, 5, 600)]
+    grid = rng.integers(0, 2, (600, 12)) + 40 * np.eye(12)[rng.integers(0, 5, 600)]
+    for X in (spread, grid):
+        engine = TileSearch(where.asarray(X), where, Report())
+        lists = neighbor_lists(engine, 600, 4, where)
+        passed, rounds = Report(), Report()
+        expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
+        assert_same_edges(spanning_tree(lists, engine, where, passed), expected)
+        assert passed["connect"]["table_passes"] == 1
+        with monkeypatch.context() as patch:
+            patch.setattr(table, "MOST_COMPONENTS", 1)
+            assert_same_edges(spanning_tree(lists, engine, where, rounds), expected)
+        assert "table_passes" not in rounds["connect"]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_bottlenecks(n):
+    rng = np.random.default_rng(n)
+    src, dst = np.arange(1, n), (rng.random(n - 1) * np.arange(1, n)).astype(int)
+    weight = rng.integers(0, 9, n - 1).astype(float)
+    expected = np.full((n, n), np.inf)
+    expected[src, dst] = expected[dst, src] = weight
+    np.fill_diagonal(expected, 0)
+    for v in range(n):  # Floyd and Warshall's algorithm, for the heaviest edge on the way
+        expected = np.minimum(expected, np.maximum(expected[:, [v]], expected[[v]]))
+    np.testing.assert_array_equal(table.bottlenecks(src, dst, weight, n), expected)
+
+
+# --------------------------------------------------------------------------------------------- kernels, alone
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("n", [2, 4, 100, 3000])
+def test_count_connected_components(n, k, where):
+    rng = np.random.default_rng(n)
+    k = min(k, n - 1)
+    for span in (2, 20, n):  # from many small components to few
+        ids = (np.arange(n)[:, None] + rng.integers(1, min(span, n) + 1, (n, k))) % n
+        ids = np.where(rng.random((n, k)) < 0.7, ids, ids[:, :1]).astype(np.int32)
+        ids[: n // 2] = np.minimum(ids[: n // 2], n // 2 - 1)
+        lists = NeighborLists(where.asarray(ids), where.xp.zeros((n, k)))
+        graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), ids.ravel())), shape=(n, n))
+        assert count_connected_components(lists, where) == connected_components(graph, directed=False)[0]
+
+
+def test_many_components(where):
+    """Pairs, and one long path of neighbours."""
+    pairs = where.asarray((np.arange(1000, dtype=np.int32) ^ 1)[:, None])
+    assert count_connected_components(NeighborLists(pairs, where.xp.zeros((1000, 1))), where) == 500
+    path = where.asarray(np.maximum(np.arange(-1, 999), 0).astype(np.int32)[:, None])
+    assert count_connected_components(NeighborLists(path, where.xp.zeros((1000, 1))), where) == 1
+
+
+def test_propose_and_choose(where):
+    """One round on components that are already there, against a few lines of NumPy."""
+    kernels, rng = where.kernels("spanning_tree"), np.random.default_rng(0)
+    n, k = 60, 4
+    apart = random_matrix(rng, n, [1.0, 2.0, 3.0, 4.0])
+    lists, state = lists_of(apart, k, where), None
+    state = initial_state(lists, where)
+    component = rng.integers(0, 9, n)
+    component = np.array([np.flatnonzero(component == c)[0] for c in component], np.int32)
+    state.component[:] = where.asarray(component)
+    components, certified = kernels.propose(lists, state)
+    assert components == np.unique(component).size
+
+    ids, weights = to_host(lists.ids), to_host(lists.weights)
+    best, bound = {}, {}
+
+    def key(v, u, w):
+        return w, (min(u, v) << 32) | max(u, v)
+
+    for v in range(n):
+        outside = np.flatnonzero(component[ids[v]] != component[v])
+        assert int(state.cursor[v]) == (outside[0] if outside.size else k)
+        c = int(component[v])
+        if outside.size:
+            u, w = int(ids[v, outside[0]]), float(weights[v, outside[0]])
+            for end in (c, int(component[u])):
+                best[end] = min(best.get(end, (np.inf, NO_EDGE)), key(v, u, w))
+        else:
+            bound[c] = min(bound.get(c, (np.inf, NO_EDGE)), key(v, int(ids[v, -1]), float(weights[v, -1])))
+    sure = {c for c in best if bound.get(c, (np.inf, NO_EDGE)) >= best[c]}
+    for c in np.unique(component).tolist():
+        assert (float(state.best_weight[c]), int(state.best_code[c])) == best.get(c, (np.inf, NO_EDGE))
+        assert bool(state.certified[c]) == (c in sure)
+    assert certified == len(sure) > 0
+
+    src, dst, weight = (to_host(part) for part in kernels.choose(state))
+    chosen = {(w, (int(min(u, v)) << 32) | int(max(u, v))) for u, v, w in zip(src, dst, weight, strict=True)}
+    assert chosen == {best[c] for c in sure}
+    assert len(chosen) == src.size
+    ends = np.concatenate([np.column_stack([src, dst]), np.column_stack([component, np.arange(n)])])
+    graph = coo_array((np.ones(len(ends)), ends.T), shape=(n, n))
+    merged = to_host(state.component)
+    _, same = connected_components(graph, directed=False)
+    np.testing.assert_array_equal(pd.factorize(merged)[0], pd.factorize(same)[0])
+    assert (merged[merged] == merged).all()
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 0), (5, 0), (1, 3), (2, 1), (500, 2000)])
+def test_forest_of_sorted_edges(n, m, where):
+    rng = np.random.default_rng(m)
+    src, dst = rng.integers(0, n, (2, m)).astype(np.int32)
+    kernels = where.kernels("spanning_tree")
+    taken, component = kernels.forest_of_sorted_edges(where.asarray(src), where.asarray(dst), n)
+    expected = np.zeros(m, bool)
+    expected[kruskal(edges(np.arange(m), np.arange(m) + m, np.arange(m)))] = True  # all: the oracle takes what it can
+    parent = np.arange(n)
+    for e in range(m):
+        a, b = parent[src[e]], parent[dst[e]]
+        expected[e] = a != b
+        parent[parent == a] = b
+    np.testing.assert_array_equal(to_host(taken), expected)
+    np.testing.assert_array_equal(pd.factorize(to_host(component))[0], pd.factorize(parent)[0])
+
+
+def test_sorted_forest_orders_and_keeps_rows(where):
+    frame = edges([3, 0, 2, 1, 0], [0, 3, 1, 2, 2], [5.0, 5.0, 1.0, 1.0, 5.0])
+    mine = on_device(frame, where)
+    src, dst = (where.asarray(frame[c].to_numpy().astype(np.int32)) for c in ("src", "dst"))
+    forest, component = sorted_forest(mine, src, dst, 5, where)
+    assert np.column_stack(columns(forest)).tolist() == [[2, 1, 1.0], [0, 2, 5.0], [3, 0, 5.0]]
+    assert pd.factorize(to_host(component))[0].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_empty_edges(where):
+    frame = empty_edges(where)
+    assert [str(dtype) for dtype in frame.dtypes] == ["int32", "int32", "float64"]
+    assert list(frame.columns) == COLUMNS
+    assert len(frame) == 0
