@@ -1,6 +1,6 @@
 """Neighbour lists against all distances in float64: both searches, every tier, every kernel, and the filter's proof."""
 
-from math import fsum
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from rapids_slink.neighbors.operand import Scaling, pack, reach
 from rapids_slink.neighbors.tiles import TileSearch, scattered
 from rapids_slink.report import Report
 
-SEARCHES = {"tiles": TileSearch, "tree": TreeSearch}
+SEARCHES = {"tiles": TileSearch, "tree": TreeSearch, "portable tiles": partial(TileSearch, fused=False)}
 
 
 @pytest.fixture(params=SEARCHES)
@@ -28,10 +28,12 @@ def make(request, where):
     """A function from NumPy points to a search on the device, whatever suits their dimension."""
     if request.param == "tree" and where.name != "cpu":
         pytest.skip("the k-d tree is the CPU's")
+    if request.param == "portable tiles" and where.name == "cpu":
+        pytest.skip("the CPU's tiles are portable anyway")
 
-    def search(values, queries=None, report=None):
+    def search(values, queries=None):
         queries = None if queries is None else where.asarray(queries)
-        return SEARCHES[request.param](where.asarray(values), where, Report() if report is None else report, queries)
+        return SEARCHES[request.param](where.asarray(values), where, Report(), queries)
 
     return search
 
@@ -344,7 +346,7 @@ def test_products_err_less_than_the_bound(kind, d, tier, where, kernels):
     operand = pack(values, Scaling.of(values, xp=xp), dtype, xp)
     product = to_host(kernels.Workspace().product(operand, operand)).astype(np.longdouble)
     y = to_host(operand.y).astype(np.longdouble)
-    exact = np.array([[fsum(a * b) for b in y] for a in y]) if dtype == "float64" else (y @ y.T).astype(np.longdouble)
+    exact = y @ y.T
     length = np.sqrt((y * y).sum(axis=1))
     worst = float((np.abs(product - exact) / (length[:, None] * length)).max())
     bound = accumulation_bound(y.shape[1], operand.accumulator)
@@ -418,7 +420,7 @@ def test_rows_whose_candidates_overflow_go_to_the_next_tier(failing, shared, whe
 
     monkeypatch.setattr(kernels, "new_candidates", cramped)
     report, rows = Report(), where.xp.arange(n, dtype="int32")
-    search = TileSearch(where.asarray(X), where, report)
+    search = TileSearch(where.asarray(X), where, report, fused=False)
     infinite = where.xp.full(n, where.xp.inf)
     if shared:
         group = (rows % 7).astype("int32")
@@ -504,7 +506,7 @@ def test_keep(m, n, where, kernels):
     q = to_host(radius)[:, None] + to_host(columns.error)
     passes = product >= to_host(rows.half_norm)[:, None] + to_host(columns.half_norm) - q * q
     passes &= row_group[:, None] != column_group[ids]
-    count, kept = to_host(candidates.count), to_host(candidates.ids)
+    count, kept = to_host(candidates.count).ravel(), to_host(candidates.ids)
     np.testing.assert_array_equal(count, 2 * passes.sum(axis=1))
     for i in range(m):
         expected = ids[np.flatnonzero(passes[i])]
@@ -571,15 +573,17 @@ def test_rerank(d, k, dtype, where, kernels):
     counts = rng.integers(0, each + 1, (2, m))
     counts[:, 0] = 0
     rows, values = np.arange(m, dtype=np.int32), where.asarray(X)
+    groups = np.zeros(m, np.int32), np.ones(n, np.int32)
+    on_device = tuple(where.asarray(group) for group in groups)
     for part in range(2):
         ids = np.ascontiguousarray(chosen[:, part * each : (part + 1) * each])
         for i in range(m):
             seen = ids[i, : counts[part, i]]
             listed[i, seen[seen >= 0]] = True
         empty = kernels.new_candidates(m, 1)
-        candidates = type(empty)(where.asarray(ids), where.asarray(counts[part]).astype(empty.count.dtype))
-        kernels.rerank(values, values, where.asarray(rows), candidates, where.asarray(upper), top)
-    groups = np.zeros(m), np.ones(n)
+        count = where.asarray(counts[part]).astype(empty.count.dtype).reshape(empty.count.shape)
+        candidates = type(empty)(where.asarray(ids), count)
+        kernels.rerank(values, values, where.asarray(rows), candidates, on_device, where.asarray(upper), top)
     assert_reranked(X, m, where, lambda: (top.ids, top.weights), listed, *groups, upper, k)
 
 
@@ -607,9 +611,9 @@ def test_kernels_of_no_rows(where, kernels):
     X = np.random.default_rng(0).normal(size=(20, 9))
     values, _, _ = operands(X, where, kernels)
     top, candidates = kernels.new_lists(0, 3), kernels.new_candidates(0, 3)
-    kernels.rerank(values, values, where.xp.empty(0, "int32"), candidates, where.xp.empty(0), top)
-    assert top.ids.shape == top.weights.shape == (0, 3)
     src = where.xp.empty(0, "int32")
+    kernels.rerank(values, values, src, candidates, (src, where.xp.zeros(20, "int32")), where.xp.empty(0), top)
+    assert top.ids.shape == top.weights.shape == (0, 3)
     assert kernels.pair_values(values, src, src).shape == (0,)
     least_of = where.asarray(np.array([3.0, 4.0]))
     kernels.lower_groups(least_of, src, where.xp.empty((0, 3)))
@@ -620,7 +624,7 @@ def test_fresh_buffers(kernels):
     top, candidates = kernels.new_lists(4, 3), kernels.new_candidates(4, 3)
     assert (to_host(top.ids) == -1).all()
     assert np.isinf(to_host(top.weights)).all()
-    assert to_host(candidates.count).tolist() == [0] * 4
+    assert to_host(candidates.count).ravel().tolist() == [0] * 4
     assert candidates.ids.shape == (4, candidates.capacity)
     assert candidates.capacity >= 3
 

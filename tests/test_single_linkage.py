@@ -84,7 +84,7 @@ def test_some_cases_tie_and_some_do_not():
     few = [name for name in CASES if len(points(name, "float64")) <= FEW]
     tied = {name for name in few if has_ties(name, "float64")}
     assert {"integer_grid", "all_rows_equal", "last_bit", "denormals"} <= tied
-    assert {"offset_1e4", "sphere_of_radius_1e6", "mixed_magnitudes", "more_features_than_rows"} <= set(few) - tied
+    assert {"offset_1e4", "sphere_of_radius_1e6", "magnitude_1e_30", "more_features_than_rows"} <= set(few) - tied
 
 
 @BOTH_TYPES
@@ -148,15 +148,14 @@ def test_gpu_and_cpu_give_the_same_bits(name, dtype):
 
 @pytest.mark.gpu
 def test_mnist_on_the_gpu():
-    """70,000 images: the squared lengths of the tree are integers, known from several independent programs."""
+    """60,000 images: the squared lengths of the tree are integers, known from several independent programs."""
     path = Path(os.environ.get("RAPIDS_SLINK_BENCH_DATA", "")) / "mnist.npz"
     if not gpu_is_usable():
         pytest.skip("no usable NVIDIA GPU with CuPy")
     if not path.is_file():
         pytest.skip("RAPIDS_SLINK_BENCH_DATA names no folder with mnist.npz")
-    with np.load(path) as file:
-        X = np.concatenate([file[key].reshape(len(file[key]), -1) for key in file.files if file[key].ndim >= 2])
-    assert X.shape == (70_000, 784)
+    X = np.load(path)["X"]
+    assert X.shape == (60_000, 784)
     weight = to_host(fit(X, 10, metric="sqeuclidean", device="cuda").mst_["weight"].values)
     assert int(weight.sum()) == 75_925_569_788
     assert int(weight.max()) == 4_673_609
@@ -340,7 +339,7 @@ def test_report_counts_every_edge_once(name, n_neighbors, device):
     assert certified >= 1
     if searched:
         assert 1 <= report["connect"]["rounds"] <= searched
-        assert report["connect"]["rows_searched"] >= 1
+        assert report["connect"].get("rows_searched", 0) + report["connect"].get("table_passes", 0) >= 1
     assert report["spanning_tree"]["rounds"] >= 1
     assert (report["device"], report["metric"]) == (device, "euclidean")
     assert (
@@ -348,9 +347,9 @@ def test_report_counts_every_edge_once(name, n_neighbors, device):
     )
 
 
-def test_few_large_components_are_joined_by_one_pass(device):
-    """Otherwise no hard case would have gone through it."""
-    connect = fit(points("few_big_clusters", "float32"), device=device).report_["connect"]
+def test_few_large_components_are_joined_by_one_pass():
+    """Otherwise no hard case would have gone through it on a CPU (a GPU asks for larger ones)."""
+    connect = fit(points("few_big_clusters", "float32"), device="cpu").report_["connect"]
     assert connect["table_passes"] == 1
     assert connect["pairs_kept"] >= 5
 

@@ -20,7 +20,14 @@ from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.points import on_device
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import count_connected_components, empty_edges, sorted_forest, spanning_tree, table
+from rapids_slink.spanning_tree import (
+    connect,
+    count_connected_components,
+    empty_edges,
+    sorted_forest,
+    spanning_tree,
+    table,
+)
 from rapids_slink.spanning_tree.forest import NO_EDGE, grow, initial_state
 
 COLUMNS = ["src", "dst", "weight"]
@@ -63,10 +70,21 @@ def assert_is_kruskals(frame, device, **parameters):
 
 
 def all_pairs_tree(apart):
-    """The minimum spanning tree of a symmetric matrix, (weight, src, dst) with src < dst, in the total order."""
-    u, v = np.triu_indices(len(apart), 1)
-    frame = edges(u, v, apart[u, v])
-    return frame.iloc[kruskal(frame)].reset_index(drop=True)
+    """The minimum spanning tree of a symmetric matrix in the total order, by Prim's algorithm; src < dst."""
+    n = len(apart)
+    rows = np.arange(n)
+    weight, code, outside = np.full(n, np.inf), np.full(n, NO_EDGE), np.ones(n, bool)
+    taken, v = [], 0
+    for _ in range(n - 1):
+        outside[v] = False
+        offer = (np.minimum(rows, v) << 32) | np.maximum(rows, v)
+        better = outside & ((apart[v] < weight) | ((apart[v] == weight) & (offer < code)))
+        weight[better], code[better] = apart[v][better], offer[better]
+        lightest = np.flatnonzero(outside & (weight == weight[outside].min()))
+        v = lightest[np.argmin(code[lightest])]
+        taken.append((weight[v], code[v]))
+    weight, code = (np.array(part) for part in zip(*sorted(taken), strict=True))
+    return edges(code >> 32, code & 0xFFFFFFFF, weight)
 
 
 def columns(frame):
@@ -123,17 +141,17 @@ def test_integer_weights_that_no_float_holds(weights, maximum, device):
 def test_ids_of_any_size(ids, device):
     rng = np.random.default_rng(0)
     info = np.iinfo(ids)
-    names = np.unique(
-        np.concatenate([info.min + np.arange(5), info.max - np.arange(20), [7, 10**6, 10**9]]).astype(ids)
-    )
+    names = np.array([info.min, info.min + 1, 7, 10**6, 10**9, *(info.max - i for i in range(20))], ids)
     ends = rng.integers(0, names.size, (2, 200))
     assert_is_kruskals(edges(names[ends[0]], names[ends[1]], rng.integers(0, 4, 200), ids), device)
 
 
 def test_ends_of_different_types(device):
-    frame = edges([0, 1, 2**40, 5], [1, 2**40, 5, 0], [3, 1, 2, 9])
-    frame["dst"] = frame["dst"].astype("uint64")
-    assert_is_kruskals(frame, device)
+    """Their common type in NumPy is float64, which does not tell large ids apart."""
+    for large in (2**40, 2**60):
+        frame = edges([0, large, large + 1, 5], [large, large + 1, large + 2, 0], [3, 1, 2, 9])
+        frame["dst"] = frame["dst"].astype("uint64")
+        assert_is_kruskals(frame, device)
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -243,9 +261,9 @@ def test_cuts_of_a_forest(device):
     assert model.cut(distance_threshold=np.inf).tolist() == [0, 0, 0, 1, 2, 2, 2]
     assert model.cut(distance_threshold=1.0).tolist() == list(range(7))
     for n_clusters in (2, 8):
-        with pytest.raises(ValueError, match="n_clusters must be from 3 to 7.*3 components"):
+        with pytest.raises(ValueError, match=r"n_clusters must be from 3 to 7.*3 components"):
             model.cut(n_clusters)
-        with pytest.raises(ValueError, match="n_clusters must be from 3 to 7.*3 components"):
+        with pytest.raises(ValueError, match=r"n_clusters must be from 3 to 7.*3 components"):
             fit_graph(two_triangles(), n_clusters, device=device)
 
 
@@ -362,13 +380,11 @@ def random_matrix(rng, n, values=None):
 
 
 def certain_edges(lists, device):
-    """What the lists alone certify, and the rows' components afterwards."""
-    state, found, last = initial_state(lists, device), [], None
-    for frame, components in grow(lists, state, device):
-        last = components
-        if frame is not None:
-            found.append(np.column_stack(columns(frame)))
-    return np.concatenate([np.empty((0, 3)), *found]), to_host(state.component), last
+    """What the lists alone certify, the rows' components afterwards and their number."""
+    state = initial_state(lists, device)
+    frames, components = grow(lists, state, device)
+    found = [np.column_stack(columns(frame)) for frame in frames]
+    return np.concatenate([np.empty((0, 3)), *found]), to_host(state.component), components
 
 
 @pytest.mark.parametrize("values", [None, [0.0], [0.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
@@ -445,8 +461,8 @@ def test_full_lists_certify_everything(where):
 
 
 def test_certificates_wait_for_the_bound(where):
-    """Rows 0-1 and 2-3 pair up; row 1's single entry is used up, and its bound of 1 is below the edge 0-2 of 2."""
-    apart = squareform([1.0, 2.0, 9.0, 1.5, 9.0, 1.2])  # 01 02 03 12 13 23: the lightest bridge is 12, in no list
+    """0-1 and 2-3 pair up. Then all lists are used up: nothing may be chosen before a search has found 1-2."""
+    apart = squareform([1.0, 2.0, 9.0, 1.5, 9.0, 1.2])  # 01 02 03 12 13 23
     found, _, components = certain_edges(lists_of(apart, 1, where), where)
     assert {(min(u, v), max(u, v)) for u, v, _ in found.tolist()} == {(0, 1), (2, 3)}
     assert components == 2
@@ -464,23 +480,23 @@ def test_a_tie_at_the_bound_is_not_certain(where):
     assert np.column_stack(columns(tree)).tolist() == [[0, v, 1.0] for v in range(1, 6)]
 
 
-def test_one_pass_joins_what_rounds_would(where, monkeypatch):
+@pytest.mark.parametrize("kind", ["spread", "grid", "alike"])
+def test_one_pass_joins_what_rounds_would(kind, where, monkeypatch):
     """The same tree with and without the pass over all pairs, ties between clusters included."""
-    monkeypatch.setattr(table, "SMALLEST_SAMPLE", 100)
     rng = np.random.default_rng(0)
-    spread = rng.normal(size=(600, 12)) + 40 * np.eye(12)[rng.integers(0, 5, 600)]
-    grid = rng.integers(0, 2, (600, 12)) + 40 * np.eye(12)[rng.integers(0, 5, 600)]
-    for X in (spread, grid):
-        engine = TileSearch(where.asarray(X), where, Report())
-        lists = neighbor_lists(engine, 600, 4, where)
-        passed, rounds = Report(), Report()
-        expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
-        assert_same_edges(spanning_tree(lists, engine, where, passed), expected)
-        assert passed["connect"]["table_passes"] == 1
-        with monkeypatch.context() as patch:
-            patch.setattr(table, "MOST_COMPONENTS", 1)
-            assert_same_edges(spanning_tree(lists, engine, where, rounds), expected)
-        assert "table_passes" not in rounds["connect"]
+    n, at = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
+    X = at + {"spread": rng.normal(size=(n, 12)), "grid": rng.integers(0, 2, (n, 12)), "alike": np.zeros((n, 12))}[kind]
+    expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
+    engine = TileSearch(where.asarray(X), where, Report())
+    lists = neighbor_lists(engine, n, 4, where)
+    monkeypatch.setattr(table, "SMALLEST_SAMPLE", 100)
+    for pays in (True, False):
+        # The sample is joined by rounds.
+        monkeypatch.setattr(connect, "pays", lambda search, component, *_, pays=pays: pays and component.size == n)
+        report = Report()
+        assert_same_edges(spanning_tree(lists, engine, where, report), expected)
+        assert report["connect"].get("table_passes", 0) == pays
+        assert report["connect"]["edges_certified_by_search"] >= 6
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 60])
@@ -525,8 +541,7 @@ def test_propose_and_choose(where):
     """One round on components that are already there, against a few lines of NumPy."""
     kernels, rng = where.kernels("spanning_tree"), np.random.default_rng(0)
     n, k = 60, 4
-    apart = random_matrix(rng, n, [1.0, 2.0, 3.0, 4.0])
-    lists, state = lists_of(apart, k, where), None
+    lists = lists_of(random_matrix(rng, n, [1.0, 2.0, 3.0, 4.0]), k, where)
     state = initial_state(lists, where)
     component = rng.integers(0, 9, n)
     component = np.array([np.flatnonzero(component == c)[0] for c in component], np.int32)
@@ -575,7 +590,6 @@ def test_forest_of_sorted_edges(n, m, where):
     kernels = where.kernels("spanning_tree")
     taken, component = kernels.forest_of_sorted_edges(where.asarray(src), where.asarray(dst), n)
     expected = np.zeros(m, bool)
-    expected[kruskal(edges(np.arange(m), np.arange(m) + m, np.arange(m)))] = True  # all: the oracle takes what it can
     parent = np.arange(n)
     for e in range(m):
         a, b = parent[src[e]], parent[dst[e]]

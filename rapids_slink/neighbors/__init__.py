@@ -56,7 +56,7 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     -------
     DataFrame
         n·k rows ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src`` and then from the
-        nearest on; equal distances go by ``dst``. cuDF if `X` is on a GPU, pandas otherwise.
+        nearest on; neighbours whose squared distances are equal go by ``dst``. cuDF if `X` is on a GPU, else pandas.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
     -------
     DataFrame
         n rows ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of several rows at
-        the same distance, the first.
+        the same squared distance, the first.
 
     Raises
     ------

@@ -57,8 +57,8 @@ class Found:
     weights : (m, k) float64 array
         Their exact kernel values, infinite where the id is -1.
     upper : (m,) float64 array
-        The bound that was reached: a column that is not listed is above it, or equal to it and later in the order
-        than the last one listed.
+        The bound that was reached. A column outside the group that is not listed comes after the last one listed, if
+        the list is full, and is above this bound if it is not.
     """
 
     ids: Any

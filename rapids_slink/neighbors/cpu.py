@@ -133,8 +133,13 @@ def seed(
     return Candidates(out, np.full(out.shape[0], buckets, np.int64))
 
 
-def rerank(queries: Any, values: Any, rows: Any, candidates: Candidates, upper: Any, top: Lists) -> None:
-    """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
+def rerank(
+    queries: Any, values: Any, rows: Any, candidates: Candidates, groups: tuple[Any, Any], upper: Any, top: Lists
+) -> None:
+    """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
+
+    `groups` are the rows' and the columns'; the filter has passed over candidates of a row's own group already.
+    """
     _rerank(queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
 
 

@@ -39,10 +39,13 @@ class Candidates:
     ids : (rows, parts x capacity) int32 array
     count : (rows, parts) int32 array
         How many each part of a row had, kept or not.
+    order : (n,) int32 array, optional
+        If given, `ids` are places in this order of the columns.
     """
 
     ids: Any
     count: Any
+    order: Any = None
 
     @property
     def capacity(self) -> int:
@@ -157,13 +160,19 @@ def seed(
     return Candidates(out, cp.full((m, 1), buckets, cp.int32))
 
 
-def rerank(queries: Any, values: Any, rows: Any, candidates: Candidates, upper: Any, top: Lists) -> None:
-    """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists."""
+def rerank(
+    queries: Any, values: Any, rows: Any, candidates: Candidates, groups: tuple[Any, Any], upper: Any, top: Lists
+) -> None:
+    """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
+
+    `groups` are the rows' and the columns': candidates of a row's own group are passed over.
+    """
     m, k = top.ids.shape
-    check_arrays("int32", rows, candidates.ids, candidates.count, top.ids)
+    check_arrays("int32", rows, candidates.ids, candidates.count, *groups, top.ids)
     check_arrays("float64", upper, top.weights)
     parts, capacity = np.int32(candidates.count.shape[1]), np.int32(candidates.capacity)
-    arguments = rows, np.int32(m), candidates.ids, candidates.count, parts, capacity, upper
+    order = np.uintp(0) if candidates.order is None else candidates.order
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, parts, capacity, order, *groups, upper
     _launch_by_warp("rerank", m, k, queries, values, arguments, (top.ids, top.weights))
 
 
@@ -183,7 +192,8 @@ def rerank_all(
         (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
     )  # fmt: skip
     top = new_lists(m, k)
-    rerank(queries, values, rows, Candidates(ids, cp.full((m, 1), parts * k, cp.int32)), upper, top)
+    likely = Candidates(ids, cp.full((m, 1), parts * k, cp.int32))
+    rerank(queries, values, rows, likely, (row_group, column_group), upper, top)
     return top.ids, top.weights
 
 

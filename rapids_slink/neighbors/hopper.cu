@@ -1,16 +1,25 @@
 // architectures: sm_90a
-// The fused filter on Hopper's tensor cores: the product of two packed fp16 operands is tested tile by tile in registers and
-// never written. operand.py derives the test; here error_j is replaced by the largest of its tile of columns, E:
+// The fused filter on Hopper's tensor cores: the product of two packed fp16 operands is tested tile by tile in registers
+// and never written. operand.py derives the test; here error_j is replaced by the largest of its tile of columns, E, and a
+// few more features, which hopper.py makes, have the tensor cores subtract half_norm_j:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 //
 //     producer warp ──bulk copies──▶ ring of stages ──▶ two warpgroups, 128 rows each: wgmma, test, append
 //
 // A packed image holds tiles of 128 rows; a tile is `atoms` pieces of 64 features, a piece 128 rows of 128 bytes, the
 // eight 16-byte chunks of row r stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, so that
-// a plain bulk copy brings it into place. A block handles 256 rows and a range of column tiles. With up to RESIDENT
-// atoms its rows stay in shared memory; with RESIDENT 0 a stage carries a piece of the rows as well.
+// a plain bulk copy brings it into place. A block handles 256 rows and a range of column tiles.
+//
+// RESIDENT is the number of atoms, if the rows' pieces fit into shared memory and stay there. The two warpgroups then take
+// turns: one hands the tensor cores all of a tile's products and tests them while the other's are formed. With
+// RESIDENT 0 a stage carries a piece of the rows as well, and there is enough to multiply that no turns are needed.
+//
+// LAST_STEPS is how many times 16 features of the last atom are in use.
 #ifndef RESIDENT
 #define RESIDENT 2
+#endif
+#ifndef LAST_STEPS
+#define LAST_STEPS 4
 #endif
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -18,7 +27,7 @@ typedef unsigned long long u64;
 constexpr int ROWS = 256, COLUMNS = 128;
 constexpr int PIECE = 128 * 128;                      // bytes of 128 rows of one atom
 constexpr int STAGE = RESIDENT ? PIECE : 3 * PIECE;   // one piece of columns; two of rows unless they are resident
-constexpr int STAGES = RESIDENT ? 8 : 4;
+constexpr int STAGES = RESIDENT ? 14 - 2 * RESIDENT : 4;  // 224 KiB with the resident rows; 192 KiB
 constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -61,9 +70,31 @@ __device__ __forceinline__ void multiply(float (&sum)[64], u64 a, u64 b, int add
         : "l"(a), "l"(b), "r"(add));
 }
 
+// Starts the products of 128 rows and 128 columns over a piece's first 16 STEPS features.
+template <int STEPS>
+__device__ __forceinline__ void form(
+    float (&upper)[64], float (&lower)[64], const char* rows, const char* columns, int add) {
+    u64 left = descriptor(rows), right = descriptor(columns);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {  // 16 features are 32 bytes; the lower 64 rows begin 8192 bytes on
+        multiply(upper, left + 2 * k, right + 2 * k, add | k);
+        multiply(lower, left + 2 * k + 512, right + 2 * k, add | k);
+    }
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
 struct Ring {
-    u64 full[STAGES], empty[STAGES], rows_full, rows_empty;
+    u64 full[STAGES], empty[STAGES], rows_full, rows_empty, turn[CONSUMERS];
 };
+
+// Lets go of the last LATER + 1 stages up to `last`, each once this warp's products of it are formed.
+template <int LATER>
+__device__ __forceinline__ void release(Ring& ring, u32 last, int lane) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
+    if (lane == 0) barrier_arrive(ring.empty + (last - LATER) % STAGES);
+    if constexpr (LATER > 0) release<LATER - 1>(ring, last, lane);
+}
 
 // Work item -> its block of rows and its range of column tiles.
 struct Item {
@@ -77,24 +108,15 @@ struct Item {
     }
 };
 
-__device__ __forceinline__ void append(
-    u32 row, u32 column, u32 columns, int split, int splits, int capacity, const int* __restrict__ ids,
-    const int* __restrict__ row_group, const int* __restrict__ column_group, int* __restrict__ out, u32* filled) {
-    if (column >= columns) return;
-    int id = ids[column];
-    if (column_group[id] == row_group[row]) return;
-    u32 slot = atomicAdd(filled + row % ROWS, 1u);
-    if (slot < capacity) out[((u64)row * splits + split) * capacity + slot] = id;
-}
-
-// Appends ids[j] to row i's part `split` of its candidates for every pair that passes; `count` (rows x splits) goes on
-// past `capacity`. A block owns its rows' parts, so they are counted in shared memory.
+// Appends j to row i's part `split` of its candidates for every pair that passes; `count` (rows x splits) goes on past
+// `capacity`. A block owns its rows' parts, so they are counted in shared memory. Pairs of one group are left out if
+// column_group, which goes by position like the columns, is given; to look it up costs a wait for memory at every hit.
 extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, int atoms, int blocks, int splits, int first_tile,
-    int last_tile, u32 n_columns, const float* __restrict__ half_norm, const float* __restrict__ radius,
-    const float* __restrict__ column_half_norm, const float* __restrict__ tile_error,
-    const int* __restrict__ row_group, const int* __restrict__ column_group, const int* __restrict__ ids, int capacity,
-    int* __restrict__ out, u32* __restrict__ count) {
+    int last_tile, u32 n_columns, const float* __restrict__ half_norm,
+    const float* __restrict__ radius, const float* __restrict__ tile_error,
+    const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
+    u32* __restrict__ count) {
     extern __shared__ char raw[];
     char* resident = (char*)(((u64)raw + 1023) & ~(u64)1023);
     char* stages = resident + RESIDENT * 2 * PIECE;
@@ -104,10 +126,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
         barrier_init(&ring.rows_full, 1), barrier_init(&ring.rows_empty, CONSUMERS);
+        for (int g = 0; g < CONSUMERS; g++) barrier_init(ring.turn + g, WARPS / CONSUMERS);
         asm volatile("fence.mbarrier_init.release.cluster;");
     }
     __syncthreads();
-    u32 turn = 0, items = 0;  // stages used, items done
+    u32 turn = 0, items = 0, tiles = 0;  // stages used, items and tiles done
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
         if (thread == 0)
@@ -146,66 +169,80 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
             if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
             for (int t = item.first; t < item.last; t++) {
                 float upper[64], lower[64];
-#pragma unroll 1
-                for (int a = 0; a < atoms; a++, turn++) {
-                    int s = turn % STAGES;
-                    barrier_wait(ring.full + s, (turn / STAGES) & 1);
-                    char* stage = stages + s * STAGE;
-                    u64 left = descriptor(RESIDENT ? resident + (g * atoms + a) * PIECE : stage + (1 + g) * PIECE);
-                    u64 right = descriptor(stage);
-                    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+                if (RESIDENT) {
+                    // The first group's turn n follows the second's n - 1, the second's n the first's n.
+                    if (g || tiles) barrier_wait(ring.turn + g, (g ? tiles : tiles - 1) & 1);
 #pragma unroll
-                    for (int k = 0; k < 4; k++) {  // 16 features are 32 bytes; the lower 64 rows begin 8192 bytes on
-                        multiply(upper, left + 2 * k, right + 2 * k, a | k);
-                        multiply(lower, left + 2 * k + 512, right + 2 * k, a | k);
+                    for (int a = 0; a < RESIDENT; a++) {
+                        int s = (turn + a) % STAGES;
+                        barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
+                        const char* mine = resident + (g * RESIDENT + a) * PIECE;
+                        if (a < RESIDENT - 1) form<4>(upper, lower, mine, stages + s * STAGE, a);
+                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a);
                     }
-                    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-                    if (a) {  // the piece before has been read by now: its stage is free
-                        asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                        if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
+                    if (lane == 0) barrier_arrive(ring.turn + 1 - g);
+                    turn += RESIDENT, tiles++;
+                } else {
+#pragma unroll 1
+                    for (int a = 0; a < atoms; a++, turn++) {
+                        int s = turn % STAGES;
+                        barrier_wait(ring.full + s, turn / STAGES & 1);
+                        const char* mine = stages + s * STAGE + (1 + g) * PIECE;
+                        if (a < atoms - 1) form<4>(upper, lower, mine, stages + s * STAGE, a);
+                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a);
+                        if (a) {  // the piece before has been read by now: its stage is free
+                            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                            if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
+                        }
                     }
                 }
-                const float2* norms = (const float2*)(column_half_norm + (u64)t * COLUMNS) + (lane & 3);
-                float2 norm[16];
-#pragma unroll
-                for (int j = 0; j < 16; j++) norm[j] = __ldg(norms + 4 * j);
-                float worst = __ldg(tile_error + t), need[4];
+                float worst = tile_error[t], need[4];
 #pragma unroll
                 for (int r = 0; r < 4; r++) need[r] = base[r] - (far[r] + worst) * (far[r] + worst);
-                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                release<(RESIDENT ? RESIDENT : 1) - 1>(ring, turn - 1, lane);
+                __syncwarp();
 #pragma unroll
                 for (int j = 0; j < 64; j++) asm volatile("" : "+f"(upper[j]), "+f"(lower[j])::"memory");
-                __syncwarp();
-                if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
-                // A bit for each eight columns in which the warp has a hit: only those are looked at one by one.
+                // A bit for each 32 columns in which the warp has a hit: only those are looked at one by one.
                 u32 hit = 0;
 #pragma unroll
-                for (int j = 0; j < 16; j++) {
+                for (int w = 0; w < 4; w++) {
+                    float most[4];
 #pragma unroll
-                    for (int q = 0; q < 4; q++) {
-                        float n = q & 1 ? norm[j].y : norm[j].x;
-                        upper[4 * j + q] -= n, lower[4 * j + q] -= n;
+                    for (int r = 0; r < 4; r++) {
+                        float(&half)[64] = r < 2 ? upper : lower;
+                        int at = 16 * w + 2 * (r & 1);
+                        float a = fmaxf(half[at], half[at + 1]), b = fmaxf(half[at + 4], half[at + 5]);
+                        float c = fmaxf(half[at + 8], half[at + 9]), d = fmaxf(half[at + 12], half[at + 13]);
+                        most[r] = fmaxf(fmaxf(a, b), fmaxf(c, d)) - need[r];
                     }
-                    bool some = fmaxf(upper[4 * j], upper[4 * j + 1]) >= need[0]
-                             || fmaxf(upper[4 * j + 2], upper[4 * j + 3]) >= need[1]
-                             || fmaxf(lower[4 * j], lower[4 * j + 1]) >= need[2]
-                             || fmaxf(lower[4 * j + 2], lower[4 * j + 3]) >= need[3];
-                    if (some) hit |= 1u << j;
+                    if (fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3])) >= 0) hit |= 1u << w;
                 }
-                u32 any = __reduce_or_sync(~0u, hit), column = t * COLUMNS + 2 * (lane & 3);
+                u32 any = __reduce_or_sync(~0u, hit);
                 if (!any) continue;
+                // Bit 8(j % 4) + q of passed[j / 4]: the accumulator's value q of upper (below 4) or lower (from 4 on).
+                u32 passed[4] = {0, 0, 0, 0};
 #pragma unroll
-                for (int j = 0; j < 16; j++)
-                    if (any >> j & 1) {
+                for (int w = 0; w < 4; w++)
+                    if (any >> w & 1) {
 #pragma unroll
-                        for (int q = 0; q < 4; q++) {
-                            int half = q >> 1;
-                            u32 row = first + 8 * half, at = column + 8 * j + (q & 1);
-                            if (upper[4 * j + q] >= need[half])
-                                append(row, at, n_columns, item.split, splits, capacity, ids, row_group, column_group, out, filled);
-                            if (lower[4 * j + q] >= need[2 + half])
-                                append(row + 64, at, n_columns, item.split, splits, capacity, ids, row_group, column_group, out, filled);
-                        }
+                        for (int j = 0; j < 4; j++)
+#pragma unroll
+                            for (int q = 0; q < 4; q++) {
+                                int at = 16 * w + 4 * j + q;
+                                passed[w] |= (u32)(upper[at] >= need[q >> 1]) << (8 * j + q);
+                                passed[w] |= (u32)(lower[at] >= need[2 + (q >> 1)]) << (8 * j + 4 + q);
+                            }
+                    }
+#pragma unroll
+                for (int w = 0; w < 4; w++)
+                    for (u32 rest = passed[w]; rest; rest &= rest - 1) {
+                        int bit = __ffs(rest) - 1;
+                        u32 row = first + (bit & 2) * 4 + (bit & 4) * 16;
+                        u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
+                        if (column >= n_columns || (column_group && column_group[column] == row_group[row])) continue;
+                        u32 slot = atomicAdd(filled + row % ROWS, 1u);
+                        if (slot < capacity) out[((u64)row * splits + item.split) * capacity + slot] = column;
                     }
             }
             asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
@@ -215,10 +252,11 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
     }
 }
 
-// The packed image of rows at[0..n) of y, `width` fp16 features each; what is missing in the last tiles is zero.
+// The packed image of the n rows of y, eight fp16 features a chunk, with one more chunk from `extra`, row by row or
+// (step 0) the same for all; what is missing in the last tiles is zero.
 extern "C" __global__ void pack_rows(
-    const uint4* __restrict__ y, int chunks, const int* __restrict__ at, long long n, int atoms, long long total,
-    uint4* __restrict__ image) {
+    const uint4* __restrict__ y, int chunks, const uint4* __restrict__ extra, int step, long long n, int atoms,
+    long long total, uint4* __restrict__ image) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;  // a 16-byte chunk of the image
     if (i >= total) return;
     int place = i & 7, row = i >> 3 & 127;
@@ -226,5 +264,6 @@ extern "C" __global__ void pack_rows(
     int chunk = (int)(piece % atoms) * 8 + (place ^ (row & 7));
     long long r = tile * 128 + row;
     uint4 zero = {0, 0, 0, 0};
-    image[i] = r < n && chunk < chunks ? y[(long long)at[r] * chunks + chunk] : zero;
+    if (r >= n || chunk > chunks) image[i] = zero;
+    else image[i] = chunk < chunks ? y[r * chunks + chunk] : extra[r * step];
 }

@@ -9,10 +9,14 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import cuda_module
+from rapids_slink.metrics import accumulation_bound
 from rapids_slink.neighbors.cuda import Candidates, check_arrays
-from rapids_slink.neighbors.operand import Operand
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, Operand
 
-ROWS, COLUMNS, FEATURES = 256, 128, 64  # a block of rows, a tile of columns, an atom; as in hopper.cu
+ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
+STEP, STEPS = 16, 4  # features a wgmma takes, and how many of those make an atom
+#: A row's extra features; a column's are its half norm in units of these.
+PARTS = (2.0**15, 2.0**8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 PIECE = 128 * 128  # bytes of 128 rows of one atom
 THREADS = 384
 MOST_SPLITS = 16
@@ -40,12 +44,12 @@ class FusedFilter:
 
     def __init__(self, columns: Operand, ids: Any) -> None:
         self.n, width = columns.y.shape
-        self.atoms = -(-width // FEATURES)
+        self.steps = -(-(width + EXTRA_FEATURES) // STEP)
         tiles = -(-self.n // COLUMNS)
         self.ids = ids
-        self.image = pack_image(columns.y, cp.arange(self.n, dtype=cp.int32), COLUMNS)
-        self.half_norm = cp.full(tiles * COLUMNS, cp.inf, cp.float32)
-        self.half_norm[: self.n] = columns.half_norm
+        # |y_i . y_j| + half_norm_j is what the accumulator's error is relative to, hence one more of its bound.
+        half_norm = columns.half_norm * (1 - accumulation_bound(width + EXTRA_FEATURES, "float32"))
+        self.image = pack_image(columns.y, -in_parts(half_norm), COLUMNS)
         error = cp.zeros(tiles * COLUMNS, cp.float32)
         error[: self.n] = columns.error
         self.tile_error = error.reshape(tiles, COLUMNS).max(axis=1)
@@ -54,36 +58,44 @@ class FusedFilter:
         """Empty buffers of `rows` rows for a band of so many columns."""
         splits = self._splits(-(-rows // ROWS), -(-columns // COLUMNS))
         part = 64 + 12 * k if splits == 1 else 32 + 24 * k // splits
-        return Candidates(cp.empty((rows, splits * part), cp.int32), cp.zeros((rows, splits), cp.int32))
+        out = cp.empty((rows, splits * part), cp.int32)
+        return Candidates(out, cp.zeros((rows, splits), cp.int32), order=self.ids)
 
     def prepare_rows(self, rows: Operand) -> tuple[Any, Any]:
         """The rows' packed image and norms, for `keep`."""
         m = rows.y.shape[0]
         half_norm = cp.full(-(-m // ROWS) * ROWS, cp.inf, cp.float32)  # a row that is none needs an infinite product
         half_norm[:m] = rows.half_norm
-        return pack_image(rows.y, cp.arange(m, dtype=cp.int32), ROWS), half_norm
+        return pack_image(rows.y, cp.asarray(PARTS, cp.float16).reshape(1, -1), ROWS), half_norm
 
     def keep(
         self, rows: tuple[Any, Any], band: slice, radius: Any, row_group: Any, column_group: Any, into: Candidates
     ) -> None:
-        """Append to each row's candidates the columns of `band` that pass operand.py's test outside the row's group."""
+        """Append to each row's candidates the columns of `band` that pass operand.py's test.
+
+        Those of the row's own group are left out if `column_group` is given: by place, like the columns.
+        """
         image, half_norm = rows
         m = radius.size
         far = cp.zeros(half_norm.size, cp.float32)
         far[:m] = radius
         splits = into.count.shape[1]
-        check_arrays("float32", half_norm, far, self.half_norm, self.tile_error)
-        check_arrays("int32", row_group, column_group, self.ids, into.ids, into.count)
+        check_arrays("float32", half_norm, far, self.tile_error)
+        check_arrays("int32", row_group, into.ids, into.count)
+        if column_group is not None:
+            check_arrays("int32", column_group)
         if band.start % COLUMNS:
             raise ValueError(f"a band starts at a multiple of {COLUMNS} columns, got {band.start}")
         blocks, first, last = half_norm.size // ROWS, band.start // COLUMNS, -(-band.stop // COLUMNS)
         count = cp.zeros((half_norm.size, splits), cp.int32)
-        kernel, shared = _keep_near(self.atoms)
+        atoms = -(-self.steps // STEPS)
+        kernel, shared = _keep_near(atoms, self.steps - (atoms - 1) * STEPS)
         kernel(
             (min(blocks * splits, _multiprocessors()),), (THREADS,),
-            (image, self.image, np.int32(self.atoms), np.int32(blocks), np.int32(splits), np.int32(first),
-             np.int32(last), np.uint32(min(band.stop, self.n)), half_norm, far, self.half_norm, self.tile_error,
-             row_group, column_group, self.ids, np.int32(into.capacity), into.ids, count),
+            (image, self.image, np.int32(atoms), np.int32(blocks), np.int32(splits),
+             np.int32(first), np.int32(last), np.uint32(min(band.stop, self.n)), half_norm, far, self.tile_error,
+             row_group, column_group if column_group is not None else np.uintp(0), np.int32(into.capacity),
+             into.ids, count),
             shared_mem=shared,
         )  # fmt: skip
         into.count[...] = count[:m]
@@ -100,26 +112,41 @@ class FusedFilter:
         return min(range(1, most + 1), key=waste)
 
 
-def pack_image(y: Any, at: Any, multiple: int) -> Any:
-    """The packed image of rows `at` of an fp16 matrix, filled up with zeros to a multiple of so many rows."""
-    check_arrays("float16", y)
-    check_arrays("int32", at)
-    atoms = -(-y.shape[1] // FEATURES)
-    rows = -(-at.size // multiple) * multiple
+def in_parts(half_norm: Any) -> Any:
+    """fp16 parts (n, 8): their sum in units of `PARTS` is at most `half_norm` (below 2³⁰), less 2⁻³⁰ of it at worst."""
+    parts = cp.zeros((half_norm.size, len(PARTS)), cp.float16)
+    rest = half_norm.astype(cp.float64)
+    for i, unit in enumerate(PARTS):
+        if unit:
+            parts[:, i] = rest * ((1 - 2.0**-11) / unit)  # rounding up again by less than that
+            rest = rest - parts[:, i].astype(cp.float64) * unit
+    return parts
+
+
+def pack_image(y: Any, extra: Any, multiple: int) -> Any:
+    """The packed image of an fp16 matrix and `extra` features (a row each, or one for all), zeros to fill it up.
+
+    Its rows are a multiple of `multiple`.
+    """
+    check_arrays("float16", y, extra)
+    n, width = y.shape
+    atoms = -(-(width + EXTRA_FEATURES) // (STEP * STEPS))
+    rows = -(-n // multiple) * multiple
     image = cp.empty(rows // 128 * atoms * PIECE // 2, cp.float16)
     total = image.size // 8
     if total:
         kernel = cuda_module(Path(__file__).parent / "hopper.cu", "-arch=sm_90a").get_function("pack_rows")
-        args = (y, np.int32(y.shape[1] // 8), at, np.int64(at.size), np.int32(atoms), np.int64(total), image)
+        step = np.int32(extra.shape[0] > 1)
+        args = (y, np.int32(width // 8), extra, step, np.int64(n), np.int32(atoms), np.int64(total), image)
         kernel((-(-total // 256),), (256,), args)
     return image
 
 
-def _keep_near(atoms: int) -> tuple[Any, int]:
-    resident = 2 if atoms <= 2 else 0
-    options = ("-arch=sm_90a", f"-DRESIDENT={resident}")
+def _keep_near(atoms: int, last_steps: int) -> tuple[Any, int]:
+    resident = atoms if atoms <= 4 else 0
+    options = ("-arch=sm_90a", f"-DRESIDENT={resident}", f"-DLAST_STEPS={last_steps}")
     kernel = cuda_module(Path(__file__).parent / "hopper.cu", *options).get_function("keep_near")
-    shared = 1024 + (resident * 2 + 8 if resident else 4 * 3) * PIECE
+    shared = 1024 + (14 if resident else 4 * 3) * PIECE
     kernel.max_dynamic_shared_size_bytes = shared
     return kernel, shared
 

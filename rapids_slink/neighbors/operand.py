@@ -17,19 +17,25 @@ accumulator's precision takes six roundings; the factors with `SLACK` roundings 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log2
 from typing import Any
+
+import numpy as np
 
 from rapids_slink.metrics import EPSILON, accumulation_bound, distance_above
 
+SMALLEST_NORMAL = 2.0**-126  # of float32
 SLACK = 8  # in units of the accumulator's spacing
-#: Its square is above what a sum of products may lose to underflow in float32; beside |y|, up to 2¹⁴, it is nothing.
+#: Its square is above what a sum of products may lose to underflow in float32; beside |y| it is nothing.
 TINY = 1e-15
+#: A filter may let the product subtract the norms, by that many more features.
+EXTRA_FEATURES = 8
 BLOCK = 65536  # rows converted at a time
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """z = scale·(x - centre), so that the largest |z| lies in [2¹⁴, 2¹⁵).
+    """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16.
 
     Attributes
     ----------
@@ -48,12 +54,17 @@ class Scaling:
         """
         integral = all(_is_small_integer(part, xp) for part in values)
         d = values[0].shape[1]
-        centre = xp.zeros(d) if integral else values[0].mean(axis=0, dtype="float64")
-        if not integral:  # a mean may overflow, or be off: any finite centre serves
+        centre = xp.zeros(d)
+        if not integral:
+            with np.errstate(over="ignore"):  # any finite centre serves
+                centre = values[0].mean(axis=0, dtype="float64")
             centre = xp.where(xp.isfinite(centre), centre, 0.0)
         largest = max(float(xp.abs(part[at] - centre).max()) for part in values for at in _blocks(part.shape[0]))
-        exponent = int(xp.frexp(xp.asarray(largest))[1]) if largest > 0 else 15
-        return cls(centre, 2.0 ** min(15 - exponent, 1000))
+        room = min(15, int((31 - log2(d)) // 2))
+        exponent = int(xp.frexp(xp.asarray(largest))[1]) if largest > 0 else room
+        # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+        most = min(180 if part.dtype == "float32" else 590 for part in values)
+        return cls(centre, 2.0 ** min(room - exponent, most))
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) 
     width = d if dtype != "float16" else -(-d // 8) * 8
     accumulator = "float64" if dtype == "float64" else "float32"
     epsilon = EPSILON[accumulator]
-    shrink = 1 - accumulation_bound(width, accumulator) - SLACK * epsilon - width * EPSILON["float64"]
+    shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, accumulator) - SLACK * epsilon - width * EPSILON["float64"]
     y = xp.zeros((n, width), dtype)
     half_norm, error = xp.empty(n, accumulator), xp.empty(n, accumulator)
     for at in _blocks(n):
@@ -97,6 +108,8 @@ def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) 
         rounded = y[at, :d].astype("float64")
         half_norm[at] = (rounded * rounded).sum(axis=1) * (shrink / 2)
         moved = xp.sqrt(((rounded - z) ** 2).sum(axis=1)) + xp.sqrt((z * z).sum(axis=1)) * EPSILON["float64"]
+        if values.dtype == "float32":  # CuPy's arithmetic makes zeros of subnormal values
+            moved += scaling.scale * (d**0.5 * SMALLEST_NORMAL)
         error[at] = grow(moved, epsilon)
     return Operand(y, half_norm, error)
 

@@ -18,8 +18,16 @@ __device__ __forceinline__ bool before(double w, int id, double other_w, int oth
     return w < other_w || (w == other_w && id < other_id);
 }
 
+// CuPy compiles with -ftz=true, which would make zeros of subnormal float32 values on the way: not so this conversion.
+__device__ __forceinline__ double widen(float x) {
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
+    return wide;
+}
+__device__ __forceinline__ double widen(double x) { return x; }
+
 __device__ __forceinline__ double add_square(double total, VALUE x, VALUE y) {
-    double difference = __dsub_rn((double)x, (double)y);
+    double difference = __dsub_rn(widen(x), widen(y));
     return __dadd_rn(total, __dmul_rn(difference, difference));
 }
 
@@ -102,12 +110,12 @@ __device__ TopK warp_space(char* shared, int k, int size, VALUE*& tile) {
 }
 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They stand in
-// `parts` (at most 32) parts of the same capacity.
+// `parts` (at most 32) parts of the same capacity, as ids or, if `order` is given, as places in it.
 extern "C" __global__ void rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ candidates, const int* __restrict__ count, int parts, int capacity,
-    const double* __restrict__ upper,
-    int k, int size, int* __restrict__ top_ids, double* __restrict__ top_weights) {
+    const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
+    const double* __restrict__ upper, int k, int size, int* __restrict__ top_ids, double* __restrict__ top_weights) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (i >= n_rows) return;
@@ -134,6 +142,8 @@ extern "C" __global__ void rerank(
             if (c + lane >= border) part = p + 1, begin = border;
         }
         int id = c + lane < m ? candidates[((size_t)i * parts + part) * capacity + c + lane - begin] : -1;
+        if (order && id >= 0) id = order[id];
+        if (id >= 0 && column_group[id] == row_group[i]) id = -1;
         double weight = canonical(x, values, d, id, tile);
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }

@@ -156,6 +156,8 @@ class TileSearch:
         """One tier over the rows `left` of the task; fills in what it proves and returns the rest."""
         xp, kernels = self.device.xp, self.kernels
         fused = self.fused if tier == "filter" else None
+        # In the k-NN graph a row's group is itself: one more candidate is cheaper than to look at every hit's group.
+        column_group = task.column_group[self.order] if task.shared else None
 
         def search(at: Any) -> Any:
             rows = task.rows[at]
@@ -167,18 +169,19 @@ class TileSearch:
             image = fused.prepare_rows(operand) if fused else None
             top = kernels.new_lists(rows.size, task.k)
             complete = xp.ones(rows.size, bool)
+            groups = group, task.column_group
             for band in self._bands(again):
                 radius = reach(bound, operand.error, self.scaling, self.values.shape[1], xp)
                 if fused:
                     candidates = fused.new_candidates(rows.size, task.k, band.stop - band.start)
-                    fused.keep(image, band, radius, group, task.column_group, candidates)
+                    fused.keep(image, band, radius, group, column_group, candidates)
                 else:
                     candidates = kernels.new_candidates(rows.size, task.k)
                     for tile in _tiles(band, kernels.COLUMNS):
-                        groups = group, task.column_group, self.order[tile]
-                        kernels.keep(operand, columns(tile), radius, *groups, candidates, self.space)
+                        ids_of_tile = self.order[tile]
+                        kernels.keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates, self.space)
                 complete &= candidates.complete()
-                kernels.rerank(self.queries, self.values, rows, candidates, bound, top)
+                kernels.rerank(self.queries, self.values, rows, candidates, groups, bound, top)
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
@@ -204,7 +207,8 @@ class TileSearch:
                 operand.take(at), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
             part = type(top)(top.ids[at], top.weights[at])
-            self.kernels.rerank(self.queries, self.values, rows[at], likely, bound[at], part)
+            groups = group[at], task.column_group
+            self.kernels.rerank(self.queries, self.values, rows[at], likely, groups, bound[at], part)
         return top.weights[:, -1]
 
     def _bands(self, again: bool) -> list[slice]:

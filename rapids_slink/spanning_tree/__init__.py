@@ -108,6 +108,11 @@ def _compact(edges: Any, device: Device) -> tuple[Any, Any, int]:
     high = max(int(src.max()), int(dst.max()))
     if low >= 0 and high < 4 * src.size + 1024:
         return src.astype("int32"), dst.astype("int32"), high + 1
+    if src.dtype != dst.dtype:  # int64 and uint64 would meet in float64
+        if low < 0 and high >= 2**63:
+            raise ValueError(f"src and dst hold ids from {low} to {high}: they must fit into int64, or into uint64")
+        common = "int64" if high < 2**63 else "uint64"
+        src, dst = src.astype(common), dst.astype(common)
     ids, inverse = xp.unique(xp.concatenate([src, dst]), return_inverse=True)
     inverse = inverse.astype("int32")
     return inverse[: src.size], inverse[src.size :], int(ids.size)
