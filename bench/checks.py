@@ -19,10 +19,11 @@ Verdict = tuple[bool | None, str | None]
 SCIPY_ROWS = 20_000  # pdist holds n²/2 float64
 PRIM_WORK = 2e11  # n²·d that the brute-force oracle does in a minute or two
 SAMPLE = 64  # rows whose neighbours are checked
+CYCLE_ROWS = 16
 
 
 def heights(work: Work, model: Any) -> Verdict:
-    """Merge heights against SciPy, known sums or a brute-force tree."""
+    """Merge heights against SciPy, known sums or a brute-force tree; where those take too long, the tree's cycles."""
     found = model.to_scipy()[:, 2]
     n, d = work.points.shape
     if work.case.squared_sums is not None:
@@ -37,7 +38,46 @@ def heights(work: Work, model: Any) -> Verdict:
     if n * n * d <= PRIM_WORK:
         squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
         return _same(found, np.sqrt(squares)), "brute-force spanning tree"
-    return None, None
+    return cycles(work.points, model.mst_, found), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+
+
+def cycles(points: np.ndarray, tree: Any, found: np.ndarray) -> bool:
+    """Whether the heights are the tree's exact weights and no pair that holds a sampled row undercuts the tree.
+
+    A spanning tree is minimal if and only if every pair of points is at least as far apart as the longest edge on the
+    tree's path between them.
+    """
+    from scipy.sparse.csgraph import breadth_first_order
+
+    n, d = points.shape
+    src, dst, weight = (_column(tree, name) for name in ("src", "dst", "weight"))
+    squares = np.zeros(n - 1)
+    for f in range(d):
+        column = points[:, f].astype(np.float64)
+        squares += (column[src] - column[dst]) ** 2
+    if len(src) != n - 1 or not _same(weight, np.sqrt(squares)) or not _same(found, np.sort(weight)):
+        return False
+    ends = sparse(tree, n)
+    for row in np.random.default_rng(0).choice(n, CYCLE_ROWS, replace=False):
+        order, parent = breadth_first_order(ends, row, directed=False)
+        if len(order) != n:
+            return False
+        longest = _longest_on_path(order, parent, points.astype(np.float64, copy=False))
+        if (_distances(points[row : row + 1], points)[0] < longest).any():
+            return False
+    return True
+
+
+@njit(cache=True)
+def _longest_on_path(order, parent, points):  # type: ignore[no-untyped-def]
+    """For each node the longest edge on the way from the first node of a breadth-first order."""
+    longest = np.zeros(order.size)
+    for v in order[1:]:
+        total = 0.0
+        for f in range(points.shape[1]):
+            total += (points[v, f] - points[parent[v], f]) ** 2
+        longest[v] = max(longest[parent[v]], np.sqrt(total))
+    return longest
 
 
 def neighbours(work: Work, edges: Any) -> Verdict:
