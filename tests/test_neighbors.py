@@ -379,7 +379,9 @@ def test_operands_are_what_they_claim(dtype, where):
     y = to_host(operand.y).astype(np.float64)
     z = (X[to_host(order)] - to_host(scaling.centre)) * scaling.scale
     assert np.frexp(scaling.scale)[0] == 0.5  # a power of two
-    assert 2**14 <= np.abs((X - to_host(scaling.centre)) * scaling.scale).max() <= 2**15
+    largest = np.abs((X - to_host(scaling.centre)) * scaling.scale).max()
+    assert largest <= 2**15
+    assert 13 * largest**2 / 2 <= 2**30 < 13 * (4 * largest) ** 2 / 2  # no larger power of two but one is sure to fit
     assert operand.y.shape[1] == (16 if dtype == "float16" else 13)
     assert (y[:, 13:] == 0).all()
     moved = np.linalg.norm(y[:, :13] - z, axis=1)

@@ -106,7 +106,9 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
             raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
         xp = place.xp
         rows = xp.arange(n, dtype="int32")
-        search = prepare(others.values, place, Report(), queries=points.values)
+        common = xp.promote_types(points.values.dtype, others.values.dtype)
+        values, queries = (part.values.astype(common, copy=False) for part in (others, points))
+        search = prepare(values, place, Report(), queries=queries)
         groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
         found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
         weight = chosen.distance(found.weights[:, 0])

@@ -202,7 +202,7 @@ class TileSearch:
         columns = columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
-        for at in _tiles(slice(0, rows.size), self.kernels.ROWS * self.kernels.COLUMNS // (first.stop - first.start)):
+        for at in _tiles(slice(0, rows.size), self.kernels.ROWS):
             likely = self.kernels.seed(
                 operand.take(at), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
