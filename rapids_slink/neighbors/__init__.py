@@ -1,6 +1,6 @@
 """k-NN graphs and nearest neighbours, exact.
 
-    values ──▶ search (tiles | k-d tree) ──▶ Found: ids and kernel values in the total order, bound reached
+    values ──▶ search (tiles | a tree) ──▶ Found: ids and kernel values in the total order, bound reached
 
 A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the
 task in which every point is a group; the search of connect has the components for groups and k = 1;
@@ -17,13 +17,17 @@ from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.points import as_points
 from rapids_slink.report import Report
 
-#: Up to this many features a k-d tree on the CPU is faster than all pairs (20,000 Gaussian points, measured).
-TREE_FEATURES = 8
+#: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
+TREE_FEATURES = {"cpu": 8, "cuda": 6}
 
 
 def prepare(values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False) -> Any:
     """The search that suits the points and the device."""
-    if device.name == "cpu" and values.shape[1] <= TREE_FEATURES:
+    if values.shape[1] <= TREE_FEATURES[device.name]:
+        if device.name == "cuda":
+            from rapids_slink.neighbors.bvh import BoxSearch
+
+            return BoxSearch(values, device, report, queries, progress)
         from rapids_slink.neighbors.kdtree import TreeSearch
 
         return TreeSearch(values, device, report, queries, progress)
