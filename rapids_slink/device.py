@@ -82,7 +82,7 @@ class Device:
             with cuda.using_allocator(cuda.MemoryPool(cuda.get_allocator()).malloc):
                 yield
         except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "memory" not in f"{type(error).__name__} {error}".lower():
+            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower().replace("_", " "):
                 raise
             free, total = cuda.runtime.memGetInfo()
             raise DeviceMemoryError(
@@ -136,8 +136,8 @@ def is_on_gpu(x: Any) -> bool:
 
 
 def gpu_is_usable() -> bool:
-    """Whether CuPy is installed and sees a GPU."""
-    if importlib.util.find_spec("cupy") is None:
+    """Whether CuPy and cuDF are installed and there is a GPU."""
+    if importlib.util.find_spec("cupy") is None or importlib.util.find_spec("cudf") is None:
         return False
     import cupy
 
@@ -145,7 +145,8 @@ def gpu_is_usable() -> bool:
 
 
 @cache
-def _cuda() -> Device:
+def cuda() -> Device:
+    """The GPU, whether or not there is all that it needs."""
     import cupy
 
     return Device("cuda", cupy)
@@ -164,13 +165,11 @@ def resolve(name: str, *inputs: Any) -> Device:
     if name == "cuda":
         if not gpu_is_usable():
             raise DeviceUnavailableError(
-                "device='cuda' needs an NVIDIA GPU and CuPy (pip install 'rapids_slink[cu13]'); "
-                "none is usable here. Use device='cpu' or device='auto'."
+                "device='cuda' needs an NVIDIA GPU with CuPy and cuDF (pip install 'rapids_slink[cu13]'), and there is "
+                "none. Use device='cpu' or device='auto'."
             )
-        return _cuda()
-    if any(is_on_gpu(x) for x in inputs):
-        return _cuda()
-    return _cuda() if importlib.util.find_spec("cudf") is not None and gpu_is_usable() else CPU
+        return cuda()
+    return resolve("cuda") if any(is_on_gpu(x) for x in inputs) or gpu_is_usable() else CPU
 
 
 def to_host(array: Any) -> np.ndarray:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.dendrogram import build_linkage, cut_labels
-from rapids_slink.dendrogram.cutting import as_integer, check_cut
+from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
-from rapids_slink.points import Caller, on_device
+from rapids_slink.points import MOST_ROWS, Caller, as_integer, on_device, require_edges
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import check_edges, sorted_forest
+from rapids_slink.spanning_tree import sorted_forest
 
 COMPLETE = ("keep", "error")
-MOST_NODES = 2**30  # cluster ids go up to 2n - 2 and are int32
 
 
 class GraphHierarchy(Hierarchy):
@@ -27,6 +26,7 @@ class GraphHierarchy(Hierarchy):
     component_ : Series of shape (n_leaves_,), int32
         The connected component of each node, 0..c-1 in order of first appearance.
     report_ : dict
+        The seconds of each stage.
     """
 
     n_connected_components_: int
@@ -78,7 +78,7 @@ def fit_graph(
     with place.working():
         with report.stage("input", place):
             edges, caller = Caller.of(edges, place)
-            check_edges(edges)
+            require_edges(edges, "edges")
             n = _count_nodes(edges, n_nodes)
             kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
             kept = kept.astype({"src": "int32", "dst": "int32", "weight": "float64"})
@@ -118,6 +118,6 @@ def _count_nodes(edges: Any, n_nodes: Any) -> int:
         if as_integer(n_nodes, "n_nodes") < max(n, 1):
             raise ValueError(f"n_nodes must be at least {n}, one more than the largest node number, got {n_nodes}")
         n = int(n_nodes)
-    if n > MOST_NODES:
-        raise ValueError(f"node numbers must be below {MOST_NODES}, found {n - 1}")
+    if n > MOST_ROWS:
+        raise ValueError(f"node numbers must be below {MOST_ROWS}, found {n - 1}")
     return n

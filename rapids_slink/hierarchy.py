@@ -72,11 +72,18 @@ class Hierarchy:
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as ``scipy.cluster.hierarchy`` takes it: float64 of shape (n_leaves_ - 1, 4)."""
+        self._require_tree()
         return interop.to_scipy(self.linkage_)
 
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
         """Draw the dendrogram's top; see `interop.plot_dendrogram`. Returns the matplotlib axes."""
+        self._require_tree()
         return interop.plot_dendrogram(self.linkage_, ax=ax, **options)
+
+    def _require_tree(self) -> None:
+        trees = self.n_leaves_ - len(self.linkage_)
+        if trees != 1:
+            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def _array(self, array: Any) -> Any:
         return self._caller.array(array)

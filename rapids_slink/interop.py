@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import COLUMNS, as_integer
+from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.device import to_host
-from rapids_slink.points import require_columns
+from rapids_slink.points import as_integer, require_columns
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
@@ -34,10 +34,9 @@ def to_scipy(linkage: Any) -> np.ndarray:
     Z = np.empty((len(linkage), 4))
     for i, column in enumerate(COLUMNS):
         Z[:, i] = to_host(linkage[column].values)
-    if len(Z) and Z[-1, 3] != len(Z) + 1:
-        raise ValueError(
-            f"the {len(Z)} merges do not join {len(Z) + 1} leaves into one tree: SciPy has no linkage of a forest"
-        )
+    n = len(Z) + 1
+    if len(Z) and (Z[-1, 3] != n or (Z[:, :2].max(axis=1) >= n + np.arange(len(Z))).any()):
+        raise ValueError(f"the {n - 1} merges do not join {n} leaves into one tree: SciPy has no linkage of a forest")
     return Z
 
 

@@ -1,14 +1,14 @@
 """The metrics: each one's exact dissimilarity, and the filter that may stand in front of it.
 
-Inside the pipeline an edge weighs what the metric's `kernel` computes; `Metric.distance` turns that into what
-the user reads, at the very end.
+Inside the pipeline an edge weighs the kernel's value; `Metric.distance` turns that into what the user reads, at
+the very end.
 
-=========== ============== =========================== ============== ==================
-metric      kernel         the kernel's value          distance       filter
-=========== ============== =========================== ============== ==================
-euclidean   squared        sum over f of (x_f - y_f)²  its root       product form
-sqeuclidean squared        sum over f of (x_f - y_f)²  the same       product form
-=========== ============== =========================== ============== ==================
+=========== =========================== ============== ==================
+metric      the kernel's value          distance       filter
+=========== =========================== ============== ==================
+euclidean   sum over f of (x_f - y_f)²  its root       product form
+sqeuclidean sum over f of (x_f - y_f)²  the same       product form
+=========== =========================== ============== ==================
 
 The sum is taken in float64, in the order of the features, without fused multiply-add: the bits of
 ``scipy.spatial.distance.pdist``. The product form ‖x‖² + ‖y‖² - 2x·y is fast and imprecise. It never reports a
@@ -34,14 +34,11 @@ class Metric:
     ----------
     name : str
         SciPy's name.
-    kernel : str
-        What the pipeline weighs edges by.
     rooted : bool
         Whether the distance is the square root of the kernel's value.
     """
 
     name: str
-    kernel: str
     rooted: bool
 
     def distance(self, weight: Any) -> Any:
@@ -50,14 +47,14 @@ class Metric:
 
 
 METRICS = {
-    "euclidean": Metric("euclidean", "squared", rooted=True),
-    "sqeuclidean": Metric("sqeuclidean", "squared", rooted=False),
+    "euclidean": Metric("euclidean", rooted=True),
+    "sqeuclidean": Metric("sqeuclidean", rooted=False),
 }
 
 
 def get_metric(name: str) -> Metric:
     """The metric called `name`."""
-    if name not in METRICS:
+    if not isinstance(name, str) or name not in METRICS:
         raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}, got {name!r}")
     return METRICS[name]
 

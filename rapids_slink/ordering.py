@@ -25,6 +25,20 @@ def lighter(weight, code, other_weight, other_code):
     return weight < other_weight or (weight == other_weight and code < other_code)
 
 
+#: After every edge's code.
+NO_EDGE = 2**63 - 1
+
+
+def edge_codes(u: Any, v: Any, xp: Any) -> Any:
+    """`edge_code` of arrays."""
+    return (xp.minimum(u, v).astype("int64") << 32) | xp.maximum(u, v).astype("int64")
+
+
+def edge_ends(codes: Any) -> tuple[Any, Any]:
+    """The smaller and the larger ids of edges, int32."""
+    return (codes >> 32).astype("int32"), (codes & 0xFFFFFFFF).astype("int32")
+
+
 def sort_edges(edges: Any) -> Any:
     """An edge frame in the total order, with ``src < dst`` in every row."""
     src, dst = edges["src"], edges["dst"]

@@ -19,6 +19,8 @@ from rapids_slink.device import CPU, Device, is_on_gpu, to_host
 
 #: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
 LARGEST_DISTANCE = 1e154
+#: Cluster ids go up to 2n - 2 and are int32.
+MOST_ROWS = 2**30
 #: How many offending columns an error names.
 NAMED_COLUMNS = 5
 
@@ -121,10 +123,6 @@ class Points:
         """A frame of the device in the caller's kind (pandas for NumPy, cuDF for CuPy)."""
         return self.caller.frame(frame)
 
-    def array(self, array: Any) -> Any:
-        """An array of the device in the caller's kind (NumPy for pandas, CuPy for cuDF)."""
-        return self.caller.array(array)
-
 
 def as_points(X: Any, device: Device) -> Points:
     """Check `X` and put it on `device`.
@@ -169,6 +167,23 @@ def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
     missing = [column for column in columns if column not in found]
     if missing:
         raise ValueError(f"{valid}; {', '.join(missing)} not found in {found}")
+
+
+def as_integer(value: Any, name: str) -> int:
+    """The value of a parameter that has to be an integer."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    return int(value)
+
+
+def require_edges(edges: Any, name: str) -> None:
+    """Raise unless `edges`, the argument `name`, is a DataFrame of weighted edges without gaps."""
+    require_columns(edges, ("src", "dst", "weight"), name)
+    for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
+        if edges[column].dtype.kind not in kinds:
+            raise InputTypeError(f"column {column!r} of the {name} must hold {valid}, got dtype {edges[column].dtype}")
+        if edges[column].isna().any():
+            raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
 
 
 def _without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
@@ -318,6 +333,8 @@ def _wrong_dimensions(X: Any) -> str:
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:
+    if shape[0] > MOST_ROWS:
+        raise ValueError(f"X has {shape[0]} rows; SingleLinkage takes up to {MOST_ROWS}")
     for count, what in zip(shape, ("sample", "feature"), strict=True):
         if count == 0:
             raise ValueError(

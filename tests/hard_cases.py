@@ -165,6 +165,21 @@ def one_far_outlier(rng, dtype):
 
 
 @case
+def two_far_outliers(rng, dtype):
+    """They balance, so the rest stands near the centre: its norms are next to nothing beside the outliers'."""
+    X = rng.normal(size=(900, 10))
+    X[123], X[456] = 1e7, -1e7
+    return X
+
+
+@case
+def two_far_outliers_7d(rng, dtype):
+    X = rng.normal(size=(900, 7))
+    X[0, 0], X[1, 0] = 3e6, -3e6
+    return X
+
+
+@case
 def one_far_outlier_2d(rng, dtype):
     X = rng.normal(size=(600, 2))
     X[321] = -1e12

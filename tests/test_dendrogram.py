@@ -316,3 +316,17 @@ def test_a_million_leaves_take_a_moment():
     start = time.perf_counter()
     cut_labels(build_linkage(tree, n, CPU), n, n_clusters=10)
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        ([0, 1, 2, 3], [7, 5, 6, 4], "row 0 of the linkage merges a cluster that no earlier row has made"),
+        ([0, 0], [1, 1], "merges some cluster twice"),
+    ],
+)
+def test_what_is_no_dendrogram_is_refused(left, right, message, where):
+    xp, m = where.xp, len(left)
+    columns = {"left": left, "right": right, "height": np.arange(m) + 1.0, "size": [2] * m}
+    with pytest.raises(ValueError, match=message):
+        cut(where.frame({name: xp.asarray(column) for name, column in columns.items()}), n_clusters=1)

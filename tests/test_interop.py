@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from scipy.cluster import hierarchy
 
+from rapids_slink import fit_graph
 from rapids_slink.dendrogram import linkage
 from rapids_slink.interop import _last_merges, plot_dendrogram, to_scipy
 from rapids_slink.points import on_device
@@ -147,3 +148,15 @@ def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[plot\]'"):
         plot_dendrogram(grown(5))
+
+
+@pytest.mark.parametrize("pairs", [[(0, 1), (1, 2)], []])
+def test_a_forest_of_a_tree_and_single_nodes_is_refused(pairs):
+    frame = pd.DataFrame({"src": [p[0] for p in pairs], "dst": [p[1] for p in pairs], "weight": 1.0})
+    forest = fit_graph(frame.astype({"src": "int32", "dst": "int32"}), n_nodes=5, device="cpu")
+    for call in (forest.to_scipy, forest.plot):
+        with pytest.raises(ValueError, match=f"a forest, and this hierarchy is one of {5 - len(pairs)} trees"):
+            call()
+    if pairs:
+        with pytest.raises(ValueError, match="do not join 3 leaves into one tree"):
+            to_scipy(forest.linkage_)

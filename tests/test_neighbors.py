@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
-from rapids_slink.device import CPU, to_host
+from rapids_slink.device import CPU, gpu_is_usable, to_host
 from rapids_slink.metrics import accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Task
@@ -728,3 +728,24 @@ def test_tree_is_a_partition_in_boxes(name):
             assert (tree.first[left], tree.last[right]) == (tree.first[v], tree.last[v])
             assert tree.last[left] == tree.first[right]
             assert abs(tree.last[left] - tree.first[left] - (tree.last[right] - tree.first[right])) <= 1
+
+
+@pytest.mark.gpu
+def test_norms_in_parts_are_rounded_down():
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cupy
+
+    from rapids_slink.neighbors.hopper import PARTS, in_parts
+
+    norms = 2.0 ** np.arange(-60, 30)[:, None] * np.random.default_rng(0).uniform(1, 2, (90, 200))
+    norms = np.append(norms.astype(np.float32).ravel(), [0.0, 5.2261e-6, 3.34473e-4, 1e-45]).astype(np.float32)
+    parts = to_host(in_parts(cupy.asarray(norms))).astype(np.float64)
+    lost = norms.astype(np.float64) - parts @ np.asarray(PARTS)
+    assert (lost >= 0).all()
+    assert (lost <= np.maximum(norms * 2.0**-30, 2.0**-38)).all()
+
+
+def test_distances_between_sets_that_overflow(device):
+    with pytest.raises(ValueError, match="distances between X and Y overflow float64"):
+        nearest_neighbors([[1e155]], [[-1e155], [-9.5e154]], device=device)

@@ -179,7 +179,7 @@ def test_results_go_back_in_the_callers_kind(where):
     edges = where.frame({"src": where.xp.arange(2), "weight": where.xp.ones(2)})
     for X in (TABLE, TABLE.tolist(), pd.DataFrame(TABLE)):
         points = as_points(X, where)
-        assert isinstance(points.array(where.xp.arange(2)), np.ndarray)
+        assert isinstance(points.caller.array(where.xp.arange(2)), np.ndarray)
         pd.testing.assert_frame_equal(points.frame(edges), pd.DataFrame({"src": np.arange(2), "weight": np.ones(2)}))
     labels = as_points(TABLE, where).labels(where.xp.arange(2))
     assert isinstance(labels, np.ndarray)

@@ -382,7 +382,8 @@ def random_matrix(rng, n, values=None):
 def certain_edges(lists, device):
     """What the lists alone certify, the rows' components afterwards and their number."""
     state = initial_state(lists, device)
-    frames, components = grow(lists, state, device)
+    frames, chosen, components = grow(lists, state, device)
+    assert sum(map(len, frames)) <= chosen <= 2 * sum(map(len, frames))  # an edge is chosen from one end or from both
     found = [np.column_stack(columns(frame)) for frame in frames]
     return np.concatenate([np.empty((0, 3)), *found]), to_host(state.component), components
 

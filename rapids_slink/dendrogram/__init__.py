@@ -3,7 +3,8 @@
     tree: src, dst, weight   ──linkage──▶   left, right, height, size   ──cut──▶   labels
 
 - A tree is an edge frame of n - 1 rows over nodes 0..n-1; a forest of c components has n - c rows.
-- Inside the pipeline a tree comes sorted in the total order (`ordering.sort_edges`), and weight is the height.
+- Inside the pipeline a tree comes sorted in the total order (`ordering.sort_edges`) of the kernel's values, which tells
+  apart what one root may stand for; weight is by then the height.
 - Row i of a linkage frame joins clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - A forest's linkage is the same with fewer rows, so n has to be told.
@@ -16,14 +17,11 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink import ordering
-from rapids_slink.dendrogram.cutting import as_integer, cut, cut_labels
+from rapids_slink.dendrogram.cutting import cut, cut_labels
 from rapids_slink.device import Device, resolve
-from rapids_slink.points import Caller, InputTypeError, on_device, require_columns
+from rapids_slink.points import MOST_ROWS, Caller, as_integer, on_device, require_edges
 
 __all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
-
-#: Cluster ids go up to 2n - 2 and are int32.
-MOST_NODES = 2**30
 
 
 def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> Any:
@@ -79,16 +77,11 @@ def build_linkage(tree: Any, n: int, device: Device) -> Any:
 
 def _check_tree(tree: Any, n_nodes: int | None) -> int:
     """The number of nodes, once columns, ids and weights are found valid."""
-    require_columns(tree, ("src", "dst", "weight"), "tree")
-    for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
-        if tree[column].dtype.kind not in kinds:
-            raise InputTypeError(f"column {column!r} of the tree must hold {valid}, got dtype {tree[column].dtype}")
-        if tree[column].isna().any():
-            raise ValueError(f"column {column!r} of the tree holds nulls or NaN")
+    require_edges(tree, "tree")
     edges = len(tree)
     n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
-    if not 1 <= n <= MOST_NODES:
-        raise ValueError(f"a tree must have from 1 to {MOST_NODES} nodes, got {n}")
+    if not 1 <= n <= MOST_ROWS:
+        raise ValueError(f"a tree must have from 1 to {MOST_ROWS} nodes, got {n}")
     if edges > n - 1:
         raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
     if edges:

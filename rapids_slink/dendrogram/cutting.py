@@ -10,7 +10,7 @@ from numbers import Real
 from typing import Any
 
 from rapids_slink.device import Device, is_on_gpu, resolve
-from rapids_slink.points import Caller, InputTypeError, require_columns
+from rapids_slink.points import Caller, InputTypeError, as_integer, require_columns
 
 COLUMNS = ("left", "right", "height", "size")
 
@@ -126,13 +126,6 @@ def _number_by_appearance(clusters: Any, device: Device) -> Any:
     return (xp.cumsum(opener == rows) - 1).astype(xp.int32)[opener]
 
 
-def as_integer(value: Any, name: str) -> int:
-    """The value of a parameter that has to be an integer."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    return int(value)
-
-
 def _check_linkage(linkage: Any, n_leaves: int | None) -> int:
     """The number of leaves, once the frame's columns, ids and heights are found to fit."""
     require_columns(linkage, COLUMNS, "linkage")
@@ -146,6 +139,15 @@ def _check_linkage(linkage: Any, n_leaves: int | None) -> int:
         if m and (int(linkage[column].min()) < 0 or int(linkage[column].max()) >= n + m - 1):
             hint = "; for the linkage of a forest, pass n_leaves" if n_leaves is None else ""
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
+    children = linkage[["left", "right"]].values
+    xp = resolve("cuda" if is_on_gpu(linkage) else "cpu").xp
+    late = xp.flatnonzero((children >= n + xp.arange(m)[:, None]).any(axis=1))
+    if late.size:
+        raise ValueError(f"row {int(late[0])} of the linkage merges a cluster that no earlier row has made")
+    merged = xp.zeros(n + m, bool)
+    merged[children.ravel()] = True
+    if int(merged.sum()) < 2 * m:
+        raise ValueError("the linkage merges some cluster twice")
     if not linkage["height"].is_monotonic_increasing:
         raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
     return n

@@ -14,7 +14,7 @@ from typing import Any
 from rapids_slink.device import Device, resolve
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
-from rapids_slink.points import as_points
+from rapids_slink.points import as_integer, as_points
 from rapids_slink.report import Report
 
 #: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
@@ -115,6 +115,8 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
         search = prepare(values, place, Report(), queries=queries)
         groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
         found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+        if not bool(xp.isfinite(found.weights).all()):
+            raise ValueError("Squared distances between X and Y overflow float64. Rescale both.")
         weight = chosen.distance(found.weights[:, 0])
         nearest = place.frame({"src": rows, "dst": found.ids[:, 0], "weight": weight})
     return points.frame(place.keep(nearest))
@@ -122,7 +124,5 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
 
 def check_n_neighbors(n_neighbors: Any) -> None:
     """Refuse what is no number of neighbours."""
-    if isinstance(n_neighbors, bool) or not hasattr(n_neighbors, "__index__"):
-        raise TypeError(f"n_neighbors must be an integer, got {n_neighbors!r}")
-    if int(n_neighbors) < 1:
+    if as_integer(n_neighbors, "n_neighbors") < 1:
         raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")

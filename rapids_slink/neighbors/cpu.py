@@ -269,7 +269,7 @@ def squared(x, y):
 
 @njit(cache=True, inline="always")
 def insert(ids, weights, id_, weight):
-    """Put (weight, id) into a sorted list, dropping its last; returns the new last weight."""
+    """Put (weight, id) into a sorted list, dropping its last."""
     at = ids.size - 1
     while at > 0 and (weights[at - 1] > weight or (weights[at - 1] == weight and ids[at - 1] > id_)):
         ids[at], weights[at] = ids[at - 1], weights[at - 1]

@@ -16,7 +16,7 @@ from rapids_slink.neighbors.operand import EXTRA_FEATURES, Operand
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEP, STEPS = 16, 4  # features a wgmma takes, and how many of those make an atom
 #: A row's extra features; a column's are its half norm in units of these.
-PARTS = (2.0**15, 2.0**8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+PARTS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
 PIECE = 128 * 128  # bytes of 128 rows of one atom
 THREADS = 384
 MOST_SPLITS = 16
@@ -40,7 +40,8 @@ class FusedFilter:
 
     NAME = "fp16 tensor cores (fused)"
     GROWTH = 2  # of the bands: a launch costs little, a survivor much
-    ROWS = 2**18  # rows a launch: enough blocks to fill the GPU evenly, candidates of bounded size
+    MOST_ROWS = 2**18  # a launch: enough blocks to fill the GPU evenly
+    MOST_CANDIDATES = 2**26  # a launch
 
     def __init__(self, columns: Operand, ids: Any) -> None:
         self.n, width = columns.y.shape
@@ -53,6 +54,10 @@ class FusedFilter:
         error = cp.zeros(tiles * COLUMNS, cp.float32)
         error[: self.n] = columns.error
         self.tile_error = error.reshape(tiles, COLUMNS).max(axis=1)
+
+    def rows_at_once(self, k: int) -> int:
+        """How many rows a launch should have."""
+        return max(ROWS, min(self.MOST_ROWS, self.MOST_CANDIDATES // (64 + 12 * k) // ROWS * ROWS))
 
     def new_candidates(self, rows: int, k: int, columns: int) -> Candidates:
         """Empty buffers of `rows` rows for a band of so many columns."""
@@ -113,13 +118,20 @@ class FusedFilter:
 
 
 def in_parts(half_norm: Any) -> Any:
-    """fp16 parts (n, 8): their sum in units of `PARTS` is at most `half_norm` (below 2³⁰), less 2⁻³⁰ of it at worst."""
+    """fp16 parts (n, 8) whose sum in units of `PARTS` is at most `half_norm`, which is below 2³⁰.
+
+    Every part is rounded down, so that what is left is never negative; in the end it is less than 2⁻³⁰ of the whole, or
+    than 2⁻³⁸.
+    """
     parts = cp.zeros((half_norm.size, len(PARTS)), cp.float16)
     rest = half_norm.astype(cp.float64)
     for i, unit in enumerate(PARTS):
         if unit:
-            parts[:, i] = rest * ((1 - 2.0**-11) / unit)  # rounding up again by less than that
-            rest = rest - parts[:, i].astype(cp.float64) * unit
+            part = (rest / unit).astype(cp.float16)
+            above = part.astype(cp.float64) * unit > rest
+            part = (part.view(cp.int16) - above).view(cp.float16)  # the next value towards zero
+            parts[:, i] = part
+            rest = rest - part.astype(cp.float64) * unit
     return parts
 
 

@@ -33,9 +33,10 @@ class Tree:
     points : (n, d) float64 array, in the order of the leaves
     order : (n,) int32 array, the row of each of them
     at : (n,) int32 array, the inverse of `order`
-    first : (nodes + 1,) int64 array
-        Node v holds points first[v] to last[v].
+    first, last : (nodes,) int64 arrays
+        Node v holds points first[v] to last[v] - 1.
     low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
+    least : (nodes,) int32 array, the least row of each node
     """
 
     points: np.ndarray
@@ -45,6 +46,7 @@ class Tree:
     last: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    least: np.ndarray
 
 
 class TreeSearch:
@@ -82,7 +84,7 @@ class TreeSearch:
         def search(at: np.ndarray) -> None:
             _query(
                 points, start, task.row_group[task.rows], at, group, node_group,
-                tree.points, tree.order, tree.first, tree.last, tree.low, tree.high,
+                tree.points, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
 
@@ -107,7 +109,7 @@ def build(values: np.ndarray) -> Tree:
     )
     at = np.empty_like(order)
     at[order] = np.arange(n, dtype=np.int32)
-    return Tree(points, order, at, first, last, low, high)
+    return Tree(points, order, at, first, last, low, high, _least_rows(first, last, order))
 
 
 @njit(nogil=True, cache=True)
@@ -163,6 +165,20 @@ def _select(points, order, a, b, middle, axis):
 
 
 @njit(nogil=True, cache=True)
+def _least_rows(first, last, order):
+    """The least row of each node: among points at one distance only rows before those listed are of interest."""
+    least = np.empty(first.size, np.int32)
+    for v in range(first.size - 1, -1, -1):
+        if 2 * v + 1 < first.size:
+            least[v] = min(least[2 * v + 1], least[2 * v + 2])
+        else:
+            least[v] = np.iinfo(np.int32).max
+            for p in range(first[v], last[v]):
+                least[v] = min(least[v], order[p])
+    return least
+
+
+@njit(nogil=True, cache=True)
 def _node_groups(first, last, group):
     """The group that all points of a node share, or -1."""
     nodes = first.size
@@ -208,7 +224,7 @@ def _box(x, low, high):
 @njit(nogil=True, cache=True)
 def _query(
     queries, start, query_group, at, group, node_group,
-    points, order, first, last, low, high, upper, best, ids, weights,
+    points, order, first, last, low, high, least, upper, best, ids, weights,
 ):  # fmt: skip
     """The lists of queries `at`; `best`, if not empty, holds a bound for each group that all its queries share.
 
@@ -218,9 +234,6 @@ def _query(
     d, k = points.shape[1], ids.shape[1]
     leaves = first.size // 2
     stack = np.empty(128, np.int64)
-    depth = 0
-    while 2 ** (depth + 1) - 1 < first.size:
-        depth += 1
     for q in at:
         x, mine, my_ids, my_weights = queries[q], query_group[q], ids[q], weights[q]
         bound = upper[q]
@@ -237,7 +250,10 @@ def _query(
             while height:
                 height -= 1
                 node = stack[height]
-                if node_group[node] == mine or _box(x, low[node], high[node]) > bound:
+                if node_group[node] == mine:
+                    continue
+                gap = _box(x, low[node], high[node])
+                if gap > bound or (gap == my_weights[k - 1] and least[node] > my_ids[k - 1] >= 0):
                     continue
                 if node < leaves:
                     left, right = 2 * node + 1, 2 * node + 2

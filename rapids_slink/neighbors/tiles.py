@@ -70,8 +70,9 @@ class TileSearch:
         upper = task.upper.copy()
         best = xp.full(int(task.row_group.max()) + 1, xp.inf) if task.shared and m else None
         left = xp.arange(m)
-        redone = m
-        if max(16 * task.k, 256) < self.values.shape[0] and task.k <= self.kernels.MAX_LIST:
+        redone = 0
+        filtered = max(16 * task.k, 256) < self.values.shape[0] and task.k <= self.kernels.MAX_LIST
+        if filtered:
             left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
             redone = left.size
             for tier in ("filter", "float64"):
@@ -84,10 +85,9 @@ class TileSearch:
             )
 
         self.kernels.each(scan, _chunks(left, self.kernels.ROWS))
-        if not task.shared:
-            self.report.count(
-                "neighbors", rows_certified=m - redone, rows_redone=redone, rows_scanned_exactly=left.size
-            )
+        certified = m - redone if filtered else 0
+        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": left.size}
+        self.report.count("connect" if task.shared else "neighbors", **counts)
         # What a row listed before another row of its group lowered the bound need not be its nearest.
         late = weights > upper[:, None]
         ids[late], weights[late] = -1, xp.inf
@@ -126,10 +126,12 @@ class TileSearch:
         none = xp.zeros((), operand.error.dtype)
         far = reach(table, none, self.scaling, self.values.shape[1], xp)
 
+        counts: list[int] = []
+
         def search(a: int) -> Any:
             rows = slice(a, min(a + kernels.ROWS, n))
             capacity = FEW_PAIRS
-            while capacity <= MOST_PAIRS:
+            while sum(counts) + capacity <= MOST_PAIRS:
                 pairs = kernels.new_pairs(capacity)
                 for tile in _tiles(slice(a, n), kernels.COLUMNS):
                     if on_host[a] != on_host[tile.stop - 1]:  # sorted: otherwise it is all one component
@@ -139,6 +141,7 @@ class TileSearch:
                         )  # fmt: skip
                 count = int(pairs.count[0])
                 if count <= capacity:
+                    counts.append(count)
                     src, dst = order[pairs.at[:count, 0]], order[pairs.at[:count, 1]]
                     return src, dst, kernels.pair_values(self.values, src, dst)
                 capacity = count
@@ -191,7 +194,7 @@ class TileSearch:
             ids[at[done]], weights[at[done]] = top.ids[done], top.weights[done]
             return at[xp.flatnonzero(~complete)]
 
-        chunks = _chunks(left, fused.ROWS if fused else kernels.ROWS)
+        chunks = _chunks(left, fused.rows_at_once(task.k) if fused else kernels.ROWS)
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return xp.concatenate(unproven) if unproven else left
 
@@ -236,7 +239,7 @@ class TileSearch:
 def scattered(n: int, xp: Any) -> Any:
     """A permutation of n rows of which every leading part is spread evenly over all of them.
 
-    Row i stands at i times a stride near n/φ that shares no factor with n.
+    Place i holds row i times a stride near n/φ, modulo n, that shares no factor with n.
     """
     stride = max(1, round(n * 0.6180339887498949))
     while gcd(stride, n) != 1:

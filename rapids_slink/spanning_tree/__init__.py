@@ -13,10 +13,12 @@ from typing import Any
 
 from rapids_slink.device import Device, resolve
 from rapids_slink.neighbors.contract import NeighborLists
-from rapids_slink.points import Caller, InputTypeError, on_device, require_columns
+from rapids_slink.points import Caller, on_device, require_edges
 from rapids_slink.spanning_tree.connect import spanning_tree
 
 __all__ = ["count_connected_components", "empty_edges", "minimum_spanning_tree", "sorted_forest", "spanning_tree"]
+
+MOST_NODES = 2**31 - 1  # int32
 
 
 def minimum_spanning_tree(edges: Any, *, maximum: bool = False, device: str = "auto") -> Any:
@@ -49,7 +51,7 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, device: str = "a
     """
     place = resolve(device, edges)
     edges, caller = Caller.of(edges, place)
-    check_edges(edges)
+    require_edges(edges, "edges")
     with place.working():
         kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
         src, dst, n = _compact(kept, place)
@@ -88,16 +90,6 @@ def empty_edges(device: Device) -> Any:
     return device.frame({"src": xp.empty(0, "int32"), "dst": xp.empty(0, "int32"), "weight": xp.empty(0)})
 
 
-def check_edges(edges: Any) -> None:
-    """Refuse what is no weighted edge list."""
-    require_columns(edges, ("src", "dst", "weight"), "edges")
-    for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
-        if edges[column].dtype.kind not in kinds:
-            raise InputTypeError(f"column {column!r} of the edges must hold {valid}, got dtype {edges[column].dtype}")
-        if edges[column].isna().any():
-            raise ValueError(f"column {column!r} of the edges holds nulls or NaN")
-
-
 def _compact(edges: Any, device: Device) -> tuple[Any, Any, int]:
     """The ends as int32 numbers of nodes 0..n-1, in the order of their ids."""
     xp = device.xp
@@ -106,7 +98,7 @@ def _compact(edges: Any, device: Device) -> tuple[Any, Any, int]:
         return src.astype("int32"), dst.astype("int32"), 0
     low = min(int(src.min()), int(dst.min()))
     high = max(int(src.max()), int(dst.max()))
-    if low >= 0 and high < 4 * src.size + 1024:
+    if low >= 0 and high < min(4 * src.size + 1024, MOST_NODES):
         return src.astype("int32"), dst.astype("int32"), high + 1
     if src.dtype != dst.dtype:  # int64 and uint64 would meet in float64
         if low < 0 and high >= 2**63:
@@ -114,5 +106,7 @@ def _compact(edges: Any, device: Device) -> tuple[Any, Any, int]:
         common = "int64" if high < 2**63 else "uint64"
         src, dst = src.astype(common), dst.astype(common)
     ids, inverse = xp.unique(xp.concatenate([src, dst]), return_inverse=True)
+    if ids.size > MOST_NODES:
+        raise ValueError(f"the edges have {ids.size} nodes; up to {MOST_NODES} are possible")
     inverse = inverse.astype("int32")
     return inverse[: src.size], inverse[src.size :], int(ids.size)

@@ -13,9 +13,9 @@ from typing import Any
 
 from rapids_slink.device import Device
 from rapids_slink.neighbors.contract import NeighborLists, Task
-from rapids_slink.ordering import sort_edges
+from rapids_slink.ordering import NO_EDGE, edge_codes, edge_ends, sort_edges
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.forest import NO_EDGE, ForestState, grow, initial_state
+from rapids_slink.spanning_tree.forest import ForestState, grow, initial_state
 from rapids_slink.spanning_tree.table import join_components, pays
 
 
@@ -38,9 +38,12 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
     frames = [device.frame(nothing)]
     while True:
         with report.stage("spanning_tree", device):
-            grown, components = grow(lists, state, device)
+            grown, certified, components = grow(lists, state, device)
             frames += grown
-            report.count("spanning_tree", rounds=len(grown), edges_certified_by_lists=sum(map(len, grown)))
+            edges = sum(map(len, grown))
+            report.count(
+                "spanning_tree", rounds=len(grown), components_certified=certified, edges_certified_by_lists=edges
+            )
         if components == 1:
             return device.frames.concat(frames, ignore_index=True)
         with report.stage("connect", device):
@@ -67,15 +70,15 @@ def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, 
     found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True))
     report.count("connect", rows_searched=rows.size)
     ids, weights = found.ids[:, 0], found.weights[:, 0]
-    low, high = xp.minimum(rows, ids), xp.maximum(rows, ids)
-    code = (low.astype("int64") << 32) | high
     state.found[rows], state.found_weight[rows] = ids, weights
-    # Where nothing was found all outside points are above the bound that was reached, whatever their ids.
-    state.bound_weight[rows] = xp.where(ids >= 0, weights, found.upper)
-    state.bound_code[rows] = xp.where(ids >= 0, code, NO_EDGE)
     hit = xp.flatnonzero(ids >= 0)
-    component = state.component[rows[hit]]
-    return device.frame({"component": component, "src": low[hit], "dst": high[hit], "weight": weights[hit]})
+    at, codes = rows[hit], edge_codes(rows[hit], ids[hit], xp)
+    state.bound_weight[at], state.bound_code[at] = weights[hit], codes
+    # Where nothing was found all outside points are above the bound that was reached, whatever their ids.
+    miss = xp.flatnonzero((ids < 0) & (found.upper >= state.bound_weight[rows]))
+    state.bound_weight[rows[miss]], state.bound_code[rows[miss]] = found.upper[miss], NO_EDGE
+    low, high = edge_ends(codes)
+    return device.frame({"component": state.component[at], "src": low, "dst": high, "weight": weights[hit]})
 
 
 def _unsure_rows(lists: NeighborLists, state: ForestState, largest: int, device: Device) -> Any:
@@ -94,8 +97,7 @@ def _lightest_of_each_component(state: ForestState, largest: int, bridges: Any, 
     certain = is_root & state.certified
     certain |= is_root & (xp.arange(state.component.size) != largest)
     known = xp.flatnonzero(certain & (state.best_code != NO_EDGE)).astype("int32")
-    code = state.best_code[known]
-    low, high = (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32")
+    low, high = edge_ends(state.best_code[known])
     proposals = {"component": known, "src": low, "dst": high, "weight": state.best_weight[known]}
     edges = device.frames.concat([device.frame(proposals), bridges], ignore_index=True)
     return edges.sort_values(["weight", "src", "dst"]).drop_duplicates("component")

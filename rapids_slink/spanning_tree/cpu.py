@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from rapids_slink.ordering import edge_code, lighter
-
-NONE = np.iinfo(np.int64).max
+from rapids_slink.ordering import NO_EDGE, edge_code, edge_ends, lighter
 
 
 def connected_components(ids: np.ndarray) -> int:
@@ -37,7 +35,7 @@ def choose(state: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     weights = np.empty(state.component.size)
     parent = np.empty(state.component.size, np.int32)
     m = _choose(state.component, state.best_weight, state.best_code, state.certified, parent, edges, weights)
-    return (edges[:m] >> 32).astype(np.int32), (edges[:m] & 0xFFFFFFFF).astype(np.int32), weights[:m]
+    return *edge_ends(edges[:m]), weights[:m]
 
 
 def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +73,7 @@ def _propose(
     components = 0
     for v in range(n):
         if component[v] == v:
-            best_weight[v], best_code[v], certified[v] = np.inf, NONE, True
+            best_weight[v], best_code[v], certified[v] = np.inf, NO_EDGE, True
             components += 1
     for v in range(n):
         mine = component[v]
@@ -101,7 +99,7 @@ def _propose(
             certified[mine] = False
     sure = 0
     for v in range(n):
-        if component[v] == v and best_code[v] == NONE:
+        if component[v] == v and best_code[v] == NO_EDGE:
             certified[v] = False
         sure += component[v] == v and certified[v]
     return components, sure

@@ -9,9 +9,9 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import cuda_module
+from rapids_slink.ordering import NO_EDGE
 
 THREADS = 256
-NO_EDGE = 2**63 - 1
 
 
 def connected_components(ids: Any) -> int:

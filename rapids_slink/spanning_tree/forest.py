@@ -16,6 +16,7 @@ from typing import Any
 
 from rapids_slink.device import Device
 from rapids_slink.neighbors.contract import NeighborLists
+from rapids_slink.ordering import NO_EDGE, edge_codes
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,6 @@ class ForestState:
     certified: Any
 
 
-NO_EDGE = 2**63 - 1
-
-
 def initial_state(lists: NeighborLists, device: Device) -> ForestState:
     """Every point a component of its own, bounded by the last entry of its list."""
     xp = device.xp
@@ -58,10 +56,8 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
     if lists.complete:
         bound_weight, bound_code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
     else:
-        last = lists.ids[:, -1]
         bound_weight = lists.weights[:, -1].copy()
-        low, high = xp.minimum(rows, last).astype("int64"), xp.maximum(rows, last).astype("int64")
-        bound_code = (low << 32) | high
+        bound_code = edge_codes(rows, lists.ids[:, -1], xp)
     return ForestState(
         component=rows.copy(),
         cursor=xp.zeros(n, "int32"),
@@ -79,21 +75,25 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
 ENOUGH = 1 / 32
 
 
-def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[list[Any], int]:
+def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[list[Any], int, int]:
     """Borůvka's rounds until the lists can certify no more components, or hardly any.
 
     Returns
     -------
     frames : list of edge frames
         The edges taken in each round.
+    certified : int
+        How many components, in all rounds, chose an edge that was certain.
     components : int
         How many are left; `state` holds the proposals of a last round that was not merged.
     """
     kernels = device.kernels("spanning_tree")
     frames: list[Any] = []
+    chosen = 0
     while True:
         components, certified = kernels.propose(lists, state)
         if components == 1 or certified < max(1, ENOUGH * components):
-            return frames, components
+            return frames, chosen, components
+        chosen += certified
         src, dst, weight = kernels.choose(state)
         frames.append(device.frame({"src": src, "dst": dst, "weight": weight}))
