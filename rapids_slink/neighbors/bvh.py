@@ -68,9 +68,9 @@ class BoxSearch:
              shared_group, queue.astype(cp.int32), upper, best, ids, weights),
             k,
         )  # fmt: skip
-        # What a row listed before another row of its group lowered the bound need not be its nearest.
-        late = weights > upper[:, None]
-        ids[late], weights[late] = -1, cp.inf
+        if task.shared:  # what a row listed before another of its group lowered the bound need not be its nearest
+            late = weights > upper[:, None]
+            ids[late], weights[late] = -1, cp.inf
         return Found(ids, weights, upper)
 
     def _morton_codes(self) -> Any:

@@ -21,7 +21,7 @@ from rapids_slink.neighbors.operand import Operand
 FILTER_DTYPE = "float16"
 FILTER_NAME = "fp16 tensor cores (cuBLAS)"
 ROWS = 8192
-COLUMNS = 16384
+COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
 WARP = 32

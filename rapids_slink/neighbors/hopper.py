@@ -62,7 +62,7 @@ class FusedFilter:
     def new_candidates(self, rows: int, k: int, columns: int) -> Candidates:
         """Empty buffers of `rows` rows for a band of so many columns."""
         splits = self._splits(-(-rows // ROWS), -(-columns // COLUMNS))
-        part = 64 + 12 * k if splits == 1 else 32 + 24 * k // splits
+        part = (64 + 12 * k) // splits + 16 * (splits > 1)
         out = cp.empty((rows, splits * part), cp.int32)
         return Candidates(out, cp.zeros((rows, splits), cp.int32), order=self.ids)
 

@@ -30,7 +30,7 @@ SLACK = 8  # in units of the accumulator's spacing
 TINY = 1e-15
 #: A filter may let the product subtract the norms, by that many more features.
 EXTRA_FEATURES = 8
-BLOCK = 65536  # rows converted at a time
+BLOCK = 2**21  # values converted at a time
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Scaling:
             with np.errstate(over="ignore"):  # any finite centre serves
                 centre = values[0].mean(axis=0, dtype="float64")
             centre = xp.where(xp.isfinite(centre), centre, 0.0)
-        largest = max(float(xp.abs(part[at] - centre).max()) for part in values for at in _blocks(part.shape[0]))
+        largest = max(float(xp.abs(part[at] - centre).max()) for part in values for at in _blocks(part.shape[0], d))
         room = min(15, int((31 - log2(d)) // 2))
         exponent = int(xp.frexp(xp.asarray(largest))[1]) if largest > 0 else room
         # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
@@ -102,7 +102,7 @@ def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) 
     shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, accumulator) - SLACK * epsilon - width * EPSILON["float64"]
     y = xp.zeros((n, width), dtype)
     half_norm, error = xp.empty(n, accumulator), xp.empty(n, accumulator)
-    for at in _blocks(n):
+    for at in _blocks(n, d):
         z = ((values[at] if order is None else values[order[at]]) - scaling.centre) * scaling.scale
         y[at, :d] = z
         rounded = y[at, :d].astype("float64")
@@ -128,9 +128,10 @@ def grow(length: Any, epsilon: float) -> Any:
 def _is_small_integer(values: Any, xp: Any) -> bool:
     return all(
         bool((xp.abs(values[at]) <= 2048).all()) and bool((values[at] == xp.rint(values[at])).all())
-        for at in _blocks(values.shape[0])
+        for at in _blocks(*values.shape)
     )
 
 
-def _blocks(n: int) -> list[slice]:
-    return [slice(a, min(a + BLOCK, n)) for a in range(0, n, BLOCK)]
+def _blocks(n: int, d: int) -> list[slice]:
+    rows = max(1, BLOCK // d)
+    return [slice(a, min(a + rows, n)) for a in range(0, n, rows)]

@@ -88,9 +88,9 @@ class TileSearch:
         certified = m - redone if filtered else 0
         counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": left.size}
         self.report.count("connect" if task.shared else "neighbors", **counts)
-        # What a row listed before another row of its group lowered the bound need not be its nearest.
-        late = weights > upper[:, None]
-        ids[late], weights[late] = -1, xp.inf
+        if task.shared:  # what a row listed before another of its group lowered the bound need not be its nearest
+            late = weights > upper[:, None]
+            ids[late], weights[late] = -1, xp.inf
         return Found(ids, weights, upper)
 
     def tested_pairs(self, component: Any) -> int:
@@ -185,6 +185,7 @@ class TileSearch:
                         kernels.keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates, self.space)
                 complete &= candidates.complete()
                 kernels.rerank(self.queries, self.values, rows, candidates, groups, bound, top)
+                del candidates  # the next band's need the room
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
