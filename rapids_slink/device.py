@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from typing import Any
 import numpy as np
 
 NAMES = ("auto", "cpu", "cuda")
+
+_working = threading.local()  # `pool`: the memory pool of the run that is under way in this thread
 
 
 class DeviceUnavailableError(ValueError):
@@ -78,8 +81,12 @@ class Device:
             yield
             return
         cuda = self.xp.cuda
+        if importlib.util.find_spec("cudf") is not None:
+            importlib.import_module("cudf")  # which sets CuPy's allocator, and could not while another is in force
+        pool = cuda.MemoryPool(cuda.get_allocator())
+        outer, _working.pool = getattr(_working, "pool", None), pool
         try:
-            with cuda.using_allocator(cuda.MemoryPool(cuda.get_allocator()).malloc):
+            with cuda.using_allocator(pool.malloc):
                 yield
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower().replace("_", " "):
@@ -88,6 +95,14 @@ class Device:
             raise DeviceMemoryError(
                 f"not enough GPU memory: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
             ) from error
+        finally:
+            _working.pool = outer
+
+    def trim(self) -> None:
+        """Between two stages: give back what the first needed and the second may need in other sizes."""
+        pool = getattr(_working, "pool", None)
+        if pool is not None:
+            pool.free_all_blocks()
 
     def keep(self, result: Any) -> Any:
         """A result (frame or array) that outlives `working`."""

@@ -172,6 +172,7 @@ def minimum_spanning_tree_of_points(
     with report.stage("neighbors", device):
         search = prepare(values, device, report, progress=progress)
         lists = neighbor_lists(search, n, n_neighbors, device)
+    device.trim()
     with report.stage("components", device):
         components = count_connected_components(lists, device)
     tree = spanning_tree(lists, search, device, report)

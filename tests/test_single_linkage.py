@@ -1,6 +1,8 @@
 """End to end: SciPy's dendrogram to the last bit on every hard case, the estimator's attributes, and every refusal."""
 
 import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -497,3 +499,17 @@ def test_default_neighbors_are_the_documented_ones(device):
     named = fit(X, n_neighbors=DEFAULT_NEIGHBORS, device=device)
     assert fit(X, device=device).n_connected_components_ == named.n_connected_components_
     assert fit(X, n_neighbors=1, device=device).n_connected_components_ > named.n_connected_components_
+
+
+@pytest.mark.gpu
+def test_arrays_of_the_host_on_the_gpu_in_a_new_process():
+    """Nothing has imported cuDF before: importing it sets CuPy's allocator."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    script = """
+import numpy as np, rapids_slink
+X = np.random.default_rng(0).normal(size=(500, 9))
+assert rapids_slink.fit(X, 3, device="cuda").labels_.max() == 2
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -120,10 +120,10 @@ class TileSearch:
         """
         xp, kernels, n = self.device.xp, self.kernels, self.values.shape[0]
         order = xp.argsort(component, kind="stable").astype("int32")
-        operand = self.row_operand.take(self.row_at[order])
+        place = self.row_at[order]
         component = component[order]
         on_host = to_host(component)
-        none = xp.zeros((), operand.error.dtype)
+        none = xp.zeros((), self.operand.error.dtype)
         far = reach(table, none, self.scaling, self.values.shape[1], xp)
 
         counts: list[int] = []
@@ -136,8 +136,8 @@ class TileSearch:
                 for tile in _tiles(slice(a, n), kernels.COLUMNS):
                     if on_host[a] != on_host[tile.stop - 1]:  # sorted: otherwise it is all one component
                         kernels.keep_pairs(
-                            operand.take(rows), operand.take(tile), a, tile.start, component[rows], component[tile],
-                            far, pairs, self.space,
+                            self.row_operand.take(place[rows]), self.row_operand.take(place[tile]), a, tile.start,
+                            component[rows], component[tile], far, pairs, self.space,
                         )  # fmt: skip
                 count = int(pairs.count[0])
                 if count <= capacity:
@@ -195,7 +195,8 @@ class TileSearch:
             ids[at[done]], weights[at[done]] = top.ids[done], top.weights[done]
             return at[xp.flatnonzero(~complete)]
 
-        chunks = _chunks(left, fused.rows_at_once(task.k) if fused else kernels.ROWS)
+        size = self.operand.half_norm.itemsize if tier == "filter" else 8  # of a product: tiles of the same bytes
+        chunks = _chunks(left, fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size)
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return xp.concatenate(unproven) if unproven else left
 
