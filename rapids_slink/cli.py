@@ -181,7 +181,7 @@ def _draw(model: Any, path: Path) -> None:
 
     matplotlib.use("Agg")
     figure = model.plot().figure
-    _replace(path, lambda draft: figure.savefig(draft, dpi=150))
+    _replace(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:

@@ -98,6 +98,8 @@ def plot_dendrogram(
         for name in ("leaf_label_func", "link_color_func"):
             if kwargs.get(name) is not None:
                 kwargs[name] = _in_whole_tree(kwargs[name], clusters)
+        if kwargs.get("orientation", "top") in ("top", "bottom"):
+            kwargs.setdefault("leaf_rotation", 90)  # side by side they would overlap
         try:
             hierarchy.dendrogram(top, ax=ax, **kwargs)
         except RecursionError as error:
