@@ -83,7 +83,7 @@ def fit_graph(
             kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
             kept = kept.astype({"src": "int32", "dst": "int32", "weight": "float64"})
         with report.stage("spanning_tree", place):
-            forest, component = sorted_forest(kept, kept["src"].values, kept["dst"].values, n, place)
+            forest, _ = sorted_forest(kept, kept["src"].values, kept["dst"].values, n, place)
         components = n - len(forest)
         if complete == "error" and components > 1:
             raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")

@@ -66,7 +66,7 @@ def cut_labels(
     distance_threshold: float | None = None,
 ) -> Any:
     """`cut` for a linkage frame known to be right: an int32 array of shape (n_leaves,) on the frame's device."""
-    device = resolve("cuda" if is_on_gpu(linkage) else "cpu")
+    device = _device_of(linkage)
     merges = linkage.iloc[: _count_merges(linkage, n_leaves, n_clusters, distance_threshold)]
     return _number_by_appearance(_clusters_of_leaves(merges, n_leaves, device), device)
 
@@ -126,6 +126,10 @@ def _number_by_appearance(clusters: Any, device: Device) -> Any:
     return (xp.cumsum(opener == rows) - 1).astype(xp.int32)[opener]
 
 
+def _device_of(frame: Any) -> Device:
+    return resolve("cuda" if is_on_gpu(frame) else "cpu")
+
+
 def _check_linkage(linkage: Any, n_leaves: int | None) -> int:
     """The number of leaves, once the frame's columns, ids and heights are found to fit."""
     require_columns(linkage, COLUMNS, "linkage")
@@ -140,7 +144,7 @@ def _check_linkage(linkage: Any, n_leaves: int | None) -> int:
             hint = "; for the linkage of a forest, pass n_leaves" if n_leaves is None else ""
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
     children = linkage[["left", "right"]].values
-    xp = resolve("cuda" if is_on_gpu(linkage) else "cpu").xp
+    xp = _device_of(linkage).xp
     late = xp.flatnonzero((children >= n + xp.arange(m)[:, None]).any(axis=1))
     if late.size:
         raise ValueError(f"row {int(late[0])} of the linkage merges a cluster that no earlier row has made")

@@ -4,6 +4,7 @@
 // (a power of two) holds LEAF points that follow each other on the curve. Pruning needs no tolerance: the distance to a box
 // is computed as the distance to a point is, feature by feature in the same order, and rounding is monotone, so it
 // never exceeds the computed distance to a point inside.
+#include "neighbors/canonical.cuh"
 #include "ordering.cuh"
 
 #ifndef VALUE
@@ -20,14 +21,6 @@ constexpr int LEAF = 8;
 constexpr int MIXED = -1;           // a node whose points are of several groups
 constexpr int NOBODY = 0x7fffffff;  // an empty entry: after every id
 constexpr double INFINITE = 1.0 / 0.0;
-
-// CuPy compiles with -ftz=true, which would make zeros of subnormal float32 values on the way: not so this conversion.
-__device__ __forceinline__ double widen(float x) {
-    double wide;
-    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
-    return wide;
-}
-__device__ __forceinline__ double widen(double x) { return x; }
 
 __device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
@@ -94,7 +87,7 @@ struct Query {
 #pragma unroll
         for (int f = 0; f < FEATURES; f++) {
             double gap = fmax(fmax(__dsub_rn(widen(low[f]), x[f]), __dsub_rn(x[f], widen(high[f]))), 0.0);
-            total = __dadd_rn(total, __dmul_rn(gap, gap));
+            total = add_square(total, gap);
         }
         return total;
     }
@@ -102,8 +95,7 @@ struct Query {
         double total = 0;
 #pragma unroll
         for (int f = 0; f < FEATURES; f++) {
-            double difference = __dsub_rn(x[f], widen(y[f]));
-            total = __dadd_rn(total, __dmul_rn(difference, difference));
+            total = add_square(total, __dsub_rn(x[f], widen(y[f])));
         }
         return total;
     }

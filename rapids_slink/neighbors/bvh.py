@@ -9,7 +9,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import Device, cuda_module
-from rapids_slink.neighbors.contract import Found, Task
+from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.cuda import check_arrays
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
@@ -68,9 +68,8 @@ class BoxSearch:
              shared_group, queue.astype(cp.int32), upper, best, ids, weights),
             k,
         )  # fmt: skip
-        if task.shared:  # what a row listed before another of its group lowered the bound need not be its nearest
-            late = weights > upper[:, None]
-            ids[late], weights[late] = -1, cp.inf
+        if task.shared:
+            drop_late(ids, weights, upper)
         return Found(ids, weights, upper)
 
     def _morton_codes(self) -> Any:

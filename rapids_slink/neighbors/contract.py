@@ -66,6 +66,15 @@ class Found:
     upper: Any
 
 
+def drop_late(ids: Any, weights: Any, upper: Any) -> None:
+    """Empty the entries above the bound that a shared task reached.
+
+    What a row listed before another row of its group lowered the bound need not be its nearest.
+    """
+    late = weights > upper[:, None]
+    ids[late], weights[late] = -1, float("inf")
+
+
 @dataclass(frozen=True)
 class NeighborLists:
     """The k-NN graph as lists.

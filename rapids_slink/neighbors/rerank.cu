@@ -2,6 +2,7 @@
 //
 // The value is the canonical squared Euclidean distance: float64, features in order, no fused multiply-add. A warp
 // brings 32 candidates' features into shared memory 32 at a time, coalesced, and each lane sums its own candidate.
+#include "neighbors/canonical.cuh"
 #include "ordering.cuh"
 
 #ifndef VALUE
@@ -18,17 +19,8 @@ __device__ __forceinline__ bool before(double w, int id, double other_w, int oth
     return w < other_w || (w == other_w && id < other_id);
 }
 
-// CuPy compiles with -ftz=true, which would make zeros of subnormal float32 values on the way: not so this conversion.
-__device__ __forceinline__ double widen(float x) {
-    double wide;
-    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
-    return wide;
-}
-__device__ __forceinline__ double widen(double x) { return x; }
-
-__device__ __forceinline__ double add_square(double total, VALUE x, VALUE y) {
-    double difference = __dsub_rn(widen(x), widen(y));
-    return __dadd_rn(total, __dmul_rn(difference, difference));
+__device__ __forceinline__ double add_feature(double total, VALUE x, VALUE y) {
+    return add_square(total, __dsub_rn(widen(x), widen(y)));
 }
 
 // The canonical value of (x, values[id]) for each lane's id; lanes with id < 0 take part and get rubbish.
@@ -37,7 +29,7 @@ __device__ double canonical(const VALUE* __restrict__ x, const VALUE* __restrict
     double total = 0;
     if (d <= FEW_FEATURES) {
         const VALUE* y = values + (size_t)max(id, 0) * d;
-        for (int f = 0; f < d; f++) total = add_square(total, x[f], y[f]);
+        for (int f = 0; f < d; f++) total = add_feature(total, x[f], y[f]);
         return total;
     }
     VALUE* mine = tile + WARP * PADDED;
@@ -52,7 +44,7 @@ __device__ double canonical(const VALUE* __restrict__ x, const VALUE* __restrict
         }
         __syncwarp();
         int width = min(WARP, d - start);
-        for (int g = 0; g < width; g++) total = add_square(total, mine[g], tile[lane * PADDED + g]);
+        for (int g = 0; g < width; g++) total = add_feature(total, mine[g], tile[lane * PADDED + g]);
     }
     return total;
 }
@@ -186,7 +178,7 @@ extern "C" __global__ void all_values(
     if (at >= (long long)n_rows * n_columns) return;
     int i = at / n_columns, j = at % n_columns;
     double total = 0;
-    for (int f = 0; f < d; f++) total = add_square(total, queries[(size_t)rows[i] * d + f], values[(size_t)j * d + f]);
+    for (int f = 0; f < d; f++) total = add_feature(total, queries[(size_t)rows[i] * d + f], values[(size_t)j * d + f]);
     out[at] = column_group[j] == row_group[i] ? 1.0 / 0.0 : total;
 }
 
@@ -205,6 +197,6 @@ extern "C" __global__ void pair_values(
     if (at >= n) return;
     const VALUE *x = values + (size_t)src[at] * d, *y = values + (size_t)dst[at] * d;
     double total = 0;
-    for (int f = 0; f < d; f++) total = add_square(total, x[f], y[f]);
+    for (int f = 0; f < d; f++) total = add_feature(total, x[f], y[f]);
     out[at] = total;
 }

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device, to_host
-from rapids_slink.neighbors.contract import Found, Task
+from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.operand import Operand, Scaling, pack, reach
 from rapids_slink.report import Report
 
@@ -30,10 +30,7 @@ FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
 class TileSearch:
     """Search among `values` (the columns) for neighbours of `queries` (default: the same points).
 
-    Attributes
-    ----------
-    name : str
-        The filter's name, for reports.
+    `fused` is whether to use the filter that writes no tiles, where the GPU has it.
     """
 
     def __init__(
@@ -88,9 +85,8 @@ class TileSearch:
         certified = m - redone if filtered else 0
         counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": left.size}
         self.report.count("connect" if task.shared else "neighbors", **counts)
-        if task.shared:  # what a row listed before another of its group lowered the bound need not be its nearest
-            late = weights > upper[:, None]
-            ids[late], weights[late] = -1, xp.inf
+        if task.shared:
+            drop_late(ids, weights, upper)
         return Found(ids, weights, upper)
 
     def tested_pairs(self, component: Any) -> int:
