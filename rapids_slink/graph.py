@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.dendrogram.cutting import check_cut
-from rapids_slink.device import resolve
+from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
-from rapids_slink.points import MOST_ROWS, Caller, as_integer, on_device, require_edges
+from rapids_slink.points import MOST_ROWS, Caller, as_integer
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import sorted_forest
+from rapids_slink.spanning_tree.edges import EdgeList, merge_order, spanning_forest
+from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, beside, read_graph
 
 COMPLETE = ("keep", "error")
 
@@ -18,13 +20,19 @@ COMPLETE = ("keep", "error")
 class GraphHierarchy(Hierarchy):
     """The single-linkage hierarchy of a graph; see `fit_graph`.
 
+    Leaf i of the hierarchy is node i, or the i-th id of the index of `labels_` where nodes have other ids.
+
     Attributes
     ----------
     labels_ : Series of shape (n_leaves_,), int32
+        Its index is the nodes' ids.
+    mst_ : DataFrame
+        The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or ids as they
+        came) and ``weight`` (float64). Equal weights merge in the order of their rows.
     n_connected_components_ : int
         Of the graph: the hierarchy is a forest of as many trees.
     component_ : Series of shape (n_leaves_,), int32
-        The connected component of each node, 0..c-1 in order of first appearance.
+        The connected component of each node, 0..c-1 in order of first appearance; indexed as `labels_`.
     report_ : dict
         The seconds of each stage.
     """
@@ -32,6 +40,10 @@ class GraphHierarchy(Hierarchy):
     n_connected_components_: int
     component_: Any
     report_: Report
+    _ids: Any = None
+
+    def _labels(self, labels: Any) -> Any:
+        return self._caller.series(labels, index=self._ids, name="label")
 
 
 def fit_graph(
@@ -47,13 +59,15 @@ def fit_graph(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas)
-        ``src``, ``dst`` (node numbers from 0), ``weight`` (the dissimilarity, any number). One direction or both;
-        self-loops are ignored; of parallel edges the lightest counts.
+    edges : DataFrame (cuDF or pandas) or cugraph.Graph
+        ``src``, ``dst``, the ends: integers, strings or any other values that the frame can hold, both of one kind.
+        ``weight``: the dissimilarity, any number. One direction or both; self-loops are ignored; of parallel edges
+        the lightest counts. Integers from 0 to 2³⁰ - 1 are node numbers, and all numbers up to the largest are nodes,
+        with or without an edge. If there are other ids, the nodes are those that occur.
     n_clusters : int, optional
         From the number of connected components to the number of nodes.
     n_nodes : int, optional
-        One more than the largest number in `edges`, unless there are nodes without an edge after it.
+        For node numbers: one more than the largest number in `edges`, unless there are nodes without an edge after it.
     distance_threshold : float, optional
         Merge below this only. With neither cut given, every connected component is a cluster.
     complete : {"keep", "error"}
@@ -73,17 +87,19 @@ def fit_graph(
     """
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
-    place = resolve(device, edges)
+    frame = as_frame(edges)
+    place = resolve(device, frame)
     report = Report(device=place.name)
     with place.working():
         with report.stage("input", place):
-            edges, caller = Caller.of(edges, place)
-            require_edges(edges, "edges")
-            n = _count_nodes(edges, n_nodes)
-            kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
-            kept = kept.astype({"src": "int32", "dst": "int32", "weight": "float64"})
+            frame, caller = Caller.of(frame, place)
+            graph = read_graph(frame, place, most_numbers=MOST_ROWS)
+            n = _count_nodes(graph, n_nodes)
+            edges = replace(graph.edges, n_nodes=n)
         with report.stage("spanning_tree", place):
-            forest, _ = sorted_forest(kept, kept["src"].values, kept["dst"].values, n, place)
+            taken, _ = spanning_forest(edges, place)
+            rows = merge_order(edges, place.xp.flatnonzero(taken), place)
+            forest = _tree_of_rows(edges, rows, place)
         components = n - len(forest)
         if complete == "error" and components > 1:
             raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
@@ -95,29 +111,35 @@ def fit_graph(
         with report.stage("cut", place):
             labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
         component = cut_labels(merges, n, n_clusters=components)
+        if graph.ids is not None:
+            named = frame[COLUMNS].iloc[beside(rows, frame)].reset_index(drop=True)
+            forest = named.astype({"weight": "float64"})
     merges, forest, labels, component = (place.keep(part) for part in (merges, forest, labels, component))
     result = GraphHierarchy()
+    result._caller, result._ids = caller, graph.ids
     result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
-    result.labels_ = caller.series(labels, name="label")
-    result.component_ = caller.series(component, name="component")
+    result.labels_ = result._labels(labels)
+    result.component_ = caller.series(component, index=graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     result.report_ = report
-    result._caller = caller
     return result
 
 
-def _count_nodes(edges: Any, n_nodes: Any) -> int:
-    low, n = 0, 1
-    if len(edges):
-        low = min(int(edges["src"].min()), int(edges["dst"].min()))
-        n = max(int(edges["src"].max()), int(edges["dst"].max())) + 1
-    if low < 0:
-        raise ValueError(f"node numbers in src and dst must be from 0 on, found {low}")
+def _tree_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
+    """The edge frame of some rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
+    tree = device.frame(dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True)))
+    return tree.astype({"src": "int32", "dst": "int32", "weight": "float64"})
+
+
+def _count_nodes(graph: Graph, n_nodes: Any) -> int:
+    n = max(graph.edges.n_nodes, 1)
     if n_nodes is not None:
-        if as_integer(n_nodes, "n_nodes") < max(n, 1):
+        if graph.ids is not None:
+            raise ValueError("n_nodes is for nodes numbered from 0, and src and dst hold other ids: leave it out")
+        if as_integer(n_nodes, "n_nodes") < n:
             raise ValueError(f"n_nodes must be at least {n}, one more than the largest node number, got {n_nodes}")
         n = int(n_nodes)
     if n > MOST_ROWS:
-        raise ValueError(f"node numbers must be below {MOST_ROWS}, found {n - 1}")
+        raise ValueError(f"up to {MOST_ROWS} nodes are possible, got {n}")
     return n

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import CASES
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_array
@@ -13,21 +13,20 @@ from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 from scipy.spatial.distance import pdist, squareform
 
 from rapids_slink import fit_graph, minimum_spanning_tree
-from rapids_slink.device import CPU, to_host
+from rapids_slink.device import CPU, gpu_is_usable, to_host
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Found, NeighborLists
 from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.tiles import TileSearch
-from rapids_slink.points import on_device
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import (
     connect,
     count_connected_components,
     empty_edges,
-    sorted_forest,
     spanning_tree,
     table,
 )
+from rapids_slink.spanning_tree import edges as rounds
 from rapids_slink.spanning_tree.forest import NO_EDGE, grow, initial_state
 
 COLUMNS = ["src", "dst", "weight"]
@@ -44,18 +43,18 @@ def random_graph(rng, n, m, weights=None):
 
 
 def kruskal(frame, maximum=False):
-    """The rows of the minimum spanning forest, in merge order: by weight, smaller id, larger id, row."""
+    """The rows of the minimum spanning forest in merge order: by weight, then row. Python's numbers compare exactly."""
     sign = -1 if maximum else 1
-    rows = zip(*(frame[c].tolist() for c in COLUMNS), range(len(frame)), strict=True)
+    rows = zip(frame["weight"].tolist(), range(len(frame)), frame["src"].tolist(), frame["dst"].tolist(), strict=True)
     parent = {}
 
     def root(v):
         while parent.setdefault(v, v) != v:
-            v = parent[v]
+            parent[v] = v = parent[parent[v]]
         return v
 
     taken = []
-    for _, _, _, row, u, v in sorted((sign * w, min(u, v), max(u, v), row, u, v) for u, v, w, row in rows):
+    for _, row, u, v in sorted((sign * weight, *rest) for weight, *rest in rows):
         if root(u) != root(v):
             parent[root(u)] = root(v)
             taken.append(row)
@@ -63,9 +62,9 @@ def kruskal(frame, maximum=False):
 
 
 def assert_is_kruskals(frame, device, **parameters):
-    """The forest is made of exactly the rows that Kruskal takes, in his order, with types and values kept."""
+    """The forest is made of exactly the rows that Kruskal takes, in their order, with index, types and values kept."""
     found = minimum_spanning_tree(frame, device=device, **parameters)
-    expected = frame[COLUMNS].iloc[kruskal(frame, **parameters)].reset_index(drop=True)
+    expected = frame[COLUMNS].iloc[sorted(kruskal(frame, **parameters))]
     pd.testing.assert_frame_equal(found, expected)
 
 
@@ -108,12 +107,71 @@ def test_forest_is_kruskals(n, m, weights, maximum, device):
     assert_is_kruskals(graph, device, maximum=maximum)
 
 
-@given(
-    st.lists(st.tuples(st.integers(-3, 5), st.integers(-3, 5), st.integers(-1, 2)), max_size=40), st.booleans()
-)  # fmt: skip
-def test_forest_under_heavy_ties(rows, maximum):
+@st.composite
+def graphs(draw):
+    """Small graphs: every type of weight, few distinct weights or any; loops, parallels, both directions, no edges."""
+    dtype = np.dtype(
+        draw(st.sampled_from(["float32", "float64", "int8", "int32", "int64", "uint8", "uint32", "uint64"]))
+    )
+    if dtype.kind == "f":
+        tiny = [0.0, -0.0, 5e-324 if dtype.itemsize == 8 else 1e-45, np.inf, -np.inf]
+        number = st.one_of(st.sampled_from(tiny), st.floats(allow_nan=False, width=8 * dtype.itemsize))
+    else:
+        info = np.iinfo(dtype)
+        number = st.one_of(st.integers(info.min, info.max), st.sampled_from([info.min, info.max, 0, 1, info.max - 1]))
+    number = st.one_of(number, st.sampled_from(draw(st.lists(number, min_size=1, max_size=3))))
+    node = st.integers(0, draw(st.integers(0, 12)))
+    rows = draw(st.lists(st.tuples(node, node, number), max_size=40))
     src, dst, weight = zip(*rows, strict=True) if rows else ((), (), ())
-    assert_is_kruskals(edges(src, dst, weight), "cpu", maximum=maximum)
+    return edges(src, dst, weight, weights=dtype)
+
+
+@pytest.fixture(params=["all at once", "lightest first"])
+def parts(request, monkeypatch):
+    """Whether the lightest edges go first, which small graphs do only here: about one edge a node of them."""
+    if request.param == "lightest first":
+        for name, value in {"LARGE": 1, "DENSE": 0, "LIGHT": 1.0}.items():
+            monkeypatch.setattr(rounds, name, value)
+
+
+@pytest.mark.usefixtures("parts")
+@settings(max_examples=10 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(frame=graphs(), maximum=st.booleans())
+def test_any_small_forest_is_kruskals(device, frame, maximum):
+    assert_is_kruskals(frame, device, maximum=maximum)
+    names = np.array([f"node {i}" for i in range(13)], object)
+    assert_is_kruskals(frame.assign(src=names[frame["src"]], dst=names[frame["dst"]]), device, maximum=maximum)
+
+
+@pytest.mark.gpu
+@settings(max_examples=10 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(frame=graphs(), maximum=st.booleans())
+def test_rows_that_are_not_packed(frame, maximum, monkeypatch):
+    """Rows beside the words, as for 2³² edges, and room for one edge, so that collecting starts again."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    from rapids_slink.spanning_tree.edges import cuda
+
+    monkeypatch.setattr(cuda, "MOST_PACKED", 0)
+    assert_is_kruskals(frame, "cuda", maximum=maximum)
+    for name, value in {"LARGE": 1, "DENSE": 0, "LIGHT": 1.0}.items():
+        monkeypatch.setattr(rounds, name, value)
+    monkeypatch.setattr(cuda, "LIGHT", 0.0)
+    monkeypatch.setattr(cuda, "THREADS", 32)
+    assert_is_kruskals(frame, "cuda", maximum=maximum)
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0], [7.0]])
+def test_lightest_first_in_dense_graphs(weights, maximum, device, monkeypatch):
+    """Wherever the line is drawn, among equal weights too."""
+    graph = random_graph(np.random.default_rng(0), 200, 20_000, weights)
+    expected = sorted(kruskal(graph, maximum=maximum))
+    monkeypatch.setattr(rounds, "LARGE", 1)
+    for light in (0.0, 0.3, 2.0, 60.0, 1000.0):
+        monkeypatch.setattr(rounds, "LIGHT", light)
+        found = minimum_spanning_tree(graph, maximum=maximum, device=device)
+        pd.testing.assert_frame_equal(found, graph.iloc[expected])
 
 
 @pytest.mark.parametrize("weights", ["float32", "float64", "int8", "int32", "int64", "uint8", "uint64"])
@@ -146,6 +204,35 @@ def test_ids_of_any_size(ids, device):
     assert_is_kruskals(edges(names[ends[0]], names[ends[1]], rng.integers(0, 4, 200), ids), device)
 
 
+NAMES = {
+    "strings": lambda i: pd.Series([f"node {j}" for j in i], dtype=object),
+    "str": lambda i: pd.Series([f"node {j}" for j in i], dtype="string"),
+    "categories": lambda i: pd.Series(pd.Categorical([f"node {j}" for j in i], [f"node {j}" for j in range(30)])),
+    "own categories": lambda i: pd.Series(pd.Categorical([f"node {j}" for j in i])),
+    "dates": lambda i: pd.Series(np.datetime64("2023-09-18", "s") + np.asarray(i)),
+    "floats": lambda i: pd.Series(np.asarray(i) + 0.5),
+    "negative": lambda i: pd.Series(-5 * np.asarray(i)),
+    "large": lambda i: pd.Series(2**40 + np.asarray(i)),
+}
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("kind", NAMES)
+def test_ids_of_any_kind(kind, maximum, device):
+    """The rows are those of the same graph over numbers, with the ids as they came."""
+    numbers = random_graph(np.random.default_rng(0), 30, 200, [1.0, 2.0, 3.0])
+    frame = pd.DataFrame(
+        {"src": NAMES[kind](numbers["src"]), "dst": NAMES[kind](numbers["dst"]), "weight": numbers["weight"]}
+    )
+    found = minimum_spanning_tree(frame, maximum=maximum, device=device)
+    pd.testing.assert_frame_equal(found, frame.iloc[sorted(kruskal(numbers, maximum=maximum))])
+
+
+def test_ids_that_only_pandas_holds(device):
+    frame = pd.DataFrame({"src": [0, "0", (1, 2), "0"], "dst": ["0", (1, 2), 0, "0"], "weight": [3, 1, 2, 0]})
+    assert minimum_spanning_tree(frame, device=device).index.tolist() == [1, 2]
+
+
 def test_ends_of_different_types(device):
     """Their common type in NumPy is float64, which does not tell large ids apart."""
     for large in (2**40, 2**60):
@@ -168,12 +255,43 @@ def test_total_weight_is_scipys(both, device):
     assert_is_kruskals(frame, device)
 
 
-def test_other_columns_and_the_index_do_not_matter(device):
-    frame = edges([5, 3, 5, 5], [3, 4, 4, 5], [2.0, 1.0, 0.5, -1.0])
-    odd = frame.assign(name=list("abcd"))[["name", "weight", "dst", "src"]].set_axis([9, 9, 2, 2])
-    expected = edges([5, 3], [4, 4], [0.5, 1.0])
+def test_rows_keep_index_and_order(device):
+    """The index leads back to the other columns."""
+    frame = edges([5, 3, 5, 5], [3, 4, 4, 5], [2.0, 1.0, 0.5, -1.0]).assign(name=list("abcd"))
+    odd = frame[["name", "weight", "dst", "src"]].set_axis([9, 9, 2, -1])
+    expected = edges([3, 5], [4, 4], [1.0, 0.5]).set_axis([9, 2])
     pd.testing.assert_frame_equal(minimum_spanning_tree(odd, device=device), expected)
     assert list(odd.columns) == ["name", "weight", "dst", "src"]
+    tree = minimum_spanning_tree(frame, device=device)
+    assert frame.loc[tree.index, "name"].tolist() == ["b", "c"]
+
+
+def test_components_are_numbered_by_appearance(device):
+    frame = edges([8, 4, 0, 2, 9, 8, 6], [9, 5, 1, 1, 8, 9, 6], [1.0, 1.0, 5.0, 1.0, 0.5, 0.0, 1.0])
+    found = minimum_spanning_tree(frame, component=True, device=device)
+    assert found["component"].dtype == np.int32
+    assert list(zip(found.index, found["component"], strict=True)) == [(1, 0), (2, 1), (3, 1), (5, 2)]
+    rng = np.random.default_rng(0)
+    frame = random_graph(rng, 5000, 4000)
+    found = minimum_spanning_tree(frame, component=True, device=device)
+    graph = coo_array((np.ones(len(frame)), (frame["src"], frame["dst"])), shape=(5000, 5000))
+    label = connected_components(graph, directed=False)[1]
+    np.testing.assert_array_equal(found["component"], pd.factorize(label[found["src"]])[0])
+    assert len(minimum_spanning_tree(edges([], [], []), component=True, device=device)) == 0
+
+
+def test_gpu_frames_are_answered_in_kind(where):
+    """A frame of the other library than the device's has its rows picked where it is."""
+    if where.name == "cpu":
+        pytest.skip("needs cuDF")
+    frame = random_graph(np.random.default_rng(0), 50, 200).set_axis(np.arange(200) * 3)
+    for weight in ("float64", "float32"):
+        frame = frame.astype({"weight": weight})
+        for device in ("cpu", "cuda"):
+            found = minimum_spanning_tree(where.frames.from_pandas(frame), component=True, device=device)
+            assert type(found).__module__.startswith("cudf")
+            expected = minimum_spanning_tree(frame, component=True, device="cpu")
+            pd.testing.assert_frame_equal(found.to_pandas(), expected)
 
 
 @pytest.mark.parametrize("maximum", [False, True])
@@ -184,15 +302,19 @@ def test_graph_without_edges(maximum, device):
         assert len(found) == 0
 
 
+@pytest.mark.parametrize("weights", ["equal", "rising", "falling"])
 @pytest.mark.parametrize("shape", ["chain", "star", "cycle", "caterpillar"])
-def test_equal_weights_on_long_shapes(shape, device):
+def test_long_shapes(shape, weights, device):
+    """Rising weights on a chain make every node point at its neighbour: pointers as deep as the chain is long."""
     i = np.arange(1, 3000)
     rng = np.random.default_rng(0)
     end = {"chain": i - 1, "star": 0 * i, "cycle": i - 1, "caterpillar": np.where(i % 2, i - 1, i - 2)}[shape]
     if shape == "cycle":
         i, end = np.append(i, 0), np.append(end, 2999)
+    weight = {"equal": np.ones(i.size), "rising": np.arange(i.size), "falling": -np.arange(i.size)}[weights]
+    assert_is_kruskals(edges(end, i, weight), device)
     names = rng.permutation(3000)
-    assert_is_kruskals(edges(names[end], names[i], np.ones(i.size)), device)
+    assert_is_kruskals(edges(names[end], names[i], weight), device)
 
 
 def test_nullable_types_of_pandas(device):
@@ -200,8 +322,7 @@ def test_nullable_types_of_pandas(device):
     frame = random_graph(rng, 30, 100, [0.0, 1.0])
     for ids in (frame, frame.assign(src=frame["src"] + 2**40)):
         nullable = ids.astype({"src": "Int64", "dst": "Int64", "weight": "Float64"})
-        found = minimum_spanning_tree(nullable, device=device)
-        assert found.astype(float).to_numpy().tolist() == ids.iloc[kruskal(ids)].astype(float).to_numpy().tolist()
+        assert_is_kruskals(nullable, device)
 
 
 @pytest.mark.parametrize("call", [minimum_spanning_tree, fit_graph])
@@ -210,12 +331,22 @@ def test_nullable_types_of_pandas(device):
     [
         (pd.DataFrame({"src": [0], "dst": [1]}), ValueError, "columns src, dst, weight; weight not found"),
         (np.zeros((3, 3)), TypeError, "edges must be a DataFrame with columns src, dst, weight, got ndarray"),
-        (edges([0.0], [1.0], [1.0], ids="float64"), TypeError, "column 'src' of the edges must hold integers"),
-        (edges(["0"], ["1"], [1.0], ids="object"), TypeError, "column 'src' of the edges must hold integers"),
+        (pd.DataFrame({"src": [0], "dst": ["1"], "weight": [1.0]}), TypeError,
+         "'src' and 'dst' of the edges must hold ids of one kind, got int64 and "),
+        (pd.DataFrame({"src": [0], "dst": [1.0], "weight": [1.0]}), TypeError, "of one kind, got int64 and float64"),
+        (pd.DataFrame({"src": [[0]], "dst": [[1]], "weight": [1.0]}), TypeError, "ids in src and dst must be hashable"),
+        (pd.DataFrame({"src": ["a", None], "dst": ["b", "c"], "weight": [1.0, 2.0]}), ValueError,
+         "column 'src' of the edges holds nulls or NaN"),
+        (edges([0, 1], [1, np.nan], [1, 2], ids="float64"), ValueError, "column 'dst' of the edges holds nulls or NaN"),
         (edges([0], [1], ["1"], weights="object"), TypeError, "column 'weight' of the edges must hold numbers"),
         (edges([0], [1], [1j], weights="complex"), TypeError, "column 'weight' of the edges must hold numbers"),
         (edges([0], [1], [True], weights="bool"), TypeError, "column 'weight' of the edges must hold numbers"),
         (edges([0, 1], [1, 2], [1.0, np.nan]), ValueError, "column 'weight' of the edges holds nulls or NaN"),
+        (edges([0, 1], [1, 2], [np.nan, 1.0], weights="float32"), ValueError, "column 'weight' of the edges holds"),
+        (edges(["0", "1"], ["1", "2"], [1.0, -np.nan], ids="object"), ValueError, "column 'weight' of the edges holds"),
+        (edges([0], [1], [1.0], weights="longdouble"), TypeError, "column 'weight' of the edges must hold numbers"),
+        (pd.DataFrame({"src": [0, 1], "dst": [1, 2], "weight": pd.array([1.0, None], "Float64")}), ValueError,
+         "column 'weight' of the edges holds nulls or NaN"),
         (pd.DataFrame({"src": pd.array([0, None], "Int64"), "dst": [1, 2], "weight": [1.0, 2.0]}), ValueError,
          "column 'src' of the edges holds nulls or NaN"),
     ],
@@ -293,7 +424,7 @@ def test_connected_graph_may_be_demanded(device):
     [
         ({"n_nodes": 6}, ValueError, "n_nodes must be at least 7, .* got 6"),
         ({"n_nodes": 7.5}, TypeError, "n_nodes must be an integer, got 7.5"),
-        ({"n_nodes": 2**31}, ValueError, "node numbers must be below"),
+        ({"n_nodes": 2**31}, ValueError, "up to 1073741824 nodes are possible, got 2147483648"),
         ({"n_clusters": 3, "distance_threshold": 1.0}, ValueError, "n_clusters.*distance_threshold"),
         ({"n_clusters": 3.0}, TypeError, "n_clusters must be an integer"),
     ],
@@ -303,11 +434,42 @@ def test_bad_parameters_of_a_graph(parameters, error, message, device):
         fit_graph(two_triangles(), device=device, **parameters)
 
 
-def test_node_numbers_from_zero_on(device):
-    with pytest.raises(ValueError, match="must be from 0 on, found -1"):
-        fit_graph(edges([0], [-1], [1.0]), device=device)
-    with pytest.raises(ValueError, match="node numbers must be below"):
-        fit_graph(edges([0], [2**40], [1.0]), device=device)
+@pytest.mark.parametrize("kind", NAMES)
+def test_nodes_by_name(kind, device):
+    """The hierarchy of the same graph over numbers in order of appearance, indexed by id."""
+    src, dst = [4, 6, 4, 11, 12, 13], [5, 4, 5, 12, 11, 11]
+    order = [4, 6, 11, 12, 13, 5]
+    frame = pd.DataFrame({"src": NAMES[kind](src), "dst": NAMES[kind](dst), "weight": [3.0, 2.0, 1.0, 1.0, 5.0, 4.0]})
+    numbers = edges([order.index(v) for v in src], [order.index(v) for v in dst], frame["weight"])
+    model, expected = fit_graph(frame, 3, device=device), fit_graph(numbers, 3, device=device)
+    ids = pd.Index(NAMES[kind](order))
+    assert (
+        model.labels_.index.astype(ids.dtype).tolist()
+        == model.component_.index.astype(ids.dtype).tolist()
+        == ids.tolist()
+    )
+    assert model.labels_.loc[ids[1]] == model.labels_.iloc[1]
+    assert model.labels_.tolist() == expected.labels_.tolist() == [0, 0, 1, 1, 2, 0]
+    assert model.component_.tolist() == [0, 0, 1, 1, 1, 0]
+    assert model.cut(4).tolist() == expected.cut(4).tolist()
+    assert model.cut(4).index.equals(model.labels_.index)
+    pd.testing.assert_frame_equal(model.linkage_, expected.linkage_)
+    pd.testing.assert_frame_equal(model.mst_, frame.iloc[[2, 3, 1, 5]].reset_index(drop=True))
+    with pytest.raises(ValueError, match="n_nodes is for nodes numbered from 0"):
+        fit_graph(frame, n_nodes=20, device=device)
+
+
+def test_merge_order_is_weight_and_row(device):
+    """Integers that float64 rounds keep their order, and -0.0 ties with 0.0."""
+    big = 2**60
+    model = fit_graph(edges([2, 1, 0], [3, 2, 1], [big + 1, big, big + 1], weights="int64"), device=device)
+    assert model.mst_[["src", "dst"]].to_numpy().tolist() == [[1, 2], [2, 3], [0, 1]]
+    assert model.linkage_[["left", "right"]].to_numpy().tolist() == [[1, 2], [3, 4], [0, 5]]
+    for weights, tiny in (("float32", 1e-45), ("float64", 5e-324)):
+        frame = edges([0, 1, 2, 3], [1, 2, 3, 4], [tiny, 0.0, -0.0, -tiny], weights=weights)
+        model = fit_graph(frame, device=device)
+        assert model.mst_["src"].tolist() == [3, 1, 2, 0]
+        assert model.linkage_["height"].tolist() == np.float64(frame["weight"])[[3, 1, 2, 0]].tolist()
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -598,15 +760,6 @@ def test_forest_of_sorted_edges(n, m, where):
         parent[parent == a] = b
     np.testing.assert_array_equal(to_host(taken), expected)
     np.testing.assert_array_equal(pd.factorize(to_host(component))[0], pd.factorize(parent)[0])
-
-
-def test_sorted_forest_orders_and_keeps_rows(where):
-    frame = edges([3, 0, 2, 1, 0], [0, 3, 1, 2, 2], [5.0, 5.0, 1.0, 1.0, 5.0])
-    mine = on_device(frame, where)
-    src, dst = (where.asarray(frame[c].to_numpy().astype(np.int32)) for c in ("src", "dst"))
-    forest, component = sorted_forest(mine, src, dst, 5, where)
-    assert np.column_stack(columns(forest)).tolist() == [[2, 1, 1.0], [0, 2, 5.0], [3, 0, 5.0]]
-    assert pd.factorize(to_host(component))[0].tolist() == [0, 0, 0, 0, 1]
 
 
 def test_empty_edges(where):

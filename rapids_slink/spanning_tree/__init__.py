@@ -1,10 +1,10 @@
 """Minimum spanning trees: of a point set through its k-NN lists, and of any weighted graph.
 
     lists ──grow──▶ forest, certain edges only ──connect──▶ tree            forest.py, connect.py
-    edges ──sort──▶ ──Borůvka (GPU) or Kruskal (CPU)──▶ forest              below
+    graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
-An edge frame has the columns ``src``, ``dst``, ``weight``. Ties go by the total order of `ordering`, in a graph with
-parallel edges of equal weight then by the row.
+An edge frame has the columns ``src``, ``dst``, ``weight``. Among points, ties go by the total order of `ordering`; in a
+graph to the earlier row.
 """
 
 from __future__ import annotations
@@ -13,70 +13,61 @@ from typing import Any
 
 from rapids_slink.device import Device, resolve
 from rapids_slink.neighbors.contract import NeighborLists
-from rapids_slink.points import Caller, on_device, require_edges
+from rapids_slink.points import Caller
 from rapids_slink.spanning_tree.connect import spanning_tree
+from rapids_slink.spanning_tree.edges import components, spanning_forest
+from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, beside, is_cugraph, read_graph
 
-__all__ = ["count_connected_components", "empty_edges", "minimum_spanning_tree", "sorted_forest", "spanning_tree"]
-
-MOST_NODES = 2**31 - 1  # int32
+__all__ = ["count_connected_components", "empty_edges", "minimum_spanning_tree", "spanning_tree"]
 
 
-def minimum_spanning_tree(edges: Any, *, maximum: bool = False, device: str = "auto") -> Any:
+def minimum_spanning_tree(edges: Any, *, maximum: bool = False, component: bool = False, device: str = "auto") -> Any:
     """The minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas)
-        ``src``, ``dst`` (integers of any range) and ``weight`` (a number: negative and zero weights count like any
-        other). An edge may stand in one direction or both; self-loops are ignored; of parallel edges the lightest
-        counts.
+    edges : DataFrame (cuDF or pandas) or cugraph.Graph
+        ``src`` and ``dst``, the ends: integers of any range, strings or any other values that the frame can hold,
+        both of one kind. ``weight``: a number; negative and zero weights count like any other. An edge may stand in
+        one direction or both; self-loops are ignored; of parallel edges the lightest counts. A ``cugraph.Graph`` has
+        to be undirected and weighted; its edges are those of ``view_edge_list()``.
     maximum : bool
         The maximum spanning tree instead.
+    component : bool
+        Add a column ``component`` (int32): which tree of the forest the edge is in. Trees are numbered from 0 in the
+        order in which they first appear in the result.
     device : {"auto", "cpu", "cuda"}
 
     Returns
     -------
-    DataFrame
-        The tree's rows of `edges`, of its kind and types, with a new index, in ascending order of weight (descending
-        for `maximum`); equal weights in the order of (smaller id, larger id).
+    DataFrame or cugraph.Graph
+        The rows of `edges` that are in the tree, as ``edges[mask][["src", "dst", "weight"]]`` would give them: in their
+        order, with their types and index, so that ``edges.loc[tree.index]`` has the other columns. Of equal weights
+        the earlier row is taken. For a ``cugraph.Graph``, a graph of these edges; nodes without an edge are not in it.
 
     Raises
     ------
     ValueError, TypeError
-        Columns are missing or of the wrong type, or hold nulls or NaN.
+        Columns are missing or of the wrong type, or hold nulls or NaN; the graph is directed or not weighted.
 
     Notes
     -----
-    Section 3.2 of the cuSLINK paper. Its weight alteration, which cannot keep zeros, is replaced by the total order.
+    Section 3.2 of the cuSLINK paper. Its weight alteration, which cannot keep zeros, is replaced by the order of
+    (weight, row), in which no two edges are equal: the tree is unique, and the same on either device.
     """
-    place = resolve(device, edges)
-    edges, caller = Caller.of(edges, place)
-    require_edges(edges, "edges")
+    if component and is_cugraph(edges):
+        raise ValueError("component=True adds a column, and a cugraph.Graph has none: pass its edges as a DataFrame")
+    frame = as_frame(edges)
+    place = resolve(device, frame)
+    frame, caller = Caller.of(frame, place)
     with place.working():
-        kept = on_device(edges[["src", "dst", "weight"]], place).reset_index(drop=True)
-        src, dst, n = _compact(kept, place)
-        forest, _ = sorted_forest(kept, src, dst, n, place, maximum)
-    return caller.frame(place.keep(forest))
-
-
-def sorted_forest(
-    edges: Any, src: Any, dst: Any, n_nodes: int, device: Device, maximum: bool = False
-) -> tuple[Any, Any]:
-    """The rows of `edges` in the spanning forest, in merge order, and each node's component (a node's number).
-
-    `src` and `dst` are the ends as int32 arrays of node numbers below `n_nodes`.
-    """
-    xp = device.xp
-    weight = edges["weight"].values
-    order = xp.lexsort(xp.stack([xp.maximum(src, dst), xp.minimum(src, dst)]))
-    key = weight[order]
-    if maximum:  # a stable descending sort: the ranks of the distinct weights, reversed
-        distinct, rank = xp.unique(key, return_inverse=True)
-        key = distinct.size - rank
-    order = order[xp.argsort(key, kind="stable")]
-    src, dst = xp.ascontiguousarray(src[order]), xp.ascontiguousarray(dst[order])
-    taken, component = device.kernels("spanning_tree").forest_of_sorted_edges(src, dst, n_nodes)
-    return edges.take(order[xp.flatnonzero(taken)]).reset_index(drop=True), component
+        graph = read_graph(frame, place, maximum=maximum)
+        taken, parent = spanning_forest(graph.edges, place)
+        tree = frame[COLUMNS][beside(taken, frame)]
+        number = components(graph.edges.src[taken], parent, place) if component else None
+    if component:
+        tree = tree.assign(component=beside(place.keep(number), frame))
+    return as_cugraph(tree) if is_cugraph(edges) else caller.frame(tree)
 
 
 def count_connected_components(lists: NeighborLists, device: Device) -> int:
@@ -88,25 +79,3 @@ def empty_edges(device: Device) -> Any:
     """An edge frame without rows."""
     xp = device.xp
     return device.frame({"src": xp.empty(0, "int32"), "dst": xp.empty(0, "int32"), "weight": xp.empty(0)})
-
-
-def _compact(edges: Any, device: Device) -> tuple[Any, Any, int]:
-    """The ends as int32 numbers of nodes 0..n-1, in the order of their ids."""
-    xp = device.xp
-    src, dst = edges["src"].values, edges["dst"].values
-    if not src.size:
-        return src.astype("int32"), dst.astype("int32"), 0
-    low = min(int(src.min()), int(dst.min()))
-    high = max(int(src.max()), int(dst.max()))
-    if low >= 0 and high < min(4 * src.size + 1024, MOST_NODES):
-        return src.astype("int32"), dst.astype("int32"), high + 1
-    if src.dtype != dst.dtype:  # int64 and uint64 would meet in float64
-        if low < 0 and high >= 2**63:
-            raise ValueError(f"src and dst hold ids from {low} to {high}: they must fit into int64, or into uint64")
-        common = "int64" if high < 2**63 else "uint64"
-        src, dst = src.astype(common), dst.astype(common)
-    ids, inverse = xp.unique(xp.concatenate([src, dst]), return_inverse=True)
-    if ids.size > MOST_NODES:
-        raise ValueError(f"the edges have {ids.size} nodes; up to {MOST_NODES} are possible")
-    inverse = inverse.astype("int32")
-    return inverse[: src.size], inverse[src.size :], int(ids.size)

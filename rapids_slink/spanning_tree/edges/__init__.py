@@ -1,0 +1,116 @@
+"""The minimum spanning forest of a list of edges, by Borůvka's algorithm on a worklist that shrinks.
+
+    columns ──collect──▶ worklist ──merge──contract──▶ worklist ──▶ … ──▶ nothing left
+
+- Edges are ordered by (weight, row): all differ, so the forest is unique, and it is what every device returns. A
+  weight is compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted
+  keys give the maximum spanning forest.
+- Every edge of the worklist names the two components that it joins by their roots, and offers itself to both.
+- Merge: each component takes its best edge, which by the cut property is in the forest, and points at the component
+  across. Of two that chose the same edge the smaller stays a root; the order being total, there are no other cycles.
+  Then every pointer is moved on to its root. A component without an edge is complete and not looked at again.
+- Contract: the ends of the edges become roots again, and edges within one component are dropped. At least half of
+  the components that had an edge are gone after each round.
+- In a dense graph nearly all edges lie within a component once the lightest have been dealt with, so these go first:
+  the rounds are run on about `LIGHT` edges a node, found through a sample, and then on those of the others that
+  still join two components. The answer does not depend on where the line is drawn.
+
+Each device's module has ``collect``, ``contract``, ``flatten`` and the small kernels around them under the same names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.device import Device, to_host
+
+DENSE = 4  # edges a node, from which on the lightest go first,
+LARGE = 2**20  # and edges in all
+LIGHT = 2.0  # of those that go first, a node
+SAMPLE = 4096  # weights looked at to find them
+
+#: Parts of the edges.
+ALL, LIGHTEST, REST = range(3)
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """A weighted graph over nodes numbered from 0.
+
+    Attributes
+    ----------
+    src, dst : int32 or int64 arrays of shape (m,)
+        Both of one type, on the device, contiguous.
+    weight : array of shape (m,), of four or eight bytes, integers or floats
+        No NaN.
+    n_nodes : int
+        Above every number in `src` and `dst`, at most 2³¹ - 1.
+    maximum : bool
+        Heavier edges come first; equal ones in the order of their rows either way.
+    """
+
+    src: Any
+    dst: Any
+    weight: Any
+    n_nodes: int
+    maximum: bool = False
+
+
+def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
+    """Which edges are in the minimum spanning forest, and pointers that lead from each node to its component's root.
+
+    Returns
+    -------
+    taken : bool array of shape (m,)
+    parent : int32 array of shape (n,)
+        For `components`.
+    """
+    kernels = device.kernels("spanning_tree.edges")
+    state = kernels.start(edges)
+    limit = _heaviest_of_lightest(edges, device)
+    for part in (ALL,) if limit is None else (LIGHTEST, REST):
+        if part == REST:
+            kernels.flatten(state.parent)
+        left = kernels.collect(edges, state, part, limit)
+        while left:
+            left = kernels.contract(state)
+    return state.taken, state.parent
+
+
+def components(nodes: Any, parent: Any, device: Device) -> Any:
+    """The components of the given nodes, numbered 0..c-1 in order of first appearance: an int32 array."""
+    kernels = device.kernels("spanning_tree.edges")
+    kernels.flatten(parent)
+    return kernels.number_by_appearance(parent[nodes], parent.size)
+
+
+def merge_order(edges: EdgeList, rows: Any, device: Device) -> Any:
+    """The rows in the order of their edges; `rows` must ascend."""
+    keys = device.kernels("spanning_tree.edges").keys_of_rows(edges, rows)
+    return rows[device.xp.argsort(keys, kind="stable")]
+
+
+def inspect(src: Any, dst: Any, weight: Any, device: Device) -> tuple[int, int, bool]:
+    """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
+    return device.kernels("spanning_tree.edges").inspect(src, dst, weight)
+
+
+def comparable(array: Any) -> Any:
+    """Numbers as the next type of four or eight bytes that holds them."""
+    if array.dtype.itemsize >= 4:
+        return array
+    return array.astype({"i": "int32", "u": "uint32", "f": "float32"}[array.dtype.kind])
+
+
+def _heaviest_of_lightest(edges: EdgeList, device: Device) -> int | None:
+    """The row of the last edge of the lightest part, about `LIGHT` a node; None if all edges go at once."""
+    m, n = edges.src.size, edges.n_nodes
+    if m < LARGE or m < DENSE * n:
+        return None
+    rows = np.random.default_rng(0).integers(0, m, SAMPLE)
+    weight = to_host(edges.weight[device.asarray(rows)])
+    order = np.lexsort((-rows, weight))[::-1] if edges.maximum else np.lexsort((rows, weight))
+    return int(rows[order[min(int(SAMPLE * LIGHT * n / m), SAMPLE - 1)]])

@@ -1,0 +1,229 @@
+"""The rounds on the CPU, in Numba: serial passes over arrays, which nodes numbered by neighbourhood make fast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numba import njit
+
+from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
+
+FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
+
+
+@dataclass
+class State:
+    """What lasts over the rounds.
+
+    Attributes
+    ----------
+    parent : int32 array of shape (n,)
+    best : array of shape (n,)
+        A component's best edge so far, by its place in the worklist; -1 for none, as for all roots between rounds.
+    taken : bool array of shape (m,)
+    roots : int32 array
+        The components that had an edge, `active` of them, in ascending order.
+    worklist : tuple of arrays
+        Two ends, the key and the row of each edge, in the order of the rows, `left` of them.
+    """
+
+    parent: np.ndarray
+    best: np.ndarray
+    taken: np.ndarray
+    roots: np.ndarray
+    worklist: tuple[np.ndarray, ...]
+    active: int = 0
+    left: int = 0
+
+
+def start(edges: EdgeList) -> State:
+    """Every node is a component, and no edge is taken."""
+    m, n = edges.src.size, edges.n_nodes
+    place = np.int32 if m < 2**31 else np.int64
+    types = (np.int32, np.int32, _bits(edges.weight).dtype, place)
+    return State(
+        parent=np.arange(n, dtype=np.int32),
+        best=np.full(n, -1, place),
+        taken=np.zeros(m, bool),
+        roots=np.empty(n, np.int32),
+        worklist=tuple(np.empty(m, dtype) for dtype in types),  # pages that are not written take no memory
+    )
+
+
+def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
+    """Fill the worklist with a part of the edges and do the first round on it; how many edges it had.
+
+    Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
+    """
+    a, b, keys, rows = state.worklist
+    kind, top, invert = _weight_kind(edges)
+    state.active = _list_roots(state.parent, state.roots)
+    state.left = _collect(
+        edges.src, edges.dst, _bits(edges.weight), kind, top, invert, part, limit or 0,
+        state.parent, state.best, a, b, keys, rows,
+    )  # fmt: skip
+    return _merge_round(state)
+
+
+def contract(state: State) -> int:
+    """Drop what the last round has joined and do the next; how many edges it had."""
+    a, b, keys, rows = state.worklist
+    state.left = _contract(a, b, keys, rows, state.left, state.parent, state.best)
+    return _merge_round(state)
+
+
+def flatten(parent: np.ndarray) -> None:
+    """Point every node at its root."""
+    _flatten(parent)
+
+
+def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
+    """The keys of some rows' weights."""
+    kind, top, invert = _weight_kind(edges)
+    return _keys(_bits(edges.weight[rows]), kind, top, invert)
+
+
+def number_by_appearance(labels: np.ndarray, n_labels: int) -> np.ndarray:
+    """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
+    return pd.factorize(labels)[0].astype(np.int32)
+
+
+def inspect(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[int, int, bool]:
+    """The least and the largest id, and whether a weight is NaN."""
+    low, high = min(src.min(), dst.min()), max(src.max(), dst.max())
+    return int(low), int(high), weight.dtype.kind == "f" and bool(np.isnan(weight).any())
+
+
+def _bits(weight: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(weight).view(f"u{weight.dtype.itemsize}")
+
+
+def _weight_kind(edges: EdgeList) -> tuple[int, np.uint64, np.uint64]:
+    """The kind of the weights, their sign bit, and what inverts their keys."""
+    top = 1 << (8 * edges.weight.dtype.itemsize - 1)
+    return ord(edges.weight.dtype.kind), np.uint64(top), np.uint64(2 * top - 1 if edges.maximum else 0)
+
+
+def _merge_round(state: State) -> int:
+    a, b, _, rows = state.worklist
+    _hook(a, b, rows, state.left, state.best, state.parent, state.taken)
+    state.active = _settle(state.roots, state.active, state.parent, state.best)
+    return state.left
+
+
+@njit(cache=True, inline="always")
+def _key(bits, kind, top, invert):
+    """The bits of a weight as an unsigned integer of the same order; both zeros are one."""
+    key = np.uint64(bits)
+    if kind == FLOATING:
+        if key == top:
+            key = np.uint64(0)
+        key ^= (top | (top - np.uint64(1))) if key & top else top
+    elif kind == SIGNED:
+        key ^= top
+    return key ^ invert
+
+
+@njit(cache=True)
+def _keys(bits, kind, top, invert):
+    keys = np.empty(bits.size, np.uint64)
+    for i in range(bits.size):
+        keys[i] = _key(bits[i], kind, top, invert)
+    return keys
+
+
+@njit(cache=True)
+def _list_roots(parent, roots):
+    count = 0
+    for v in range(parent.size):
+        if parent[v] == v:
+            roots[count] = v
+            count += 1
+    return count
+
+
+@njit(cache=True, inline="always")
+def _offer(best, component, keys, i):
+    """Rows ascend along the worklist, so of equal keys the first seen wins."""
+    if best[component] < 0 or keys[i] < keys[best[component]]:
+        best[component] = i
+
+
+@njit(cache=True)
+def _collect(src, dst, bits, kind, top, invert, part, limit, parent, best, a, b, keys, rows):
+    limit_key = _key(bits[limit], kind, top, invert) if part != ALL else np.uint64(0)
+    left = 0
+    for row in range(bits.size):
+        key = _key(bits[row], kind, top, invert)
+        if part != ALL:
+            light = key < limit_key or (key == limit_key and row <= limit)
+            if light != (part == LIGHTEST):
+                continue
+        u, v = parent[src[row]], parent[dst[row]]
+        if u == v:
+            continue
+        a[left], b[left], keys[left], rows[left] = u, v, key, row
+        _offer(best, u, keys, left)
+        _offer(best, v, keys, left)
+        left += 1
+    return left
+
+
+@njit(cache=True)
+def _contract(a, b, keys, rows, left, parent, best):
+    kept = 0
+    for i in range(left):
+        u, v = parent[a[i]], parent[b[i]]
+        if u == v:
+            continue
+        a[kept], b[kept], keys[kept], rows[kept] = u, v, keys[i], rows[i]
+        _offer(best, u, keys, kept)
+        _offer(best, v, keys, kept)
+        kept += 1
+    return kept
+
+
+@njit(cache=True)
+def _hook(a, b, rows, left, best, parent, taken):
+    for i in range(left):
+        u, v = a[i], b[i]
+        from_u, from_v = best[u] == i, best[v] == i
+        if from_u and (not from_v or v < u):
+            parent[u] = v
+        if from_v and (not from_u or u < v):
+            parent[v] = u
+        if from_u or from_v:
+            taken[rows[i]] = True
+
+
+@njit(cache=True)
+def _settle(roots, active, parent, best):
+    """Bring the components of the round to their roots and keep the roots that had an edge."""
+    kept = 0
+    for i in range(active):
+        c = roots[i]
+        if parent[c] != c:
+            _find(parent, c)
+        elif best[c] >= 0:
+            best[c] = -1
+            roots[kept] = c
+            kept += 1
+    return kept
+
+
+@njit(cache=True)
+def _flatten(parent):
+    for v in range(parent.size):
+        _find(parent, v)
+
+
+@njit(cache=True, inline="always")
+def _find(parent, v):
+    """Point every node from v to its root at the root."""
+    root = v
+    while parent[root] != root:
+        root = parent[root]
+    while parent[v] != root:
+        parent[v], v = root, parent[v]

@@ -1,0 +1,196 @@
+"""The rounds on the GPU: launchers of `edges.cu`.
+
+A round is three launches, or four where rows are not packed into the words, and one wait for the counts. Rows are
+packed where key and row fit into 64 bits: weights of four bytes and fewer than 2³² edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.device import cuda_module
+from rapids_slink.spanning_tree.edges import ALL, LIGHT, LIGHTEST, EdgeList
+
+THREADS = 256
+ITEMS = 4  # a thread, as in edges.cu
+MOST_PACKED = 2**32 - 1  # edges
+SPARE = 1.25  # more room than the sample says is needed
+KINDS = {"u": 0, "i": 1, "f": 2}
+NOTHING = 2**64 - 1
+NULL = np.intp(0)
+
+
+@dataclass
+class State:
+    """What lasts over the rounds.
+
+    Attributes
+    ----------
+    parent : int32 array of shape (n,)
+    best : uint64 array of shape (n,)
+        The least word offered to a component; `NOTHING` for all roots between rounds.
+    best_row : uint64 array of shape (n,), or None where the word holds the row
+    taken : bool array of shape (m,)
+    lists : uint64 arrays of shape (2 or 3, capacity)
+        The worklist, `left` edges long, and the next, which change places; edges.cu says what the planes are.
+    roots : int32 arrays
+        The components that had an edge, `active` of them, and those of the next round, which change places.
+    """
+
+    parent: Any
+    best: Any
+    best_row: Any
+    taken: Any
+    lists: list[Any] = field(default_factory=list)
+    roots: list[Any] = field(default_factory=list)
+    active: int = 0
+    left: int = 0
+
+    @property
+    def packed(self) -> np.int32:
+        """Whether words hold rows, as the kernels take it."""
+        return np.int32(self.best_row is None)
+
+
+def start(edges: EdgeList) -> State:
+    """Every node is a component, and no edge is taken."""
+    m, n = edges.src.size, edges.n_nodes
+    packed = edges.weight.dtype.itemsize == 4 and m <= MOST_PACKED
+    return State(
+        parent=cp.arange(n, dtype=cp.int32),
+        best=cp.full(n, NOTHING, cp.uint64),
+        best_row=None if packed else cp.full(n, NOTHING, cp.uint64),
+        taken=cp.zeros(m, bool),
+    )
+
+
+def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
+    """Fill the worklist with a part of the edges and do the first round on it; how many edges it had.
+
+    Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
+    """
+    m, n = edges.src.size, edges.n_nodes
+    if not state.lists:
+        capacity = m if part == ALL else min(m, int(SPARE * LIGHT * n) + THREADS)
+        state.lists = [_worklist(capacity, state)]
+        state.roots = [cp.empty(n // 4, cp.int32), cp.empty(n // 2, cp.int32)]  # at most half are left by a round
+    state.lists.sort(key=_capacity, reverse=True)
+    state.roots.sort(key=len)
+    component = NULL if part in (ALL, LIGHTEST) else state.parent
+    while True:
+        counts = cp.zeros(3, cp.uint64)
+        worklist = state.lists[0]
+        _launch(
+            "collect_edges", m, np.int64(m), *_columns(edges), np.int32(edges.maximum), np.int32(part),
+            np.int64(limit or 0), component, np.int64(_capacity(worklist)), worklist, state.packed, state.best, counts,
+        )  # fmt: skip
+        state.left = int(counts[0])
+        if state.left <= _capacity(worklist):
+            break
+        state.lists[0] = _worklist(state.left, state)  # the sample was off: once more, with room for all
+    if len(state.lists) == 1 or _capacity(state.lists[1]) < state.left:
+        state.lists[1:] = [_worklist(state.left, state)]
+    return _merge_round(state, counts, NULL, n)
+
+
+def contract(state: State) -> int:
+    """Drop what the last round has joined and do the next; how many edges it had."""
+    worklist, other = state.lists
+    counts = cp.zeros(3, cp.uint64)
+    _launch(
+        "contract_edges", state.left, np.int64(state.left), worklist, np.int64(_capacity(worklist)),
+        other, np.int64(_capacity(other)), state.packed, state.parent, state.best, counts,
+    )  # fmt: skip
+    state.lists.reverse()
+    return _merge_round(state, counts, state.roots[0], state.active)
+
+
+def flatten(parent: Any) -> None:
+    """Point every node at its root."""
+    _flatten(parent, NULL, parent.size)
+
+
+def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
+    """The keys of some rows' weights."""
+    keys = cp.empty(rows.size, cp.uint64)
+    weight = _columns(edges)[3:]
+    _launch("keys_of_rows", rows.size, np.int64(rows.size), rows, *weight, np.int32(edges.maximum), keys)
+    return keys
+
+
+def number_by_appearance(labels: Any, n_labels: int) -> Any:
+    """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
+    first = cp.full(n_labels, NOTHING, cp.uint64)
+    _launch("find_first", labels.size, np.int64(labels.size), labels, first)
+    opener = first[labels].astype(cp.int64)
+    return (cp.cumsum(opener == cp.arange(labels.size)) - 1).astype(cp.int32)[opener]
+
+
+def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
+    """The least and the largest id, and whether a weight is NaN."""
+    extremes = np.iinfo(np.int64)
+    found = cp.asarray(np.array([extremes.max, extremes.min, 0]))
+    columns = _columns(EdgeList(src, dst, weight, 0))
+    _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, found)
+    low, high, nan = found.tolist()
+    return low, high, bool(nan)
+
+
+def _merge_round(state: State, counts: Any, listed: Any, active: int) -> int:
+    """Merge along the best edges of the worklist, once offered: `counts[0]` edges, `state.left` at most.
+
+    `listed` are the `active` components of the round, or `NULL` for all nodes.
+    """
+    worklist, roots = state.lists[0], state.roots[1]
+    edges = (counts, worklist, np.int64(_capacity(worklist)))
+    best_row = NULL if state.best_row is None else state.best_row
+    if state.best_row is not None:
+        _launch("offer_rows", state.left, *edges, state.best, best_row)
+    _launch("hook_components", state.left, *edges, state.packed, state.best, best_row, state.parent, state.taken)
+    _launch("settle_components", active, np.int64(active), listed, state.parent, state.best, best_row, roots, counts)
+    state.left, state.active, unsettled = counts.tolist()
+    if unsettled:
+        _flatten(state.parent, listed, active)
+    state.roots.reverse()
+    return state.left
+
+
+def _flatten(parent: Any, listed: Any, count: int) -> None:
+    while count:
+        unsettled = cp.zeros(1, cp.uint64)
+        _launch("flatten", count, np.int64(count), listed, parent, unsettled)
+        if not int(unsettled[0]):
+            return
+
+
+def _worklist(capacity: int, state: State) -> Any:
+    return cp.empty((2 if state.packed else 3, capacity), cp.uint64)
+
+
+def _capacity(worklist: Any) -> int:
+    return int(worklist.shape[1])
+
+
+def _columns(edges: EdgeList) -> tuple[Any, ...]:
+    """The columns as the kernels take them."""
+    src, dst, weight = edges.src, edges.dst, edges.weight
+    if src.dtype != dst.dtype or src.dtype not in (np.int32, np.int64) or not src.size == dst.size == weight.size:
+        raise TypeError(f"ends must be two int32 or two int64 arrays of one size, got {src.dtype} and {dst.dtype}")
+    if weight.dtype.kind not in KINDS or weight.dtype.itemsize not in (4, 8):
+        raise TypeError(f"weights must be numbers of four or eight bytes, got {weight.dtype}")
+    width, kind = np.int32(weight.dtype.itemsize), np.int32(KINDS[weight.dtype.kind])
+    return src, dst, np.int32(src.dtype.itemsize), weight, width, kind
+
+
+def _launch(name: str, jobs: int, *arguments: Any) -> None:
+    for argument in arguments:
+        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
+            raise TypeError(f"{name} needs contiguous arrays")
+    if jobs:
+        kernel = cuda_module(Path(__file__).parent / "edges.cu").get_function(name)
+        kernel((-(-jobs // (THREADS * ITEMS)),), (THREADS,), arguments)

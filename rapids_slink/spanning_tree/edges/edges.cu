@@ -1,0 +1,316 @@
+// Boruvka's rounds on a list of edges; __init__.py says what each step does and why the result is the tree.
+//
+// An edge is (weight, row), and its key an unsigned integer in the order of the weights. What components compare is a
+// *word*: with packed rows, key << 32 | row, which tells all edges apart; otherwise the key alone, after which those of
+// the least key compare their rows. A worklist is a block of planes, `capacity` words each: the two ends (roots when
+// the list was written, in the upper and the lower half), the word and, where it is not in the word, the row.
+//
+// Between rounds every root's `best` is NOTHING.
+typedef unsigned long long word_t;
+
+constexpr word_t NOTHING = ~0ull;
+constexpr int ITEMS = 4;    // edges or components a thread
+constexpr int JUMPS = 16;   // steps towards the root in one launch
+enum Kind { UNSIGNED, SIGNED, FLOATING };
+enum Part { ALL, LIGHT, HEAVY };
+
+struct Weights {
+    const void* values;
+    int bytes;  // 4 or 8
+    int kind;
+    int maximum;
+};
+
+struct Worklist {
+    word_t* ends;
+    word_t* words;
+    word_t* rows;  // null if they are packed
+
+    __device__ Worklist(word_t* planes, long long capacity, int packed)
+        : ends(planes), words(planes + capacity), rows(packed ? nullptr : planes + 2 * capacity) {}
+    __device__ word_t row(long long i) const { return rows ? rows[i] : words[i] & 0xffffffff; }
+};
+
+// The j-th item of this thread.
+__device__ __forceinline__ long long item(int j) {
+    return ((long long)blockIdx.x * ITEMS + j) * blockDim.x + threadIdx.x;
+}
+
+__device__ __forceinline__ word_t pair(int a, int b) { return (word_t)a << 32 | (unsigned)b; }
+__device__ __forceinline__ int upper(word_t ends) { return (int)(ends >> 32); }
+__device__ __forceinline__ int lower(word_t ends) { return (int)(ends & 0xffffffff); }
+
+// The bits of a weight as an unsigned integer of the same order; both zeros are one. Only integers are computed with:
+// CuPy's -ftz=true would make zeros of subnormal numbers.
+__device__ __forceinline__ word_t key_of(Weights weights, long long row) {
+    word_t top = 1ull << (8 * weights.bytes - 1), ones = top | (top - 1);
+    word_t key = weights.bytes == 4 ? ((const unsigned*)weights.values)[row] : ((const word_t*)weights.values)[row];
+    if (weights.kind == FLOATING) {
+        if (key == top) key = 0;
+        key ^= key & top ? ones : top;
+    } else if (weights.kind == SIGNED) {
+        key ^= top;
+    }
+    return weights.maximum ? key ^ ones : key;
+}
+
+__device__ __forceinline__ long long id_at(const void* ids, int bytes, long long row) {
+    return bytes == 4 ? ((const int*)ids)[row] : ((const long long*)ids)[row];
+}
+
+// *at = min(*at, value). The plain read may be late: it is only ever too large, so at worst a needless atomic is made, and
+// none is left out.
+__device__ __forceinline__ void lower_to(word_t* at, word_t value) {
+    if (value < *(volatile word_t*)at) atomicMin(at, value);
+}
+
+// Offers edges to the components of both their ends. All reads come first, so that a thread waits for memory once.
+__device__ __forceinline__ void offer(
+    const bool (&kept)[ITEMS], const int (&a)[ITEMS], const int (&b)[ITEMS], const word_t (&words)[ITEMS],
+    word_t* best) {
+    volatile word_t* now = best;
+    word_t of_a[ITEMS], of_b[ITEMS];
+    for (int j = 0; j < ITEMS; j++)
+        if (kept[j]) of_a[j] = now[a[j]], of_b[j] = now[b[j]];
+    for (int j = 0; j < ITEMS; j++) {
+        if (kept[j] && words[j] < of_a[j]) atomicMin(best + a[j], words[j]);
+        if (kept[j] && words[j] < of_b[j]) atomicMin(best + b[j], words[j]);
+    }
+}
+
+// Places for the items that a block keeps, in the order of warps, then items, then lanes, so that neighbours in the
+// input stay together: one addition to the counter a block. Every thread of the block must call it, once a launch.
+__device__ void reserve(const bool (&kept)[ITEMS], long long (&place)[ITEMS], word_t* counter) {
+    __shared__ long long start[32];  // of each warp
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int count = 0;
+    for (int j = 0; j < ITEMS; j++) {
+        unsigned votes = __ballot_sync(0xffffffff, kept[j]);
+        place[j] = count + __popc(votes & ((1u << lane) - 1));
+        count += __popc(votes);
+    }
+    if (lane == 0) start[warp] = count;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        word_t total = 0;
+        int warps = blockDim.x / 32;
+        for (int w = 0; w < warps; w++) total += start[w];
+        long long at = total ? atomicAdd(counter, total) : 0;
+        for (int w = 0; w < warps; w++) {
+            long long next = at + start[w];
+            start[w] = at;
+            at = next;
+        }
+    }
+    __syncthreads();
+    for (int j = 0; j < ITEMS; j++) place[j] += start[warp];
+}
+
+// The least and largest id into range[0] and range[1], and whether a weight is NaN into range[2].
+extern "C" __global__ void inspect_edges(
+    long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
+    const void* __restrict__ weight, int weight_bytes, int kind, long long* range) {
+    long long low = 0x7fffffffffffffffLL, high = -low - 1;
+    bool nan = false;
+    long long stride = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < m; i += stride) {
+        long long a = id_at(src, id_bytes, i), b = id_at(dst, id_bytes, i);
+        low = min(low, min(a, b));
+        high = max(high, max(a, b));
+        if (kind != FLOATING) continue;
+        if (weight_bytes == 4)
+            nan |= (((const unsigned*)weight)[i] & 0x7fffffffu) > 0x7f800000u;
+        else
+            nan |= (((const word_t*)weight)[i] & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
+    }
+    if (low < ((volatile long long*)range)[0]) atomicMin(range, low);
+    if (high > ((volatile long long*)range)[1]) atomicMax(range + 1, high);
+    if (nan) range[2] = 1;
+}
+
+// Writes the edges of a part whose ends are in two components into a worklist and offers each to both. A light edge is
+// one up to the edge in row `limit`. Edges beyond `capacity` are only counted.
+extern "C" __global__ void collect_edges(
+    long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
+    const void* __restrict__ weight, int weight_bytes, int kind, int maximum, int part, long long limit,
+    const int* __restrict__ component, long long capacity, word_t* __restrict__ list, int packed, word_t* best,
+    word_t* count) {
+    Weights weights{weight, weight_bytes, kind, maximum};
+    Worklist out(list, capacity, packed);
+    word_t limit_key = part == ALL ? 0 : key_of(weights, limit);
+    bool kept[ITEMS];
+    int a[ITEMS], b[ITEMS];
+    word_t words[ITEMS];
+    long long place[ITEMS];
+    for (int j = 0; j < ITEMS; j++) {
+        long long row = item(j);
+        kept[j] = row < m;
+        if (kept[j]) words[j] = key_of(weights, row);
+    }
+    for (int j = 0; j < ITEMS; j++) {
+        long long row = item(j);
+        bool light = words[j] < limit_key || (words[j] == limit_key && row <= limit);
+        kept[j] = kept[j] && (part == ALL || light == (part == LIGHT));
+        if (kept[j]) a[j] = (int)id_at(src, id_bytes, row), b[j] = (int)id_at(dst, id_bytes, row);
+        if (packed) words[j] = words[j] << 32 | (word_t)row;
+    }
+    for (int j = 0; j < ITEMS; j++) {
+        if (component && kept[j]) a[j] = component[a[j]], b[j] = component[b[j]];
+        kept[j] = kept[j] && a[j] != b[j];
+    }
+    offer(kept, a, b, words, best);
+    reserve(kept, place, count);
+    for (int j = 0; j < ITEMS; j++) {
+        if (!kept[j] || place[j] >= capacity) continue;
+        out.ends[place[j]] = pair(a[j], b[j]);
+        out.words[place[j]] = words[j];
+        if (!packed) out.rows[place[j]] = item(j);
+    }
+}
+
+// Moves the edges of a worklist to the components that their ends are in by now; those whose ends have met are
+// dropped, the others offer themselves.
+extern "C" __global__ void contract_edges(
+    long long m, word_t* __restrict__ from, long long from_capacity, word_t* __restrict__ to, long long to_capacity,
+    int packed, const int* __restrict__ parent, word_t* best, word_t* count) {
+    Worklist in(from, from_capacity, packed), out(to, to_capacity, packed);
+    bool kept[ITEMS];
+    int a[ITEMS], b[ITEMS];
+    word_t words[ITEMS], rows[ITEMS];
+    long long place[ITEMS];
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        kept[j] = i < m;
+        if (!kept[j]) continue;
+        a[j] = upper(in.ends[i]), b[j] = lower(in.ends[i]);
+        words[j] = in.words[i];
+        if (!packed) rows[j] = in.rows[i];
+    }
+    for (int j = 0; j < ITEMS; j++) {
+        if (kept[j]) a[j] = parent[a[j]], b[j] = parent[b[j]];
+        kept[j] = kept[j] && a[j] != b[j];
+    }
+    offer(kept, a, b, words, best);
+    reserve(kept, place, count);
+    for (int j = 0; j < ITEMS; j++) {
+        if (!kept[j]) continue;
+        out.ends[place[j]] = pair(a[j], b[j]);
+        out.words[place[j]] = words[j];
+        if (!packed) out.rows[place[j]] = rows[j];
+    }
+}
+
+// Among a component's edges of the least key, the least row. Not needed where rows are packed.
+extern "C" __global__ void offer_rows(
+    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, const word_t* __restrict__ best,
+    word_t* best_row) {
+    Worklist edges(list, capacity, 0);
+    long long m = *count;
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        if (i >= m) continue;
+        int a = upper(edges.ends[i]), b = lower(edges.ends[i]);
+        word_t key = edges.words[i], row = edges.rows[i];
+        if (key == best[a]) lower_to(best_row + a, row);
+        if (key == best[b]) lower_to(best_row + b, row);
+    }
+}
+
+// Takes every component's best edge and points the component at the one across. No two edges are equal, so the only
+// cycles are pairs that chose the same edge: of such a pair the smaller stays a root.
+extern "C" __global__ void hook_components(
+    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, int packed,
+    const word_t* __restrict__ best, const word_t* __restrict__ best_row, int* __restrict__ parent,
+    bool* __restrict__ taken) {
+    Worklist edges(list, capacity, packed);
+    long long m = *count;
+    int a[ITEMS], b[ITEMS];
+    bool from_a[ITEMS], from_b[ITEMS];
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        from_a[j] = from_b[j] = i < m;
+        if (!from_a[j]) continue;
+        a[j] = upper(edges.ends[i]), b[j] = lower(edges.ends[i]);
+        word_t word = edges.words[i];
+        from_a[j] = word == best[a[j]], from_b[j] = word == best[b[j]];
+    }
+    for (int j = 0; j < ITEMS; j++) {
+        if (!from_a[j] && !from_b[j]) continue;
+        word_t row = edges.row(item(j));
+        if (!packed) {
+            from_a[j] = from_a[j] && row == best_row[a[j]];
+            from_b[j] = from_b[j] && row == best_row[b[j]];
+        }
+        if (from_a[j] && (!from_b[j] || b[j] < a[j])) parent[a[j]] = b[j];
+        if (from_b[j] && (!from_a[j] || a[j] < b[j])) parent[b[j]] = a[j];
+        if (from_a[j] || from_b[j]) taken[row] = true;
+    }
+}
+
+// Moves v's pointer up to JUMPS pointers on; whether that was the root. Only v's thread writes parent[v], and whatever
+// is there when others read it is an ancestor: each pointer followed may skip as many as its own thread has skipped.
+__device__ __forceinline__ bool climb(int* parent, int v) {
+    volatile int* at = parent;
+    int p = at[v];
+    for (int jump = 0; jump < JUMPS; jump++) {
+        int next = at[p];
+        if (next == p) return true;
+        at[v] = p = next;
+    }
+    return at[p] == p;
+}
+
+// Brings the components of a round (all nodes if `list` is null) to their roots and lists the roots that go on: those
+// that had an edge. One that had none is done. counts[1] counts the roots, and counts[2] is set if some component has
+// not arrived.
+extern "C" __global__ void settle_components(
+    long long n, const int* __restrict__ list, int* parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
+    int* __restrict__ roots, word_t* counts) {
+    bool kept[ITEMS], arrived = true;
+    int component[ITEMS];
+    long long place[ITEMS];
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        kept[j] = false;
+        if (i >= n) continue;
+        int c = component[j] = list ? list[i] : (int)i;
+        if (parent[c] != c) {
+            arrived = climb(parent, c) && arrived;
+        } else if ((best_row ? best_row[c] : best[c]) != NOTHING) {
+            kept[j] = true;
+            best[c] = NOTHING;
+            if (best_row) best_row[c] = NOTHING;
+        }
+    }
+    if (!arrived) counts[2] = 1;
+    reserve(kept, place, counts + 1);
+    for (int j = 0; j < ITEMS; j++)
+        if (kept[j]) roots[place[j]] = component[j];
+}
+
+// Brings the listed components, or all nodes, further towards their roots; `unsettled` is set if some have not arrived.
+extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* unsettled) {
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        if (i < n && !climb(parent, list ? list[i] : (int)i)) *unsettled = 1;
+    }
+}
+
+// The keys of the given rows.
+extern "C" __global__ void keys_of_rows(
+    long long m, const long long* __restrict__ rows, const void* __restrict__ weight, int weight_bytes, int kind,
+    int maximum, word_t* __restrict__ keys) {
+    Weights weights{weight, weight_bytes, kind, maximum};
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        if (i < m) keys[i] = key_of(weights, rows[i]);
+    }
+}
+
+// The first position of each label.
+extern "C" __global__ void find_first(long long m, const int* __restrict__ labels, word_t* first) {
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        if (i < m) lower_to(first + labels[i], i);
+    }
+}

@@ -1,0 +1,161 @@
+"""Graphs as they are handed in, over nodes of any name, and as arrays over nodes numbered from 0.
+
+DataFrame or cugraph.Graph ──as_frame──▶ frame ──read_graph──▶ EdgeList, and the nodes' ids
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.device import Device, cuda, is_on_gpu, to_host
+from rapids_slink.points import InputTypeError, require_columns
+from rapids_slink.spanning_tree.edges import EdgeList, comparable, inspect
+
+COLUMNS = ["src", "dst", "weight"]
+MOST_NODES = 2**31 - 1  # int32
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A weighted graph on a device.
+
+    Attributes
+    ----------
+    edges : EdgeList
+        One row for each of the frame's.
+    ids : Index or None
+        The id of each node, in order of first appearance in ``src``, then ``dst``; None where ids are the nodes'
+        numbers.
+    """
+
+    edges: EdgeList
+    ids: Any = None
+
+
+def is_cugraph(graph: Any) -> bool:
+    """Whether this is a ``cugraph.Graph``, found out without importing cuGraph."""
+    return any(base.__module__.split(".")[0] == "cugraph" and base.__name__ == "Graph" for base in type(graph).__mro__)
+
+
+def as_frame(graph: Any) -> Any:
+    """The edges of a ``cugraph.Graph`` as a frame of ``src``, ``dst``, ``weight``; anything else as it is."""
+    if not is_cugraph(graph):
+        return graph
+    if graph.is_directed():
+        raise ValueError("edges must be an undirected cugraph.Graph, or a DataFrame")
+    if not graph.is_weighted():
+        raise ValueError("edges must be a weighted cugraph.Graph: pass weight= to from_cudf_edgelist")
+    edges = graph.view_edge_list()
+    ends = []
+    for given, usual in ((graph.source_columns, "src"), (graph.destination_columns, "dst")):
+        names = given if isinstance(given, list) else [given]
+        if len(names) > 1:
+            raise ValueError(f"edges must be a cugraph.Graph whose vertices have one column each, got {names}")
+        ends.append(names[0] if names[0] in edges.columns else usual)
+    # The weights keep the caller's name or get another, depending on how the graph was made.
+    (weight,) = (column for column in edges.columns if column not in ends)
+    edges = edges[[*ends, weight]]
+    edges.columns = COLUMNS
+    return edges
+
+
+def as_cugraph(tree: Any) -> Any:
+    """A cuDF frame of edges as a ``cugraph.Graph``."""
+    graph = sys.modules["cugraph"].Graph()
+    graph.from_cudf_edgelist(tree, source="src", destination="dst", edge_attr="weight")
+    return graph
+
+
+def beside(array: Any, frame: Any) -> Any:
+    """An array of either device where the frame is."""
+    return cuda().asarray(array) if is_on_gpu(frame) else to_host(array)
+
+
+def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_numbers: int | None = None) -> Graph:
+    """The checked edges of a frame on `device`.
+
+    Integer ids are the numbers of their nodes if none is negative or as large as `most_numbers`, by default a small
+    multiple of the edges; other ids are numbered.
+    """
+    require_columns(frame, tuple(COLUMNS), "edges")
+    _check_columns(frame)
+    m, ids, high = len(frame), None, -1
+    weight = comparable(_array(frame["weight"], device))
+    numbers = all(frame[end].dtype.kind in "iu" for end in ("src", "dst"))
+    if numbers:
+        src, dst = _signed(*(_array(frame[end], device) for end in ("src", "dst")))
+        low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
+        numbers = low >= 0 and high < (min(4 * m + 1024, MOST_NODES) if most_numbers is None else most_numbers)
+    if not numbers:
+        codes, ids = _factorize(frame)
+        codes = device.asarray(codes, "int64")
+        src, dst = codes[:m], codes[m:]
+        low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
+        if high >= MOST_NODES:
+            raise ValueError(f"the edges have {high + 1} nodes; up to {MOST_NODES} are possible")
+    if nan:
+        raise ValueError("column 'weight' of the edges holds nulls or NaN")
+    return Graph(EdgeList(src, dst, weight, high + 1, maximum), ids if m else None)
+
+
+def _check_columns(frame: Any) -> None:
+    """Raise unless the weights are numbers, the ids of one kind, and nothing is missing; NaN is looked for later."""
+    dtype = frame["weight"].dtype
+    if dtype.kind not in "iuf" or getattr(dtype, "itemsize", 8) > 8:
+        raise InputTypeError(f"column 'weight' of the edges must hold numbers, got dtype {dtype}")
+    src, dst = (frame[end].dtype for end in ("src", "dst"))
+    if _kind(src) != _kind(dst):
+        raise InputTypeError(f"columns 'src' and 'dst' of the edges must hold ids of one kind, got {src} and {dst}")
+    for name in COLUMNS:
+        column = frame[name]
+        if column.dtype.kind not in ("iuf" if name == "weight" else "iu"):
+            gaps = column.isna().any()
+        elif is_on_gpu(column):
+            gaps = column.null_count > 0
+        else:
+            gaps = not isinstance(column.dtype, np.dtype) and column.isna().any()
+        if gaps:
+            raise ValueError(f"column {name!r} of the edges holds nulls or NaN")
+
+
+def _kind(dtype: Any) -> str:
+    """NumPy's letter for a type of ids, the same for all integers and for all strings and objects."""
+    if hasattr(dtype, "categories"):
+        dtype = dtype.categories.dtype
+    return "i" if dtype.kind == "u" else "O" if dtype.kind in "OSTU" else dtype.kind
+
+
+def _array(column: Any, device: Device) -> Any:
+    """The values of a column of numbers without gaps, contiguous on `device`."""
+    numpy_dtype = getattr(column.dtype, "numpy_dtype", None)  # of pandas' nullable types
+    values = column.values if is_on_gpu(column) else column.to_numpy(dtype=numpy_dtype)
+    return device.xp.ascontiguousarray(device.asarray(values))
+
+
+def _signed(src: Any, dst: Any) -> tuple[Any, Any]:
+    """Both ends as int32 or int64; an id that fits into neither becomes negative."""
+    narrow = all(end.dtype.itemsize < 4 or end.dtype == np.int32 for end in (src, dst))
+    ends = (end.view("int64") if end.dtype == np.uint64 else end for end in (src, dst))
+    src, dst = (end.astype("int32" if narrow else "int64", copy=False) for end in ends)
+    return src, dst
+
+
+def _factorize(frame: Any) -> tuple[Any, Any]:
+    """Codes of the ids, of ``src`` and then of ``dst``, in order of first appearance, and the ids of the codes."""
+    src, dst = frame["src"], frame["dst"]
+    if src.dtype != dst.dtype:
+        src, dst = (c.astype(c.dtype.categories.dtype) if hasattr(c.dtype, "categories") else c for c in (src, dst))
+    if src.dtype != dst.dtype and src.dtype.kind in "iu":  # int64 and uint64 would meet in float64
+        low, high = (min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max())))
+        if low < 0 and high >= 2**63:
+            raise ValueError(f"src and dst hold ids from {low} to {high}: they must fit into int64, or into uint64")
+        src, dst = (end.astype("int64" if high < 2**63 else "uint64") for end in (src, dst))
+    frames = cuda().frames if is_on_gpu(frame) else sys.modules["pandas"]
+    try:
+        return frames.concat([src, dst], ignore_index=True).factorize()
+    except TypeError as error:
+        raise InputTypeError(f"ids in src and dst must be hashable: {error}") from error
