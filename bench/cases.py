@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.graphs import GRAPHS, Graph
+
 SEED = 20230918
 
 
@@ -101,7 +103,7 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
-CASES = {
+CASES: dict[str, Case | Graph] = {
     case.name: case
     for case in (
         Case("digits", digits),
@@ -115,3 +117,4 @@ CASES = {
         Case("mixture-1m-128", mixture(1_000_000, 128)),
     )
 }
+CASES.update({graph.name: graph for graph in GRAPHS})

@@ -6,14 +6,20 @@ A peer takes a stage's input in the form it likes best, untimed, and returns the
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.checks import sparse
-from bench.stages import Call, Work
+from bench import ecl
+from bench.checks import cugraph_graph, simple, sparse
+from bench.stages import Call, GraphWork, Work
 
 
 @dataclass(frozen=True)
@@ -24,24 +30,30 @@ class Peer:
     ----------
     name, stage : str
     module : str
-        What must be importable.
+        What must be importable, or ``$NAME``, the environment variable that has to name the peer's executable.
     device : {"cpu", "cuda"}
     prepare : callable
     most_work : float
         The largest n²·d it is asked for: minutes, or all the memory, are spent above.
+    read : callable, optional
+        The seconds in what the call returns, for a peer that has a clock of its own.
     """
 
     name: str
     stage: str
     module: str
     device: str
-    prepare: Callable[[Work], Call]
+    prepare: Callable[[Any], Call]
     most_work: float = float("inf")
+    read: Callable[[Any], float] | None = None
 
-    def can_do(self, work: Work) -> bool:
+    def can_do(self, work: Work | GraphWork) -> bool:
         """Whether it is installed, works on the device and would end in time."""
-        n, d = work.points.shape
-        available = importlib.util.find_spec(self.module.split(".")[0]) is not None
+        n, d = work.shape
+        if self.module.startswith("$"):
+            available = bool(os.environ.get(self.module[1:])) and isinstance(work, GraphWork)
+        else:
+            available = importlib.util.find_spec(self.module.split(".")[0]) is not None
         return available and work.device.name == self.device and float(n) * n * d <= self.most_work
 
 
@@ -116,19 +128,30 @@ def cuvs_nearest(work: Work) -> Call:
     return lambda: brute_force.search(brute_force.build(points), queries, 1)
 
 
-def scipy_tree(work: Work) -> Call:
+def scipy_tree(work: Work | GraphWork) -> Call:
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    graph = sparse(work.edges, len(work.points))
+    graph = sparse(simple(work), work.shape[0])
     return lambda: minimum_spanning_tree(graph)
 
 
-def cugraph_tree(work: Work) -> Call:
+def cugraph_tree(work: Work | GraphWork) -> Call:
     import cugraph
 
-    graph = cugraph.Graph()
-    graph.from_cudf_edgelist(work.edges, source="src", destination="dst", edge_attr="weight")
+    graph = cugraph_graph(simple(work))
     return lambda: cugraph.minimum_spanning_tree(graph)
+
+
+def ecl_tree(work: GraphWork) -> Call:
+    """ECL-MST's executable, on a file; it counts from the graph being in GPU memory to the forest being there."""
+    path = Path(tempfile.mkdtemp()) / "graph.egr"
+    ecl.write(path, simple(work), work.shape[0], work.device.xp)
+
+    def call() -> float:
+        return ecl.run(os.environ["ECL_MST"], path)
+
+    weakref.finalize(call, shutil.rmtree, path.parent)
+    return call
 
 
 def scipy_cut(work: Work) -> Call:
@@ -149,6 +172,7 @@ PEERS = (
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
+    Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float),
     Peer("scipy", "cut", "scipy", "cpu", scipy_cut),
 )
 NAMES = sorted({peer.name for peer in PEERS})

@@ -13,6 +13,7 @@ import numpy as np
 
 import rapids_slink
 from bench.cases import Case
+from bench.graphs import Graph
 from rapids_slink.device import Device
 
 QUERIES = 10_000
@@ -25,6 +26,17 @@ class Work:
     case: Case
     device: Device
     folder: Path | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        n, d = self.points.shape
+        return n, d
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that there is an input for."""
+        return set(STAGES)
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -55,6 +67,34 @@ class Work:
         return knn(self)()
 
 
+@dataclass
+class GraphWork:
+    """What stands in for `Work` where the case is a graph."""
+
+    case: Graph
+    device: Device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes, and no features."""
+        return self.case.n, 0
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that there is an input for."""
+        return {"spanning_tree"}
+
+    @cached_property
+    def edges(self) -> Any:
+        """The edge frame."""
+        return self.device.frame(self.case.edges(self.device))
+
+
+def work_on(case: Case | Graph, device: Device, folder: Path | None) -> Work | GraphWork:
+    """The work that a case is."""
+    return GraphWork(case, device) if isinstance(case, Graph) else Work(case, device, folder)
+
+
 Call = Callable[[], Any]
 
 
@@ -77,8 +117,8 @@ def nearest_neighbors(work: Work) -> Call:
     return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)
 
 
-def spanning_tree(work: Work) -> Call:
-    """The minimum spanning forest of the k-NN edge frame."""
+def spanning_tree(work: Work | GraphWork) -> Call:
+    """The minimum spanning forest of an edge frame: a graph's, or that of the k-NN lists."""
     edges, device = work.edges, work.device.name
     return lambda: rapids_slink.minimum_spanning_tree(edges, device=device)
 
@@ -100,7 +140,7 @@ def connect_seconds(model: Any) -> float:
     return float(model.report_["seconds"].get("connect", 0.0))
 
 
-STAGES: dict[str, Callable[[Work], Call]] = {
+STAGES: dict[str, Callable[[Any], Call]] = {
     "fit": fit,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,

@@ -10,10 +10,11 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from bench import __main__ as harness
-from bench import checks, report, results
+from bench import checks, ecl, report, results
 from bench.cases import CASES, DataMissingError
 from bench.clock import Clock
-from bench.stages import STAGES, Work
+from bench.peers import PEERS
+from bench.stages import STAGES, GraphWork, Work
 from rapids_slink.device import CPU
 
 QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
@@ -78,6 +79,66 @@ def test_checks_can_fail(stage):
         column = "height" if stage == "linkage" else "weight"
         result = result.assign(**{column: np.nextafter(result[column], np.inf)})
     assert checks.CHECKS[stage](work, result)[0] is False
+
+
+def test_graphs_are_as_named(tmp_path):
+    """A graph has one stage; the others are passed over."""
+    arguments = ["--stages", "fit", "spanning_tree", "--peers", "scipy", "--out", str(tmp_path), *QUICK]
+    assert harness.main(["--cases", "road-263k", "rmat-12-16", *arguments]) == 0
+    run = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert [(r["case"], r["stage"], r["n"]) for r in run["results"]] == [
+        ("rmat-12-16", "spanning_tree", 4096),
+        ("road-263k", "spanning_tree", 513 * 513),
+    ]
+    assert all(result["exact"] and "scipy" in result["peers"] for result in run["results"])
+    road, scale_free = (CASES[name].edges(CPU) for name in ("road-263k", "rmat-12-16"))
+    assert road["src"].size == pytest.approx(1.218 * 513 * 513, rel=0.01)
+    assert set(np.unique(road["dst"] - road["src"])) == {1, 513}
+    assert (np.diff(road["src"]) >= 0).all()
+    assert (road["weight"].min(), road["weight"].max()) == (1, 9999)
+    assert scale_free["src"].size == 16 << 12
+    for ends in (scale_free["src"], scale_free["dst"]):
+        assert np.mean(ends < 2048) == pytest.approx(0.76, abs=0.01)
+        assert 3000 < ends.max() < 4096
+
+
+@pytest.mark.parametrize("case", ["road-263k", "rmat-12-16"])
+def test_check_of_a_graph_can_fail(case):
+    work = GraphWork(CASES[case], CPU)
+    tree = STAGES["spanning_tree"](work)()
+    assert checks.forest(work, tree)[0] is True
+    assert checks.forest(work, tree.iloc[1:])[0] is False
+    heavier = tree["weight"].to_numpy().copy()
+    heavier[0] += 1
+    assert checks.forest(work, tree.assign(weight=heavier))[0] is False
+
+
+def test_peer_with_a_clock_of_its_own(tmp_path, monkeypatch):
+    """The file is that of the simple graph in both directions; the executable's time is what counts."""
+    script = tmp_path / "ecl-mst"
+    copied = tmp_path / "graph.egr"
+    script.write_text(f"#!/bin/sh\ncp $1 {copied}\necho input: $1\necho 'Dev-:  0.012345678 s'\nsleep 60\n")
+    script.chmod(0o755)
+    (peer,) = (peer for peer in PEERS if peer.name == "ecl-mst")
+    work = GraphWork(CASES["rmat-12-16"], CPU)
+    monkeypatch.delenv("ECL_MST", raising=False)
+    assert not peer.can_do(work)
+    monkeypatch.setenv("ECL_MST", str(script))
+    assert Clock(on_gpu=False, repeats=1).median(peer.prepare(work), peer.read) == 0.012345678
+    content = np.fromfile(copied, np.int32)
+    n, m = content[:2].tolist()
+    start, (near, weight) = content[2 : n + 3], content[n + 3 :].reshape(2, m)
+    simple = checks.simple(work)
+    src, dst = (simple[end].to_numpy() for end in ("src", "dst"))
+    both = np.zeros((n, n), np.float32)
+    both[src, dst] = both[dst, src] = simple["weight"]
+    rows = np.repeat(np.arange(n), np.diff(start))
+    assert (n, m, start[0], start[-1]) == (4096, 2 * len(simple), 0, m)
+    assert (src != dst).all()
+    assert np.array_equal(weight.view(np.float32), both[rows, near])
+    assert (np.diff(rows.astype(np.int64) * n + near) > 0).all()
+    with pytest.raises(RuntimeError, match="printed no time"):
+        ecl.run("true", copied)
 
 
 def test_brute_force_tree():

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 from scipy.spatial.distance import pdist, squareform
 
 from rapids_slink import fit_graph, minimum_spanning_tree
-from rapids_slink.device import CPU, gpu_is_usable, to_host
+from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Found, NeighborLists
 from rapids_slink.neighbors.kdtree import TreeSearch
@@ -126,12 +126,18 @@ def graphs(draw):
     return edges(src, dst, weight, weights=dtype)
 
 
+def light_first(where, monkeypatch, light=1.0):
+    """Let the lightest edges go first in small graphs too, about so many a node."""
+    monkeypatch.setattr(where.kernels("spanning_tree.edges"), "LARGE", 1)
+    monkeypatch.setattr(rounds, "DENSE", 0)
+    monkeypatch.setattr(rounds, "LIGHT", light)
+
+
 @pytest.fixture(params=["all at once", "lightest first"])
-def parts(request, monkeypatch):
-    """Whether the lightest edges go first, which small graphs do only here: about one edge a node of them."""
+def parts(request, where, monkeypatch):
+    """Whether the lightest edges go first."""
     if request.param == "lightest first":
-        for name, value in {"LARGE": 1, "DENSE": 0, "LIGHT": 1.0}.items():
-            monkeypatch.setattr(rounds, name, value)
+        light_first(where, monkeypatch)
 
 
 @pytest.mark.usefixtures("parts")
@@ -154,8 +160,7 @@ def test_rows_that_are_not_packed(frame, maximum, monkeypatch):
 
     monkeypatch.setattr(cuda, "MOST_PACKED", 0)
     assert_is_kruskals(frame, "cuda", maximum=maximum)
-    for name, value in {"LARGE": 1, "DENSE": 0, "LIGHT": 1.0}.items():
-        monkeypatch.setattr(rounds, name, value)
+    light_first(resolve("cuda"), monkeypatch)
     monkeypatch.setattr(cuda, "LIGHT", 0.0)
     monkeypatch.setattr(cuda, "THREADS", 32)
     assert_is_kruskals(frame, "cuda", maximum=maximum)
@@ -167,9 +172,8 @@ def test_lightest_first_in_dense_graphs(weights, maximum, device, monkeypatch):
     """Wherever the line is drawn, among equal weights too."""
     graph = random_graph(np.random.default_rng(0), 200, 20_000, weights)
     expected = sorted(kruskal(graph, maximum=maximum))
-    monkeypatch.setattr(rounds, "LARGE", 1)
     for light in (0.0, 0.3, 2.0, 60.0, 1000.0):
-        monkeypatch.setattr(rounds, "LIGHT", light)
+        light_first(resolve(device), monkeypatch, light)
         found = minimum_spanning_tree(graph, maximum=maximum, device=device)
         pd.testing.assert_frame_equal(found, graph.iloc[expected])
 

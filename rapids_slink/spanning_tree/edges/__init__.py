@@ -27,9 +27,8 @@ import numpy as np
 
 from rapids_slink.device import Device, to_host
 
-DENSE = 4  # edges a node, from which on the lightest go first,
-LARGE = 2**20  # and edges in all
-LIGHT = 2.0  # of those that go first, a node
+DENSE = 4  # edges a node, from which on the lightest go first
+LIGHT = 1.5  # of those that go first, a node
 SAMPLE = 4096  # weights looked at to find them
 
 #: Parts of the edges.
@@ -70,7 +69,7 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
     """
     kernels = device.kernels("spanning_tree.edges")
     state = kernels.start(edges)
-    limit = _heaviest_of_lightest(edges, device)
+    limit = _heaviest_of_lightest(edges, kernels.LARGE, device)
     for part in (ALL,) if limit is None else (LIGHTEST, REST):
         if part == REST:
             kernels.flatten(state.parent)
@@ -105,10 +104,13 @@ def comparable(array: Any) -> Any:
     return array.astype({"i": "int32", "u": "uint32", "f": "float32"}[array.dtype.kind])
 
 
-def _heaviest_of_lightest(edges: EdgeList, device: Device) -> int | None:
-    """The row of the last edge of the lightest part, about `LIGHT` a node; None if all edges go at once."""
+def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
+    """The row of the last edge of the lightest part, about `LIGHT` a node; None if all edges go at once.
+
+    They do in graphs of fewer than `smallest` edges.
+    """
     m, n = edges.src.size, edges.n_nodes
-    if m < LARGE or m < DENSE * n:
+    if m < smallest or m < DENSE * n:
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
     weight = to_host(edges.weight[device.asarray(rows)])

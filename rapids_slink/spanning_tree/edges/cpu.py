@@ -10,6 +10,7 @@ from numba import njit
 
 from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
 
+LARGE = 2**15  # edges, from which on a second set of rounds pays
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 

@@ -20,6 +20,7 @@ THREADS = 256
 ITEMS = 4  # a thread, as in edges.cu
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # more room than the sample says is needed
+LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
 KINDS = {"u": 0, "i": 1, "f": 2}
 NOTHING = 2**64 - 1
 NULL = np.intp(0)
