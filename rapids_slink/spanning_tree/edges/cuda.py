@@ -22,7 +22,6 @@ MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # more room than the sample says is needed
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
 KINDS = {"u": 0, "i": 1, "f": 2}
-NOTHING = 2**64 - 1
 NULL = np.intp(0)
 
 
@@ -64,8 +63,8 @@ def start(edges: EdgeList) -> State:
     packed = edges.weight.dtype.itemsize == 4 and m <= MOST_PACKED
     return State(
         parent=cp.arange(n, dtype=cp.int32),
-        best=cp.full(n, NOTHING, cp.uint64),
-        best_row=None if packed else cp.full(n, NOTHING, cp.uint64),
+        best=_nothing(n),
+        best_row=None if packed else _nothing(n),
         taken=cp.zeros(m, bool),
     )
 
@@ -126,7 +125,7 @@ def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
 
 def number_by_appearance(labels: Any, n_labels: int) -> Any:
     """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
-    first = cp.full(n_labels, NOTHING, cp.uint64)
+    first = _nothing(n_labels)
     _launch("find_first", labels.size, np.int64(labels.size), labels, first)
     opener = first[labels].astype(cp.int64)
     return (cp.cumsum(opener == cp.arange(labels.size)) - 1).astype(cp.int32)[opener]
@@ -171,6 +170,11 @@ def _flatten(parent: Any, listed: Any, count: int) -> None:
 
 def _worklist(capacity: int, state: State) -> Any:
     return cp.empty((2 if state.packed else 3, capacity), cp.uint64)
+
+
+def _nothing(size: int) -> Any:
+    """The largest word everywhere: `NOTHING`."""
+    return cp.full(size, -1, cp.int64).view(cp.uint64)
 
 
 def _capacity(worklist: Any) -> int:
