@@ -217,16 +217,19 @@ def _frame_values(X: Any, device: Device) -> Any:
     _check_shape(X.shape)
     dtypes = list(X.dtypes)
     on_gpu = _family(X) == "cudf"
-    for name, dtype in zip(X.columns, dtypes, strict=True):
-        _check_type(dtype, f"column {name!r}", objects=not on_gpu)
+    distinct = list(dict.fromkeys(dtypes))
+    for dtype in distinct:
+        _check_type(dtype, f"column {X.columns[dtypes.index(dtype)]!r}", objects=not on_gpu)
+    target = np.result_type(*(_float_type(dtype) for dtype in distinct))
+    plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
+    if on_gpu and device.name == "cuda" and plain and len(distinct) == 1 and X.size < 2**31:  # the length of a column
+        rows = X.interleave_columns()
+        if not rows.null_count:
+            return device.asarray(rows.values.reshape(X.shape), dtype=target)
     _check_nulls(X, dtypes)
-    target = np.result_type(*(_float_type(dtype) for dtype in dtypes))
-    plain = all(isinstance(dtype, np.dtype) for dtype in dtypes)
     if on_gpu:
         # A nullable type without nulls casts to its plain twin; only then may a GPU array be taken.
         X = X if plain else X.astype(target)
-        if device.name == "cuda" and len(set(dtypes)) == 1 and plain and X.size < 2**31:  # the length of a column
-            return device.asarray(X.interleave_columns().values.reshape(X.shape), dtype=target)
         columns = X.to_cupy(dtype=target) if device.name == "cuda" else X.to_numpy(dtype=target)
     elif plain:
         columns = X.to_numpy(dtype=target)
