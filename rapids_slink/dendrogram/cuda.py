@@ -1,31 +1,31 @@
 """The dendrogram kernels on the GPU: launchers of `dendrogram.cu`.
 
-A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). Edges come sorted, so an edge's position is
-its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the next edge to take in what it made.
+A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). Edges come sorted, so an edge's position
+is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the next edge to take in what it made.
 
 *Contraction.* Every part (at first a node) points across its lightest edge. These edges are contracted, which makes the
-parts of the next level, at most half as many; the edges that are the lightest at neither end (alpha edges) remain,
-and so on until none does. This is Borůvka on the tree.
+parts of the next level, at most half as many; the edges that are the lightest at neither end (alpha edges) remain, and
+so on until none does. This is Borůvka on the tree.
 
-*Chains.* For an edge e contracted on some level, look at the parts that hold it on the levels above, S1 ⊂ S2 ⊂ ..., and
-let top(S) be the lightest edge that leaves S. The chain of e is the first S with top(S) > e. Edges of one chain S
+*Chains.* Of an edge e contracted on some level, look at the parts that hold it on the levels above, S1 ⊂ S2 ⊂ ..., and
+let top(S) be the lightest edge that leaves S. The chain of e is the first S with top(S) > e. The edges of a chain S
 follow one another in D in the order of their ranks, and after the last of them comes top(S):
 
-1. Let h be an edge inside S, heavier than top(S') for every part S' in S of a level above its own that holds it (S itself
-   may be left out). On the tree's path from h to any edge f that leaves S' or leaves S, all edges between are lighter
-   than the heavier of h and f. For such an edge g was the lightest at one end on its level; going on over that end the
-   next edge of that level on the path is heavier, and so on until f, or an edge of a higher level, from which one goes
-   on likewise, or a part that holds h, whose top was just passed and is lighter than h.
-2. S was made of parts that point at each other along ever lighter edges down to two that share theirs, core(S). An edge h
-   of chain S lies on this way or, being heavier than the top of a part on it, reaches it by edges no heavier (1). So what
-   h makes holds core(S). Of two edges of a chain the lighter therefore lies below the heavier in D.
-3. An edge x inside S that is not of chain S is of the chain of a smaller part R in S: x is lighter than top(R), so what
-   it makes stays in R, which does not hold core(S). So it lies above no edge of chain S. What the last edge of the chain
-   makes does not leave S before top(S), and top(S) takes it in (1).
+1. Let h be inside S and heavier than top(S') for each smaller S' that holds it, and f an edge that leaves such an S'
+   or S. All edges between h and f on their path are lighter than the heavier of the two. For such an edge, g, was the
+   lightest at one of its ends. Go on over that end: the next edge of the path on g's level is heavier, and so on up to
+   f, or to an edge of a higher level, where the same holds, or to the part S' that holds h; but then the edge before
+   is top(S'), and h is heavier.
+2. S was made of parts that point at each other along ever lighter edges, down to two that share theirs, core(S). An
+   edge h of chain S is one of these edges, or inside a part and heavier than the one that leaves it; with (1), what h
+   makes holds core(S). So of two edges of chain S the lighter lies below the heavier in D.
+3. An edge x inside S, lighter than top(S) and of another chain, is of that of a smaller part R in S and lighter than
+   top(R): what it makes stays in R, which does not hold core(S). So x lies above no edge of chain S. What the last
+   edge of chain S makes does not leave S before top(S), and top(S) takes it in (1).
 
 So an edge's children are the edge before it in its chain and the end of the chain of the part whose lightest edge it
-was; the chain's first is core(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums along the
-chains of what hangs at each edge, level by level, since what hangs is of a lower level.
+was; the chain's first is core(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums along
+the chains of what hangs at each edge, level by level, since what hangs is of a lower level.
 
 The numbers that parts get depend on the order of threads; what is made of them does not. No step costs depth: there are
 at most log2(n) levels, and pointers are doubled.
@@ -34,6 +34,7 @@ at most log2(n) levels, and pointers are doubled.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,16 @@ def _contract(src: Any, dst: Any, n: int) -> _Contraction | None:
     first = [0, n]
     m, u, v, rank = src.size, src, dst, np.uintp(0)
     while m:
-        level, above = np.int32(first[-2]), np.int32(first[-1])
-        parts = np.int64(above - level)
-        pointer = cp.empty(int(parts), cp.int32)
+        parts = first[-1] - first[-2]
+        level = (np.int64(parts), np.int32(first[-2]))
+        pointer = cp.empty(parts, cp.int32)
         counts = cp.zeros(3, cp.int32)
         kept = [cp.empty(m, cp.int32) for _ in range(3)]
         edges = (np.int64(m), u, v, rank)
         _launch("offer_edges", m, *edges, outlook)
-        _launch("hook_parts", parts, parts, level, above, outlook, pointer, counts)
+        _launch("hook_parts", parts, *level, np.int32(first[-1]), outlook, pointer, counts)
         follow_pointers(pointer)
-        _launch("name_successors", parts, parts, level, pointer, outlook)
+        _launch("name_successors", parts, *level, pointer, outlook)
         _launch("contract_edges", m, *edges, outlook, hung, *kept, counts)
         made, m, cycle = counts.tolist()
         if cycle:
@@ -143,7 +144,7 @@ def _merge_along_chains(contraction: _Contraction, n: int) -> tuple[Any, Any, An
     _launch("mark_starts", m, edges, leaves, np.int64(chains), key, start)
     total = cp.empty(m, cp.uint32)
     bounds = start[cp.asarray(first[1:]) - n].tolist()
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in pairwise(bounds):
         _launch("weigh_edges", high - low, np.int64(low), np.int64(high), leaves, key, hung, start, total)
         total[low:high] = cp.cumsum(total[low:high], dtype=cp.uint32)
     _launch("write_merges", m, edges, leaves, key, hung, start, total, left, right, size)
@@ -156,4 +157,4 @@ def _launch(name: str, jobs: int, *arguments: Any) -> None:
             raise TypeError(f"{name} needs contiguous arrays")
     if jobs:
         kernel = cuda_module(Path(__file__).parent / "dendrogram.cu").get_function(name)
-        kernel((int(-(-jobs // THREADS)),), (THREADS,), arguments)
+        kernel((-(-jobs // THREADS),), (THREADS,), arguments)
