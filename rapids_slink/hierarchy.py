@@ -8,7 +8,7 @@ import numpy as np
 
 from rapids_slink import interop
 from rapids_slink.dendrogram import cut_labels
-from rapids_slink.dendrogram.cutting import device_of, label_frame
+from rapids_slink.dendrogram.cutting import WORKSPACE, device_of, label_frame
 from rapids_slink.device import resolve, to_host
 from rapids_slink.points import Caller
 
@@ -75,7 +75,7 @@ class Hierarchy:
         """
         linkage, _ = Caller.of(self.linkage_, resolve("auto", self.linkage_))
         device = device_of(linkage)
-        with device.working():
+        with device.working(reserve=WORKSPACE * self.n_leaves_):
             labels = cut_labels(
                 linkage,
                 self.n_leaves_,
