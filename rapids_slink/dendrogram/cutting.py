@@ -149,10 +149,12 @@ def _count_merges(height: Any, n: int, n_clusters: Any, distance_threshold: Any,
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
         raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
-    if n_clusters is None:
-        # Heights ascend, so this counts those below.
-        return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), many
-    return [n - int(value) for value in values], many
+    if n_clusters is not None:
+        return [n - int(value) for value in values], many
+    if not len(height):
+        return [0] * len(values), many
+    # Heights ascend, so this counts those below.
+    return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), many
 
 
 def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
