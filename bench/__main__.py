@@ -14,7 +14,7 @@ from bench import peers, results
 from bench.cases import CASES, DataMissingError
 from bench.checks import CHECKS
 from bench.clock import Clock
-from bench.stages import READERS, STAGES, Work
+from bench.stages import READERS, STAGES, TreeWork, Work, work_on
 from rapids_slink import device
 
 
@@ -30,13 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     header = results.header(where, options.date, options.commit)
     inexact = 0
     for name in options.cases:
-        work = Work(CASES[name], where, options.data)
+        work = work_on(CASES[name], where, options.data)
         try:
-            n, d = work.points.shape
+            n, d = work.shape
         except DataMissingError as missing:
             print(f"{name}: skipped, {missing}", file=sys.stderr)
             continue
         for stage in options.stages:
+            if stage not in work.stages:
+                print(f"{name}: no stage {stage}", file=sys.stderr)
+                continue
             measured = measure(work, stage, clock, options.peers)
             result = {"case": name, "stage": stage, **measured, "n": n, "d": d, "rmm_pool": options.pool}
             path = results.save(options.out, header, result)
@@ -45,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if inexact else 0
 
 
-def measure(work: Work, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
+def measure(work: Work | TreeWork, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
     """Check a stage's result, then time it and its peers."""
     call = STAGES[stage](work)
     first, peak = clock.warm_up(call)
@@ -61,7 +64,7 @@ def measure(work: Work, stage: str, clock: Clock, peer_names: list[str]) -> dict
     }
 
 
-def time_peer(peer: peers.Peer, work: Work, clock: Clock) -> float | None:
+def time_peer(peer: peers.Peer, work: Work | TreeWork, clock: Clock) -> float | None:
     """Seconds of a peer, or None where it cannot do the work."""
     if not peer.can_do(work):
         return None

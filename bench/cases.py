@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.trees import TREES, Tree
+
 SEED = 20230918
 
 
@@ -101,7 +103,7 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
-CASES = {
+CASES: dict[str, Case | Tree] = {
     case.name: case
     for case in (
         Case("digits", digits),
@@ -113,5 +115,6 @@ CASES = {
         Case("gauss-1m-128", gauss(1_000_000, 128, np.float32)),
         Case("mixture-290k-256", mixture(290_000, 256)),
         Case("mixture-1m-128", mixture(1_000_000, 128)),
+        *TREES,
     )
 }

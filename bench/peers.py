@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from bench.checks import sparse
-from bench.stages import Call, Work
+from bench.stages import Call, TreeWork, Work
+from rapids_slink import interop
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,12 @@ class Peer:
     stage: str
     module: str
     device: str
-    prepare: Callable[[Work], Call]
+    prepare: Callable[[Any], Call]
     most_work: float = float("inf")
 
-    def can_do(self, work: Work) -> bool:
+    def can_do(self, work: Work | TreeWork) -> bool:
         """Whether it is installed, works on the device and would end in time."""
-        n, d = work.points.shape
+        n, d = work.shape
         available = importlib.util.find_spec(self.module.split(".")[0]) is not None
         return available and work.device.name == self.device and float(n) * n * d <= self.most_work
 
@@ -131,10 +132,10 @@ def cugraph_tree(work: Work) -> Call:
     return lambda: cugraph.minimum_spanning_tree(graph)
 
 
-def scipy_cut(work: Work) -> Call:
+def scipy_cut(work: Work | TreeWork) -> Call:
     from scipy.cluster.hierarchy import fcluster
 
-    merges, n_clusters = work.model.to_scipy(), work.case.n_clusters
+    merges, n_clusters = interop.to_scipy(work.merges), work.case.n_clusters
     return lambda: fcluster(merges, n_clusters, "maxclust")
 
 

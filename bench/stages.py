@@ -13,9 +13,12 @@ import numpy as np
 
 import rapids_slink
 from bench.cases import Case
+from bench.trees import Tree
 from rapids_slink.device import Device
 
 QUERIES = 10_000
+#: The clusters of the stage that makes many cuts in one call.
+MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
 
 @dataclass
@@ -25,6 +28,17 @@ class Work:
     case: Case
     device: Device
     folder: Path | None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        n, d = self.points.shape
+        return n, d
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that there is an input for."""
+        return set(STAGES)
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -53,6 +67,49 @@ class Work:
     def edges(self) -> Any:
         """The k-NN edge frame."""
         return knn(self)()
+
+    @property
+    def tree(self) -> Any:
+        """The minimum spanning tree."""
+        return self.model.mst_
+
+    @property
+    def merges(self) -> Any:
+        """The linkage frame."""
+        return self.model.linkage_
+
+
+@dataclass
+class TreeWork:
+    """What stands in for `Work` where the case is a tree."""
+
+    case: Tree
+    device: Device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes, and no features."""
+        return self.case.n, 0
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that there is an input for."""
+        return {"linkage", "cut", "cuts"}
+
+    @cached_property
+    def tree(self) -> Any:
+        """The edges, in no order."""
+        return self.device.frame({name: self.device.asarray(column) for name, column in self.case.edges().items()})
+
+    @cached_property
+    def merges(self) -> Any:
+        """The linkage frame."""
+        return linkage(self)()
+
+
+def work_on(case: Case | Tree, device: Device, folder: Path | None) -> Work | TreeWork:
+    """The work that a case is."""
+    return TreeWork(case, device) if isinstance(case, Tree) else Work(case, device, folder)
 
 
 Call = Callable[[], Any]
@@ -83,15 +140,21 @@ def spanning_tree(work: Work) -> Call:
     return lambda: rapids_slink.minimum_spanning_tree(edges, device=device)
 
 
-def linkage(work: Work) -> Call:
-    """SciPy's Z from the fitted tree."""
-    tree, device = work.model.mst_, work.device.name
+def linkage(work: Work | TreeWork) -> Call:
+    """SciPy's Z from the tree."""
+    tree, device = work.tree, work.device.name
     return lambda: rapids_slink.linkage(tree, device=device)
 
 
-def cut(work: Work) -> Call:
-    """Labels from the fitted linkage."""
-    merges, n_clusters = work.model.linkage_, work.case.n_clusters
+def cut(work: Work | TreeWork) -> Call:
+    """Labels from the linkage."""
+    merges, n_clusters = work.merges, work.case.n_clusters
+    return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
+
+
+def cuts(work: Work | TreeWork) -> Call:
+    """Labels of many cuts from the linkage."""
+    merges, n_clusters = work.merges, [k for k in MANY_CUTS if k <= work.shape[0]]
     return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
 
 
@@ -100,7 +163,7 @@ def connect_seconds(model: Any) -> float:
     return float(model.report_["seconds"].get("connect", 0.0))
 
 
-STAGES: dict[str, Callable[[Work], Call]] = {
+STAGES: dict[str, Callable[[Any], Call]] = {
     "fit": fit,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
@@ -108,5 +171,6 @@ STAGES: dict[str, Callable[[Work], Call]] = {
     "connect": fit,
     "linkage": linkage,
     "cut": cut,
+    "cuts": cuts,
 }
 READERS = {"connect": connect_seconds}
