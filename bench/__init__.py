@@ -5,6 +5,6 @@
     python -m bench --cases digits gauss-20k-16 --stages fit knn --peers scipy sklearn --device cpu
     python -m bench.report --readme
 
-`cases.py` and `graphs.py` have the data, `stages.py` what is timed, `checks.py` what it must equal, `peers.py` the
-others, `clock.py` the one clock, `results.py` the JSON, `report.py` the table and the plot made from it.
+`cases.py`, `graphs.py` and `trees.py` have the data, `stages.py` what is timed, `checks.py` what it must equal,
+`peers.py` the others, `clock.py` the one clock, `results.py` the JSON, `report.py` the table and the plot made from it.
 """

@@ -14,7 +14,7 @@ from bench import peers, results
 from bench.cases import CASES, DataMissingError
 from bench.checks import CHECKS
 from bench.clock import Clock
-from bench.stages import READERS, STAGES, GraphWork, Work, work_on
+from bench.stages import READERS, STAGES, AnyWork, work_on
 from rapids_slink import device
 
 
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if inexact else 0
 
 
-def measure(work: Work | GraphWork, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
+def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
     """Check a stage's result, then time it and its peers."""
     call = STAGES[stage](work)
     first, peak = clock.warm_up(call)
@@ -64,7 +64,7 @@ def measure(work: Work | GraphWork, stage: str, clock: Clock, peer_names: list[s
     }
 
 
-def time_peer(peer: peers.Peer, work: Work | GraphWork, clock: Clock) -> float | None:
+def time_peer(peer: peers.Peer, work: AnyWork, clock: Clock) -> float | None:
     """Seconds of a peer, or None where it cannot do the work."""
     if not peer.can_do(work):
         return None

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.graphs import GRAPHS, Graph
+from bench.trees import TREES, Tree
 
 SEED = 20230918
 
@@ -103,7 +104,7 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
-CASES: dict[str, Case | Graph] = {
+CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
         Case("digits", digits),
@@ -115,6 +116,7 @@ CASES: dict[str, Case | Graph] = {
         Case("gauss-1m-128", gauss(1_000_000, 128, np.float32)),
         Case("mixture-290k-256", mixture(290_000, 256)),
         Case("mixture-1m-128", mixture(1_000_000, 128)),
+        *TREES,
     )
 }
 CASES.update({graph.name: graph for graph in GRAPHS})

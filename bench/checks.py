@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from scipy.sparse import coo_array
 
-from bench.stages import GraphWork, Work
+from bench.stages import GraphWork, TreeWork, Work
+from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.device import to_host
 
 Verdict = tuple[bool | None, str | None]
@@ -22,6 +24,7 @@ SCIPY_EDGES = 10**8
 PRIM_WORK = 2e11  # n²·d that the brute-force oracle does in a minute or two
 SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
+VALID_ROWS = 2_000_000
 
 
 def heights(work: Work, model: Any) -> Verdict:
@@ -143,26 +146,44 @@ def cugraph_graph(edges: Any) -> Any:
     return graph
 
 
-def merges(work: Work, found: Any) -> Verdict:
-    """Validity, and the tree's weights as heights in their order."""
+def merges(work: Work | TreeWork, found: Any) -> Verdict:
+    """Every column against union-find on the host; SciPy's own check of the table where it takes seconds."""
     from scipy.cluster.hierarchy import is_valid_linkage
 
-    table = np.column_stack([_column(found, name) for name in ("left", "right", "height", "size")]).astype(np.float64)
-    right = is_valid_linkage(table) and _same(table[:, 2], np.sort(_column(work.model.mst_, "weight")))
-    return right, "the tree's weights and scipy.cluster.hierarchy.is_valid_linkage"
+    src, dst, weight = (_column(work.tree, name) for name in ("src", "dst", "weight"))
+    rows = np.lexsort((np.maximum(src, dst), np.minimum(src, dst), weight))
+    expected = merge_in_order(src[rows], dst[rows], work.shape[0])
+    columns = dict(zip(("left", "right", "size"), expected, strict=True), height=weight[rows])
+    right = all(_same(_column(found, name), column) for name, column in columns.items())
+    if len(found) <= VALID_ROWS:
+        table = [_column(found, name).astype(np.float64) for name in ("left", "right", "height", "size")]
+        right = right and bool(is_valid_linkage(np.column_stack(table)))
+    return right, "union-find, scipy.cluster.hierarchy.is_valid_linkage"
 
 
-def partition(work: Work, labels: Any) -> Verdict:
+def partition(work: Work | TreeWork, labels: Any) -> Verdict:
     """The components of the tree without its last n_clusters - 1 edges."""
+    right = _is_partition(work, labels.to_numpy() if hasattr(labels, "to_numpy") else labels, work.case.n_clusters)
+    return right, "components of the lightest tree edges"
+
+
+def partitions(work: Work | TreeWork, labels: Any) -> Verdict:
+    """Each column by its own."""
+    right = all(_is_partition(work, _column(labels, n_clusters), n_clusters) for n_clusters in labels.columns)
+    return right and len(labels.columns) > 1, "components of the lightest tree edges"
+
+
+def _is_partition(work: Work | TreeWork, labels: Any, n_clusters: int) -> bool:
     from scipy.sparse.csgraph import connected_components
 
-    kept = work.model.mst_.iloc[: len(work.points) - work.case.n_clusters]
-    ends = sparse(kept.assign(weight=1.0), len(work.points))
-    expected = connected_components(ends, directed=False)[1]
-    found = to_host(labels.to_numpy() if hasattr(labels, "to_numpy") else labels)
-    pairs = np.unique(np.column_stack([expected, found]), axis=0)
-    right = len(pairs) == work.case.n_clusters == len(np.unique(found)) == len(np.unique(expected))
-    return right, "components of the lightest tree edges"
+    n, found = work.shape[0], to_host(labels)
+    src, dst, weight = (_column(work.tree, name) for name in ("src", "dst", "weight"))
+    kept = np.argsort(weight, kind="stable")[: n - n_clusters]  # the fitted tree is in merge order
+    ends = coo_array((np.ones(kept.size, np.int8), (src[kept], dst[kept])), shape=(n, n)).tocsr()
+    count, expected = connected_components(ends, directed=False)
+    match = np.full(count, -1)
+    match[expected] = found
+    return count == n_clusters == len(np.unique(match)) and bool((match[expected] == found).all())
 
 
 CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
@@ -173,13 +194,12 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "connect": heights,
     "linkage": merges,
     "cut": partition,
+    "cuts": partitions,
 }
 
 
 def sparse(edges: Any, n: int) -> Any:
     """An edge frame as a SciPy matrix."""
-    from scipy.sparse import coo_array
-
     ends = (_column(edges, "src"), _column(edges, "dst"))
     return coo_array((_column(edges, "weight"), ends), shape=(n, n)).tocsr()
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from bench import ecl
 from bench.checks import cugraph_graph, simple, sparse
-from bench.stages import Call, GraphWork, Work
+from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
+from rapids_slink import interop
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Peer:
     most_work: float = float("inf")
     read: Callable[[Any], float] | None = None
 
-    def can_do(self, work: Work | GraphWork) -> bool:
+    def can_do(self, work: AnyWork) -> bool:
         """Whether it is installed, works on the device and would end in time."""
         n, d = work.shape
         if self.module.startswith("$"):
@@ -154,10 +155,10 @@ def ecl_tree(work: GraphWork) -> Call:
     return call
 
 
-def scipy_cut(work: Work) -> Call:
+def scipy_cut(work: Work | TreeWork) -> Call:
     from scipy.cluster.hierarchy import fcluster
 
-    merges, n_clusters = work.model.to_scipy(), work.case.n_clusters
+    merges, n_clusters = interop.to_scipy(work.merges), work.case.n_clusters
     return lambda: fcluster(merges, n_clusters, "maxclust")
 
 

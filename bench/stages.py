@@ -14,9 +14,12 @@ import numpy as np
 import rapids_slink
 from bench.cases import Case
 from bench.graphs import Graph
+from bench.trees import Tree
 from rapids_slink.device import Device
 
 QUERIES = 10_000
+#: The clusters of the stage that makes many cuts in one call.
+MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
 
 @dataclass
@@ -66,6 +69,44 @@ class Work:
         """The k-NN edge frame."""
         return knn(self)()
 
+    @property
+    def tree(self) -> Any:
+        """The minimum spanning tree."""
+        return self.model.mst_
+
+    @property
+    def merges(self) -> Any:
+        """The linkage frame."""
+        return self.model.linkage_
+
+
+@dataclass
+class TreeWork:
+    """What stands in for `Work` where the case is a tree."""
+
+    case: Tree
+    device: Device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Nodes, and no features."""
+        return self.case.n, 0
+
+    @property
+    def stages(self) -> set[str]:
+        """The stages that there is an input for."""
+        return {"linkage", "cut", "cuts"}
+
+    @cached_property
+    def tree(self) -> Any:
+        """The edges, in no order."""
+        return self.device.frame({name: self.device.asarray(column) for name, column in self.case.edges().items()})
+
+    @cached_property
+    def merges(self) -> Any:
+        """The linkage frame."""
+        return linkage(self)()
+
 
 @dataclass
 class GraphWork:
@@ -90,8 +131,13 @@ class GraphWork:
         return self.device.frame(self.case.edges(self.device))
 
 
-def work_on(case: Case | Graph, device: Device, folder: Path | None) -> Work | GraphWork:
+AnyWork = Work | TreeWork | GraphWork
+
+
+def work_on(case: Case | Tree | Graph, device: Device, folder: Path | None) -> AnyWork:
     """The work that a case is."""
+    if isinstance(case, Tree):
+        return TreeWork(case, device)
     return GraphWork(case, device) if isinstance(case, Graph) else Work(case, device, folder)
 
 
@@ -123,15 +169,21 @@ def spanning_tree(work: Work | GraphWork) -> Call:
     return lambda: rapids_slink.minimum_spanning_tree(edges, device=device)
 
 
-def linkage(work: Work) -> Call:
-    """SciPy's Z from the fitted tree."""
-    tree, device = work.model.mst_, work.device.name
+def linkage(work: Work | TreeWork) -> Call:
+    """SciPy's Z from the tree."""
+    tree, device = work.tree, work.device.name
     return lambda: rapids_slink.linkage(tree, device=device)
 
 
-def cut(work: Work) -> Call:
-    """Labels from the fitted linkage."""
-    merges, n_clusters = work.model.linkage_, work.case.n_clusters
+def cut(work: Work | TreeWork) -> Call:
+    """Labels from the linkage."""
+    merges, n_clusters = work.merges, work.case.n_clusters
+    return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
+
+
+def cuts(work: Work | TreeWork) -> Call:
+    """Labels of many cuts from the linkage."""
+    merges, n_clusters = work.merges, [k for k in MANY_CUTS if k <= work.shape[0]]
     return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
 
 
@@ -148,5 +200,6 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "connect": fit,
     "linkage": linkage,
     "cut": cut,
+    "cuts": cuts,
 }
 READERS = {"connect": connect_seconds}

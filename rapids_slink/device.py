@@ -66,16 +66,19 @@ class Device:
         return self.xp.asarray(array, dtype=dtype)
 
     def frame(self, columns: dict[str, Any]) -> Any:
-        """A dataframe over the given columns, which are arrays of this device."""
-        return self.frames.DataFrame(columns)
+        """A dataframe over the given columns, which are arrays of this device without NaN."""
+        if self.name == "cpu":
+            return self.frames.DataFrame(columns)
+        return self.frames.DataFrame(columns, nan_as_null=False)  # spares a count of NaN in every column
 
     @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self, reserve: int = 0) -> Iterator[None]:
         """Work on this device: its memory comes from a pool of its own, and running out of it is a clear error.
 
         The pool stands on the allocator in force, rmm's or CuPy's, and gives all back at the end. Without it every
         temporary array would cost a device allocation and, when freed, a wait for the GPU. A result that outlives
         the block must be copied out of it (`keep`), since a small array can hold a large piece of the pool.
+        `reserve` bytes are asked for at once, for the pool to split: short work is over before many allocations are.
         """
         if self.name == "cpu":
             yield
@@ -87,6 +90,8 @@ class Device:
         outer, _working.pool = getattr(_working, "pool", None), pool
         try:
             with cuda.using_allocator(pool.malloc):
+                if reserve:
+                    pool.malloc(reserve)  # and free at once: what follows is cut from it
                 yield
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower().replace("_", " "):

@@ -40,10 +40,9 @@ class GraphHierarchy(Hierarchy):
     n_connected_components_: int
     component_: Any
     report_: Report
-    _ids: Any = None
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.series(labels, index=self._ids, name="label")
+        return self._caller.series(labels, index=self._index, name="label")
 
 
 def fit_graph(
@@ -116,7 +115,7 @@ def fit_graph(
             forest = named.astype({"weight": "float64"})
     merges, forest, labels, component = (place.keep(part) for part in (merges, forest, labels, component))
     result = GraphHierarchy()
-    result._caller, result._ids = caller, graph.ids
+    result._caller, result._index = caller, graph.ids
     result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
     result.labels_ = result._labels(labels)
     result.component_ = caller.series(component, index=graph.ids, name="component")

@@ -7,6 +7,7 @@ unique; it is what every stage, on either device, computes. `ordering.cuh` is th
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,28 @@ def edge_ends(codes: Any) -> tuple[Any, Any]:
     return (codes >> 32).astype("int32"), (codes & 0xFFFFFFFF).astype("int32")
 
 
+def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
+    """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN.
+
+    The ids only matter where weights tie; without ties one sort is enough.
+    """
+    if weight.dtype.kind == "f":
+        weight = weight + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
+    rows = xp.argsort(weight)
+    ascending = weight[rows]
+    rises = ascending[1:] != ascending[:-1]
+    if bool(rises.all()):
+        return rows
+    key = xp.zeros(rows.size, dtype="int64")  # by row: the rank of its weight, then that of its ids
+    key[rows[1:]] = xp.cumsum(rises, dtype="int64") << 32
+    key[xp.argsort(edge_codes(src, dst, xp))] += xp.arange(rows.size)
+    return xp.argsort(key)
+
+
 def sort_edges(edges: Any) -> Any:
-    """An edge frame in the total order, with ``src < dst`` in every row."""
-    src, dst = edges["src"], edges["dst"]
-    low, high = src.where(src < dst, dst), dst.where(src < dst, src)
-    edges = edges.assign(src=low, dst=high)
-    return edges.sort_values(["weight", "src", "dst"], ignore_index=True)
+    """The columns ``src``, ``dst``, ``weight`` of an edge frame in the total order, ``src < dst`` in every row."""
+    src, dst, weight = (edges[column].values for column in ("src", "dst", "weight"))
+    xp = np if isinstance(src, np.ndarray) else sys.modules["cupy"]
+    rows = sorting_rows(src, dst, weight, xp)
+    low, high = xp.minimum(src, dst), xp.maximum(src, dst)
+    return type(edges)({"src": low[rows], "dst": high[rows], "weight": weight[rows]})

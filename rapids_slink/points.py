@@ -66,13 +66,15 @@ class Caller:
         """One value a row: a Series for a frame, an array for an array."""
         return self.series(array, index=index, name=name) if self.frame_given else self.array(array)
 
-    def frame(self, frame: Any) -> Any:
-        """A frame of either device as pandas' or cuDF's."""
+    def frame(self, frame: Any, index: Any = None) -> Any:
+        """A frame of either device as pandas' or cuDF's, its rows named by `index` if that is given."""
         on_gpu = _family(frame) == "cudf"
         if on_gpu and not self.gpu:
             frame = frame.to_pandas()
         elif self.gpu and not on_gpu:
             frame = self._frames().from_pandas(frame)
+        if index is not None:
+            frame.index = index
         return self._dress(frame)
 
     def _move(self, array: Any) -> Any:
@@ -182,8 +184,28 @@ def require_edges(edges: Any, name: str) -> None:
     for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
         if edges[column].dtype.kind not in kinds:
             raise InputTypeError(f"column {column!r} of the {name} must hold {valid}, got dtype {edges[column].dtype}")
-        if edges[column].isna().any():
+        if has_gaps(edges[column]):
             raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
+
+
+def has_gaps(column: Any) -> bool:
+    """Whether a column of numbers holds nulls or NaN."""
+    nulls = getattr(column, "null_count", None)
+    if nulls is None:
+        return bool(column.isna().any())
+    if nulls or column.dtype.kind != "f":  # cuDF keeps that count
+        return bool(nulls)
+    values = column.values
+    return bool((values != values).any())
+
+
+def column_values(column: Any, device: Device) -> Any:
+    """A column of numbers without gaps as an array of the device, which may share its memory: read only."""
+    if device.name == "cuda" and _family(column) == "cudf":
+        return column.values
+    if isinstance(column.dtype, np.dtype):
+        return device.asarray(column.to_numpy())
+    return device.asarray(column.to_numpy(dtype={"i": "int64", "u": "uint64", "f": "float64"}[column.dtype.kind]))
 
 
 def _without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
@@ -217,16 +239,19 @@ def _frame_values(X: Any, device: Device) -> Any:
     _check_shape(X.shape)
     dtypes = list(X.dtypes)
     on_gpu = _family(X) == "cudf"
-    for name, dtype in zip(X.columns, dtypes, strict=True):
-        _check_type(dtype, f"column {name!r}", objects=not on_gpu)
+    distinct = list(dict.fromkeys(dtypes))
+    for dtype in distinct:
+        _check_type(dtype, f"column {X.columns[dtypes.index(dtype)]!r}", objects=not on_gpu)
+    target = np.result_type(*(_float_type(dtype) for dtype in distinct))
+    plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
+    if on_gpu and device.name == "cuda" and plain and len(distinct) == 1 and X.size < 2**31:  # the length of a column
+        rows = X.interleave_columns()
+        if not rows.null_count:
+            return device.asarray(rows.values.reshape(X.shape), dtype=target)
     _check_nulls(X, dtypes)
-    target = np.result_type(*(_float_type(dtype) for dtype in dtypes))
-    plain = all(isinstance(dtype, np.dtype) for dtype in dtypes)
     if on_gpu:
         # A nullable type without nulls casts to its plain twin; only then may a GPU array be taken.
         X = X if plain else X.astype(target)
-        if device.name == "cuda" and len(set(dtypes)) == 1 and plain and X.size < 2**31:  # the length of a column
-            return device.asarray(X.interleave_columns().values.reshape(X.shape), dtype=target)
         columns = X.to_cupy(dtype=target) if device.name == "cuda" else X.to_numpy(dtype=target)
     elif plain:
         columns = X.to_numpy(dtype=target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from bench.cases import CASES, DataMissingError
 from bench.clock import Clock
 from bench.peers import PEERS
 from bench.stages import STAGES, GraphWork, Work
+from bench.trees import TREES
+from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.device import CPU
 
 QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
@@ -63,7 +66,7 @@ def test_wrong_results_are_told(measured, monkeypatch, capsys, tmp_path):
     assert "NOT EXACT" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("stage", ["fit", "knn", "nearest_neighbors", "spanning_tree", "linkage", "cut"])
+@pytest.mark.parametrize("stage", ["fit", "knn", "nearest_neighbors", "spanning_tree", "linkage", "cut", "cuts"])
 def test_checks_can_fail(stage):
     """One unit in the last place, or one label, must be enough."""
     work = Work(CASES["digits"], CPU, None)
@@ -72,7 +75,7 @@ def test_checks_can_fail(stage):
         merges = result.to_scipy()
         merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
         result.to_scipy = lambda: merges
-    elif stage == "cut":
+    elif stage in ("cut", "cuts"):
         result = result.copy()
         result.iloc[5] = 3
     else:
@@ -139,6 +142,33 @@ def test_peer_with_a_clock_of_its_own(tmp_path, monkeypatch):
     assert (np.diff(rows.astype(np.int64) * n + near) > 0).all()
     with pytest.raises(RuntimeError, match="printed no time"):
         ecl.run("true", copied)
+
+
+def test_trees_have_their_stages(tmp_path, capsys):
+    arguments = ["--cases", "tree-1k", "--stages", "fit", "linkage", "cut", "cuts", "--peers", "scipy"]
+    assert harness.main([*arguments, "--out", str(tmp_path), *QUICK]) == 0
+    assert "tree-1k: no stage fit" in capsys.readouterr().err
+    found = json.loads((tmp_path / "2001-02-03-cpu.json").read_text())["results"]
+    assert [(r["stage"], r["n"], r["exact"], list(r["peers"])) for r in found] == [
+        ("cut", 1000, True, ["scipy"]),
+        ("cuts", 1000, True, []),
+        ("linkage", 1000, True, []),
+    ]
+
+
+@pytest.mark.parametrize("tree", TREES, ids=lambda tree: tree.name)
+def test_trees_are_trees(tree):
+    """Seeded, and of one component."""
+    small = replace(tree, n=100)
+    columns = small.edges()
+    assert {name: column.dtype for name, column in columns.items()} == {
+        "src": np.int32,
+        "dst": np.int32,
+        "weight": np.float64,
+    }
+    assert len(merge_in_order(columns["src"], columns["dst"], 100)[0]) == 99
+    for name, column in small.edges().items():
+        np.testing.assert_array_equal(column, columns[name])
 
 
 def test_brute_force_tree():

@@ -11,12 +11,14 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
 from sklearn.cluster import AgglomerativeClustering
 
-from rapids_slink import ordering
+from rapids_slink import SingleLinkage, fit_graph, ordering
 from rapids_slink.dendrogram import build_linkage, cut, cut_labels, linkage
 from rapids_slink.device import CPU, to_host
 from rapids_slink.points import on_device
 
 DEEP = 100_000
+SHAPES = ["balanced", "caterpillar", "chain", "random", "star"]
+ORDERS = ["rising", "falling", "valley", "hill", "shuffled", "bit-reversed"]
 DTYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 
 
@@ -55,22 +57,44 @@ def spanning_tree(X):
 def random_tree(rng, n, shape):
     """A tree of n nodes, its ids shuffled and its weights of few values."""
     i = np.arange(1, n)
-    end = {"chain": i - 1, "star": 0 * i, "random": (rng.random(n - 1) * i).astype(int)}[shape]
+    end = {
+        "balanced": (i - 1) // 2,
+        "caterpillar": np.where(i % 2, np.maximum(i - 2, 0), i - 1),
+        "chain": i - 1,
+        "random": (rng.random(n - 1) * i).astype(int),
+        "star": 0 * i,
+    }[shape]
     names = rng.permutation(n)
     return edges(names[end], names[i], rng.integers(0, max(2, n // 3), n - 1))
+
+
+def rank_edges(rng, tree, order):
+    """The tree's edges in a merge order that makes deep, flat or mixed dendrograms."""
+    m = len(tree)
+    weight = {
+        "rising": np.arange(m),
+        "falling": -np.arange(m),
+        "valley": abs(np.arange(m) - m // 2),
+        "hill": -abs(np.arange(m) - m // 2),
+        "shuffled": rng.permutation(m),
+        "bit-reversed": [int(format(i, "032b")[::-1], 2) for i in range(m)],
+    }[order]
+    return tree.iloc[np.argsort(weight, kind="stable")]
 
 
 def matrix(frame):
     return np.column_stack([to_host(frame[c].values) for c in ("left", "right", "height", "size")]).astype(float)
 
 
-def merge_slowly(tree):
-    """Z of a sorted tree, by sets."""
-    n = len(tree) + 1
+def merge_slowly(tree, n=None):
+    """Z of a sorted tree or forest, by sets; it ends before the first edge that closes a cycle."""
+    n = len(tree) + 1 if n is None else n
     member = {i: (i, {i}) for i in range(n)}
     rows = []
     for i, edge in enumerate(tree.itertuples(index=False)):
         (a, of_a), (b, of_b) = member[edge.src], member[edge.dst]
+        if a == b:
+            break
         both = of_a | of_b
         rows.append((min(a, b), max(a, b), edge.weight, len(both)))
         member.update(dict.fromkeys(both, (n + i, both)))
@@ -103,10 +127,89 @@ def test_heights_are_scipys_under_ties(where):
     assert hierarchy.is_valid_linkage(matrix(found))
 
 
-@given(st.integers(2, 40), st.sampled_from(["chain", "star", "random"]), st.integers(0, 2**32 - 1))
-def test_linkage_of_any_tree(n, shape, seed):
+@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
+def test_linkage_of_any_tree(where, n, shape, seed):
     tree = random_tree(np.random.default_rng(seed), n, shape)
-    np.testing.assert_array_equal(matrix(linkage(tree, device="cpu")), merge_slowly(ordering.sort_edges(tree)))
+    np.testing.assert_array_equal(matrix(grow(tree, where)), merge_slowly(ordering.sort_edges(tree)))
+
+
+def merge_in_order(tree, n, where):
+    """The kernel's three columns, on the host."""
+    src, dst = (where.asarray(np.ascontiguousarray(tree[column]), "int32") for column in ("src", "dst"))
+    found = where.kernels("dendrogram").merge_in_order(src, dst, n)
+    assert [column.dtype for column in found] == [np.int32] * 3
+    return np.column_stack([to_host(column) for column in found])
+
+
+@given(
+    n=st.integers(1, 60),
+    shape=st.sampled_from(SHAPES),
+    order=st.sampled_from(ORDERS),
+    seed=st.integers(0, 2**32 - 1),
+    share=st.sampled_from([0, 0.3, 0.8, 1]),
+    extra=st.integers(0, 3),
+)
+def test_merging_any_forest_in_any_order(where, n, shape, order, seed, share, extra):
+    """Trees, forests, and graphs whose further edges close cycles: long ones, parallel edges, self-loops."""
+    rng = np.random.default_rng(seed)
+    tree = random_tree(rng, n, shape)
+    further = edges(rng.integers(0, n, extra), rng.integers(0, n, extra), np.zeros(extra))
+    tree = pd.concat([tree[rng.random(n - 1) < share], further], ignore_index=True)
+    tree = rank_edges(rng, tree, order)
+    expected = merge_slowly(tree, n)
+    np.testing.assert_array_equal(merge_in_order(tree, n, where), expected[:, [0, 1, 3]])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_large_trees_merge_the_same_on_both_devices(where, shape, order):
+    rng = np.random.default_rng(0)
+    tree = rank_edges(rng, random_tree(rng, DEEP, shape), order)
+    found = merge_in_order(tree, DEEP, where)
+    np.testing.assert_array_equal(found, merge_in_order(tree, DEEP, CPU))
+    assert hierarchy.is_valid_linkage(np.column_stack([found[:, :2], np.arange(DEEP - 1), found[:, 2]]).astype(float))
+
+
+@given(
+    ends=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20),
+    weights=st.lists(st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 1.0, np.inf]), min_size=20, max_size=20),
+)
+def test_edges_sort_in_the_total_order(where, ends, weights):
+    src, dst = np.array(ends, dtype=np.int32).reshape(-1, 2).T
+    weight = np.array(weights[: len(ends)], dtype=float)
+    low, high = np.minimum(src, dst), np.maximum(src, dst)
+    expected = sorted(zip(weight.tolist(), low.tolist(), high.tolist(), strict=True))
+    found = ordering.sort_edges(on_device(edges(src, dst, weight), where))
+    assert list(found.columns) == ["src", "dst", "weight"]
+    columns = (to_host(found[column].values).tolist() for column in ("weight", "src", "dst"))
+    assert list(zip(*columns, strict=True)) == expected
+
+
+@given(st.integers(0, 700), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_following_pointers(where, size, reach, seed):
+    rng = np.random.default_rng(seed)
+    pointers = np.arange(size) + rng.integers(1, reach + 1, size)
+    pointers = np.where((pointers >= size) | (rng.random(size) < 0.05), -rng.integers(1, 9, size), pointers)
+    expected = pointers.tolist()
+    for i in reversed(range(size)):
+        expected[i] = expected[expected[i]] if expected[i] >= 0 else expected[i]
+    found = where.asarray(pointers, "int32")
+    where.kernels("dendrogram").follow_pointers(found)
+    assert found.tolist() == expected
+
+
+def test_following_one_long_way(where):
+    pointers = where.xp.arange(1, DEEP + 1, dtype="int32")
+    pointers[-1] = -5
+    where.kernels("dendrogram").follow_pointers(pointers)
+    assert bool((pointers == -5).all())
+
+
+@given(st.lists(st.integers(0, 9), max_size=300))
+def test_first_rows(where, groups):
+    found = where.kernels("dendrogram").first_rows(where.asarray(np.array(groups, dtype=np.int32)), 10)
+    assert found.dtype == np.int32
+    assert found.tolist() == [groups.index(g) if g in groups else len(groups) for g in range(10)]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
@@ -217,21 +320,92 @@ def test_n_clusters_is_met_exactly_where_all_heights_tie(where):
             assert in_order_of_appearance(labels)
 
 
-@given(st.integers(1, 40), st.sampled_from(["chain", "star", "random"]), st.integers(0, 2**32 - 1), st.data())
-def test_cut_of_any_tree(n, shape, seed, data):
-    """Against the sets that the kept merges make."""
-    frame = linkage(random_tree(np.random.default_rng(seed), n, shape), device="cpu")
-    k = data.draw(st.integers(1, n))
+def cut_slowly(frame, n, k, least=1):
+    """Labels by the sets that the kept merges make, least leaves a cluster."""
     sets = {i: [i] for i in range(n)}
-    for i, (left, right) in enumerate(zip(frame["left"][: n - k], frame["right"][: n - k], strict=True)):
+    children = zip(to_host(frame["left"].values)[: n - k], to_host(frame["right"].values)[: n - k], strict=True)
+    for i, (left, right) in enumerate(children):
         sets[n + i] = sets.pop(left) + sets.pop(right)
-    expected = np.empty(n, dtype=int)
-    for label, leaves in enumerate(sorted(sets.values(), key=min)):
-        expected[leaves] = label
-    assert labels_of(frame, n_clusters=k).tolist() == expected.tolist()
+    labels = np.full(n, -1)
+    for label, leaves in enumerate(sorted((s for s in sets.values() if len(s) >= least), key=min)):
+        labels[leaves] = label
+    return labels.tolist()
 
 
-@pytest.mark.parametrize("shape", ["chain", "star", "random"])
+@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_cut_of_any_tree(where, n, shape, seed, data):
+    frame = grow(random_tree(np.random.default_rng(seed), n, shape), where)
+    k = data.draw(st.integers(1, n))
+    assert labels_of(frame, n_clusters=k).tolist() == cut_slowly(frame, n, k)
+    least = data.draw(st.integers(1, n + 1))
+    assert labels_of(frame, n_clusters=k, min_cluster_size=least).tolist() == cut_slowly(frame, n, k, least)
+
+
+@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), data=st.data())
+def test_many_cuts_are_the_single_cuts(where, n, shape, seed, data):
+    """In any order, of forests too, with and without small clusters."""
+    tree = random_tree(np.random.default_rng(seed), n, shape)
+    components = data.draw(st.integers(1, n))
+    frame = grow(ordering.sort_edges(tree).iloc[: n - components], where, n_nodes=n)
+    least = data.draw(st.sampled_from([1, 2, 5]))
+    counts = data.draw(st.lists(st.integers(components, n), min_size=1, max_size=5, unique=True))
+    found = cut(frame, n_clusters=counts, min_cluster_size=least, n_leaves=n)
+    assert isinstance(found, where.frames.DataFrame)
+    assert list(found.columns) == counts
+    for k in counts:
+        assert found[k].dtype == np.int32
+        assert to_host(found[k].values).tolist() == cut_slowly(frame, n, k, least)
+    heights = sorted({*to_host(frame["height"].values).tolist(), -np.inf, 0.5, np.inf})
+    thresholds = data.draw(st.lists(st.sampled_from(heights), min_size=1, max_size=5, unique=True))
+    found = cut(frame, distance_threshold=thresholds, min_cluster_size=least, n_leaves=n)
+    assert list(found.columns) == thresholds
+    for t in thresholds:
+        single = labels_of(frame, distance_threshold=t, min_cluster_size=least, n_leaves=n)
+        assert to_host(found[t].values).tolist() == single.tolist()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_many_cuts_of_large_trees(where, shape):
+    frame = grow(random_tree(np.random.default_rng(0), DEEP, shape), where)
+    counts = [3, DEEP, 1000, 1, DEEP - 1, DEEP // 2]
+    found = cut(frame, n_clusters=counts)
+    for k in counts:
+        labels = to_host(found[k].values)
+        assert labels.max() + 1 == k
+        np.testing.assert_array_equal(labels, labels_of(frame, n_clusters=k))
+
+
+@pytest.mark.parametrize("counts", [[3, 1], (3, 1), range(3, 0, -2), np.array([3, 1]), pd.Series([3, 1])])
+def test_sequences_that_name_many_cuts(where, counts):
+    frame = grow(edges([0, 1], [1, 2], [1, 2]), where)
+    found = cut(frame, n_clusters=counts)
+    assert list(found.columns) == [3, 1]
+    assert all(isinstance(name, int) for name in found.columns)
+    assert to_host(found.values).tolist() == [[0, 0], [1, 0], [2, 0]]
+    assert cut(frame, n_clusters=[2]).shape == (3, 1)
+
+
+def test_a_model_cuts_many_times(where):
+    X = np.array([[0.0], [1.0], [3.0], [9.0]])
+    array = SingleLinkage(2, device=where.name).fit(where.asarray(X)).cut([4, 2, 1])
+    assert isinstance(array, where.xp.ndarray)
+    assert array.dtype == np.int32
+    assert array.tolist() == [[0, 0, 0], [1, 0, 0], [2, 0, 0], [3, 1, 0]]
+    table = on_device(pd.DataFrame({"x": X[:, 0]}, index=[7, 7, 5, 6]), where)
+    model = SingleLinkage(2, device=where.name).fit(table)
+    frame = model.cut(distance_threshold=[1.5, 6.0], min_cluster_size=2)
+    assert isinstance(frame, where.frames.DataFrame)
+    assert to_host(frame.index.values).tolist() == [7, 7, 5, 6]
+    assert list(frame.columns) == [1.5, 6.0]
+    assert to_host(frame.values).tolist() == [[0, 0], [0, 0], [-1, 0], [-1, -1]]
+    assert to_host(model.cut(2, min_cluster_size=2).values).tolist() == [0, 0, 0, -1]
+    graph = fit_graph(on_device(edges([0, 2], [1, 3], [1, 2]), where), device=where.name)
+    found = graph.cut([2, 4])
+    assert isinstance(found, where.frames.DataFrame)
+    assert to_host(found.values).tolist() == [[0, 0], [0, 1], [1, 2], [1, 3]]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_deep_and_wide_trees(where, shape):
     rng = np.random.default_rng(0)
     tree = random_tree(rng, DEEP, shape)
@@ -279,6 +453,18 @@ def test_stages_inside_the_pipeline(where):
         ({"n_clusters": True}, TypeError, "n_clusters must be an integer, got True"),
         ({"distance_threshold": np.nan}, ValueError, "distance_threshold must not be NaN"),
         ({"distance_threshold": "1"}, TypeError, "distance_threshold must be a number, got '1'"),
+        ({"n_clusters": []}, ValueError, "n_clusters must hold at least one value, got none"),
+        ({"distance_threshold": []}, ValueError, "distance_threshold must hold at least one value, got none"),
+        ({"n_clusters": [1, 3, 1]}, ValueError, "n_clusters must not hold a value twice, .* got 1 twice"),
+        ({"distance_threshold": [2, 0.5, 2.0]}, ValueError, "distance_threshold must not hold .* got 2 twice"),
+        ({"n_clusters": [1, 4]}, ValueError, "n_clusters must be from 1 to 3, the number of rows, got 4"),
+        ({"n_clusters": [1, 2.0]}, TypeError, r"n_clusters must be an integer, got 2\.0"),
+        ({"n_clusters": {1, 2}}, TypeError, r"n_clusters must be an integer, got {1, 2}"),
+        ({"n_clusters": [1, 2], "distance_threshold": 1.0}, ValueError, "exactly one of .* got both"),
+        ({"distance_threshold": [1.0, np.nan]}, ValueError, "distance_threshold must not be NaN"),
+        ({"distance_threshold": ["1"]}, TypeError, "distance_threshold must be a number, got '1'"),
+        ({"n_clusters": 1, "min_cluster_size": 0}, ValueError, "min_cluster_size must be at least 1, got 0"),
+        ({"n_clusters": 1, "min_cluster_size": 1.5}, TypeError, r"min_cluster_size must be an integer, got 1\.5"),
         ({"n_clusters": 1, "n_leaves": 2}, ValueError, "linkage has 2 rows, more than the n_leaves - 1 = 1 merges"),
     ],
 )
@@ -298,6 +484,14 @@ def test_cut_refuses_other_frames(where):
         cut(frame.assign(left=frame["left"].astype("float64")), n_clusters=2)
     with pytest.raises(ValueError, match="column 'height' of the linkage must not fall"):
         cut(frame.assign(height=-frame["height"]), n_clusters=2)
+    for heights in ([1, np.nan], [np.nan, 1]):
+        with pytest.raises(ValueError, match=r"column 'height' of the linkage must not fall .* nor hold NaN"):
+            cut(frame.assign(height=where.xp.asarray(heights)), n_clusters=2)
+    with pytest.raises(TypeError, match="column 'height' of the linkage must hold numbers, got"):
+        cut(frame.assign(height=["1", "2"]), n_clusters=2)
+    gap = on_device(pd.DataFrame({"left": [0, None], "right": [1, 3], "height": [1.0, 2], "size": [2, 3]}), where)
+    with pytest.raises(ValueError, match="column 'left' of the linkage holds nulls"):
+        cut(gap.astype({"left": "Int64"} if where is CPU else {"left": "int64"}), n_clusters=2)
 
 
 def test_extreme_thresholds(where):

@@ -14,10 +14,10 @@ from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, to_host
 from rapids_slink.metrics import accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.contract import Task
+from rapids_slink.neighbors.contract import Task, scattered
 from rapids_slink.neighbors.kdtree import TreeSearch, build
-from rapids_slink.neighbors.operand import Scaling, pack, reach
-from rapids_slink.neighbors.tiles import TileSearch, scattered
+from rapids_slink.neighbors.operand import Scaling, reach
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 
 SEARCHES = {"tiles": TileSearch, "tree": TreeSearch, "portable tiles": partial(TileSearch, fused=False)}
@@ -296,8 +296,8 @@ def pairs_that_fail(X, dtype, where, kernels):
     """How many of all pairs the filter would lose at the tightest bound that must let them pass."""
     xp, n, d = where.xp, *X.shape
     values = where.asarray(X)
-    scaling = Scaling.of(values, xp=xp)
-    operand = pack(values, scaling, dtype, xp)
+    scaling = Scaling.of(values, device=where)
+    operand = kernels.pack(values, scaling, dtype)
     product = kernels.Workspace().product(operand, operand)
     apart = where.asarray(squares(X))
     rows = xp.arange(n)
@@ -346,9 +346,8 @@ def test_products_err_less_than_the_bound(kind, d, tier, where, kernels):
         X[:, 0] = 1000
     elif kind == "cancelling":
         X[:, d // 2 :] = X[:, : d - d // 2] * np.where(np.arange(24) % 2, 1, -1)[:, None]
-    xp = where.xp
     values = where.asarray(X)
-    operand = pack(values, Scaling.of(values, xp=xp), dtype, xp)
+    operand = kernels.pack(values, Scaling.of(values, device=where), dtype)
     product = to_host(kernels.Workspace().product(operand, operand)).astype(np.longdouble)
     y = to_host(operand.y).astype(np.longdouble)
     exact = y @ y.T
@@ -362,8 +361,8 @@ def test_the_test_is_tight(where, kernels):
     """A filter that lets everything pass would prove nothing."""
     X = np.random.default_rng(0).normal(size=(500, 30))
     values = where.asarray(X)
-    scaling = Scaling.of(values, xp=where.xp)
-    operand = pack(values, scaling, kernels.FILTER_DTYPE, where.xp)
+    scaling = Scaling.of(values, device=where)
+    operand = kernels.pack(values, scaling, kernels.FILTER_DTYPE)
     product = kernels.Workspace().product(operand, operand)
     apart = squares(X)
     bound = np.sort(apart, axis=1)[:, 10]
@@ -375,12 +374,12 @@ def test_the_test_is_tight(where, kernels):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_operands_are_what_they_claim(dtype, where):
+def test_operands_are_what_they_claim(dtype, where, kernels):
     X = np.random.default_rng(0).normal(size=(200, 13)) * 1e5 + 3e5
     values = where.asarray(X)
-    scaling = Scaling.of(values, xp=where.xp)
-    order = where.asarray(np.random.default_rng(1).permutation(200)[:150])
-    operand = pack(values, scaling, dtype, where.xp, order)
+    scaling = Scaling.of(values, device=where)
+    order = where.asarray(np.random.default_rng(1).permutation(200)[:150].astype(np.int32))
+    operand = kernels.pack(values, scaling, dtype, order)
     y = to_host(operand.y).astype(np.float64)
     z = (X[to_host(order)] - to_host(scaling.centre)) * scaling.scale
     assert np.frexp(scaling.scale)[0] == 0.5  # a power of two
@@ -399,12 +398,12 @@ def test_operands_are_what_they_claim(dtype, where):
     np.testing.assert_array_equal(to_host(part.error), to_host(operand.error)[5:9])
 
 
-def test_small_integers_are_not_moved(where):
+def test_small_integers_are_not_moved(where, kernels):
     X = np.random.default_rng(0).integers(0, 256, (100, 10)).astype(np.float32)
     values = where.asarray(X)
-    scaling = Scaling.of(values, xp=where.xp)
+    scaling = Scaling.of(values, device=where)
     assert (to_host(scaling.centre) == 0).all()
-    y = to_host(pack(values, scaling, "float16", where.xp).y).astype(np.float64)
+    y = to_host(kernels.pack(values, scaling, "float16").y).astype(np.float64)
     np.testing.assert_array_equal(y[:, :10], X.astype(np.float64) * scaling.scale)
 
 
@@ -489,8 +488,8 @@ def test_pairs_below_a_table(name, where):
 
 def operands(X, where, kernels):
     values = where.asarray(X)
-    scaling = Scaling.of(values, xp=where.xp)
-    return values, scaling, pack(values, scaling, kernels.FILTER_DTYPE, where.xp)
+    scaling = Scaling.of(values, device=where)
+    return values, scaling, kernels.pack(values, scaling, kernels.FILTER_DTYPE)
 
 
 SIZES = pytest.mark.parametrize(("m", "n"), [(1, 1), (1, 700), (70, 1), (33, 1025), (100, 130)])
@@ -732,18 +731,29 @@ def test_tree_is_a_partition_in_boxes(name):
 
 @pytest.mark.gpu
 def test_norms_in_parts_are_rounded_down():
+    """The tails of the fused filter's columns hold, in units, the norms that the tensor cores subtract."""
     if not gpu_is_usable():
         pytest.skip("no usable NVIDIA GPU with CuPy")
     import cupy
 
-    from rapids_slink.neighbors.hopper import PARTS, in_parts
+    from rapids_slink.neighbors.cuda import pack_rows
+    from rapids_slink.neighbors.hopper import UNITS
 
-    norms = 2.0 ** np.arange(-60, 30)[:, None] * np.random.default_rng(0).uniform(1, 2, (90, 200))
-    norms = np.append(norms.astype(np.float32).ravel(), [0.0, 5.2261e-6, 3.34473e-4, 1e-45]).astype(np.float32)
-    parts = to_host(in_parts(cupy.asarray(norms))).astype(np.float64)
-    lost = norms.astype(np.float64) - parts @ np.asarray(PARTS)
-    assert (lost >= 0).all()
-    assert (lost <= np.maximum(norms * 2.0**-30, 2.0**-38)).all()
+    lengths = 2.0 ** np.arange(-30, 16, 0.25)[:, None] * np.random.default_rng(0).uniform(0.5, 0.9, (184, 4))
+    X = cupy.asarray(np.append(lengths.ravel(), [0.0, 5e-6, 1e-45])[:, None])
+    packed = pack_rows(X, Scaling(cupy.zeros(1), 1.0), None, 768, 1, UNITS)
+    assert (X.size, packed.half_norm.size) == (739, 768)
+    tails = to_host(packed.tails).reshape(768, 2, 8).astype(np.float64)
+    swizzled = np.arange(768) % 128 // 4 % 2
+    parts, rest = tails[np.arange(768), swizzled], tails[np.arange(768), 1 - swizzled]
+    assert (rest == 0).all()
+    norms = to_host(packed.half_norm).astype(np.float64)
+    subtracted = -(parts @ np.asarray(UNITS))
+    most = 24 * 2.0**-23  # what the tail's norm may be smaller by, and 2**-38 beside it
+    assert (subtracted[:739] <= norms[:739]).all()
+    assert (subtracted[:739] >= norms[:739] * (1 - 2 * most) - 2.0**-38).all()
+    assert np.isinf(norms[739:]).all()
+    assert (subtracted[739:] > 2.0**30).all()
 
 
 def test_distances_between_sets_that_overflow(device):

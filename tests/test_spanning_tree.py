@@ -545,6 +545,7 @@ def test_nodes_by_name(kind, device):
     assert model.component_.tolist() == [0, 0, 1, 1, 1, 0]
     assert model.cut(4).tolist() == expected.cut(4).tolist()
     assert model.cut(4).index.equals(model.labels_.index)
+    assert model.cut([3, 4]).index.equals(model.labels_.index)
     pd.testing.assert_frame_equal(model.linkage_, expected.linkage_)
     pd.testing.assert_frame_equal(model.mst_, frame.iloc[[2, 3, 1, 5]].reset_index(drop=True))
     with pytest.raises(ValueError, match="n_nodes is for nodes numbered from 0"):
@@ -636,10 +637,10 @@ def random_matrix(rng, n, values=None):
 def certain_edges(lists, device):
     """What the lists alone certify, the rows' components afterwards and their number."""
     state = initial_state(lists, device)
-    frames, chosen, components = grow(lists, state, device)
-    assert sum(map(len, frames)) <= chosen <= 2 * sum(map(len, frames))  # an edge is chosen from one end or from both
-    found = [np.column_stack(columns(frame)) for frame in frames]
-    return np.concatenate([np.empty((0, 3)), *found]), to_host(state.component), components
+    frame, _, chosen, components = grow(lists, state, device)
+    assert len(frame) <= chosen <= 2 * len(frame)  # an edge is chosen from one end or from both
+    assert (frame["src"] < frame["dst"]).all()
+    return np.column_stack(columns(frame)), to_host(state.component), components
 
 
 @pytest.mark.parametrize("values", [None, [0.0], [0.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])

@@ -9,7 +9,8 @@
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - A forest's linkage is the same with fewer rows, so n has to be told.
 
-Each device's ``merge_in_order(src, dst, n)`` is the kernel behind `build_linkage`; `cutting` serves both devices.
+Each device's ``merge_in_order(src, dst, n)`` is the kernel behind `build_linkage`; `cutting` serves both devices, on
+top of their ``follow_pointers`` and ``first_rows``.
 """
 
 from __future__ import annotations
@@ -19,9 +20,12 @@ from typing import Any
 from rapids_slink import ordering
 from rapids_slink.dendrogram.cutting import cut, cut_labels
 from rapids_slink.device import Device, resolve
-from rapids_slink.points import MOST_ROWS, Caller, as_integer, on_device, require_edges
+from rapids_slink.points import MOST_ROWS, Caller, as_integer, column_values, require_edges
 
 __all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
+
+#: Device memory that a linkage takes at its peak, in bytes an edge.
+WORKSPACE = 96
 
 
 def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> Any:
@@ -54,40 +58,50 @@ def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> A
 
     Notes
     -----
-    Section 3.3.1 of the cuSLINK paper.
+    Section 3.3.1 of the cuSLINK paper, which does this on the host. Here a GPU does it in parallel: `dendrogram.cuda`.
     """
     where = resolve(device, tree)
     tree, caller = Caller.of(tree, where)
-    n = _check_tree(tree, n_nodes)
-    edges = tree[["src", "dst", "weight"]].astype({"src": "int32", "dst": "int32", "weight": "float64"})
-    edges = ordering.sort_edges(on_device(edges, where))
-    return caller.frame(build_linkage(edges, n, where))
+    require_edges(tree, "tree")
+    n = _count_nodes(len(tree), n_nodes)
+    with where.working(reserve=WORKSPACE * len(tree)):
+        src, dst, weight = (column_values(tree[column], where) for column in ("src", "dst", "weight"))
+        _check_ids(src, dst, n, n_nodes is not None)
+        src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
+        height = weight.astype("float64", copy=False)
+        rows = ordering.sorting_rows(src, dst, height, where.xp)
+        merges = _merge(src[rows], dst[rows], height[rows], n, where)
+    return caller.frame(where.keep(merges))
 
 
 def build_linkage(tree: Any, n: int, device: Device) -> Any:
     """The linkage frame of a tree or forest over n nodes, for edges already sorted and checked but for cycles."""
     src, dst, height = (tree[column].values for column in ("src", "dst", "weight"))
+    return _merge(src, dst, height, n, device)
+
+
+def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> Any:
     left, right, size = device.kernels("dendrogram").merge_in_order(src, dst, n)
     if len(left) < len(src):
-        edge = tree.iloc[len(left) : len(left) + 1]
-        u, v = int(edge["src"].values[0]), int(edge["dst"].values[0])
+        u, v = sorted((int(src[len(left)]), int(dst[len(left)])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that weigh no more)")
     return device.frame({"left": left, "right": right, "height": height, "size": size})
 
 
-def _check_tree(tree: Any, n_nodes: int | None) -> int:
-    """The number of nodes, once columns, ids and weights are found valid."""
-    require_edges(tree, "tree")
-    edges = len(tree)
+def _count_nodes(edges: int, n_nodes: int | None) -> int:
     n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
     if not 1 <= n <= MOST_ROWS:
         raise ValueError(f"a tree must have from 1 to {MOST_ROWS} nodes, got {n}")
     if edges > n - 1:
         raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
-    if edges:
-        lowest = min(int(tree["src"].min()), int(tree["dst"].min()))
-        highest = max(int(tree["src"].max()), int(tree["dst"].max()))
-        if lowest < 0 or highest >= n:
-            hint = "" if n_nodes is not None else f" (one tree of {edges} edges; for a forest, pass n_nodes)"
-            raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")
     return n
+
+
+def _check_ids(src: Any, dst: Any, n: int, forest: bool) -> None:
+    """Refuse ids outside 0..n-1."""
+    if not len(src):
+        return
+    lowest, highest = min(int(src.min()), int(dst.min())), max(int(src.max()), int(dst.max()))
+    if lowest < 0 or highest >= n:
+        hint = "" if forest else f" (one tree of {len(src)} edges; for a forest, pass n_nodes)"
+        raise ValueError(f"node ids must be from 0 to {n - 1}{hint}, found {lowest if lowest < 0 else highest}")

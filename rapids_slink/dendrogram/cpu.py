@@ -1,4 +1,4 @@
-"""Union-find over the edges of a sorted tree."""
+"""The dendrogram kernels on the CPU: union-find over the edges of a sorted tree, and what cuts need."""
 
 from __future__ import annotations
 
@@ -60,3 +60,37 @@ def _find(parent, node):
     while parent[node] >= 0:
         parent[node], node = root, parent[node]
     return root
+
+
+@njit(cache=True)
+def follow_pointers(pointers):
+    """Replace every entry by the end that its pointers lead to.
+
+    Parameters
+    ----------
+    pointers : int32 array
+        Entries from 0 on point at later entries; entries below 0 are ends. Overwritten: all are ends afterwards.
+    """
+    for i in range(len(pointers) - 1, -1, -1):
+        if pointers[i] >= 0:
+            pointers[i] = pointers[pointers[i]]
+
+
+@njit(cache=True)
+def first_rows(groups, n_groups):
+    """The first row of each group.
+
+    Parameters
+    ----------
+    groups : int32 array
+        By row, the number of its group, below `n_groups`.
+
+    Returns
+    -------
+    int32 array of shape (n_groups,)
+        The number of rows for a group that has none.
+    """
+    first = np.full(n_groups, len(groups), dtype=np.int32)
+    for row in range(len(groups)):
+        first[groups[row]] = min(first[groups[row]], row)
+    return first

@@ -1,15 +1,160 @@
-"""The linkage of a tree that lies on the GPU: by way of the host, where union-find takes a few tenths of a second."""
+"""The dendrogram kernels on the GPU: launchers of `dendrogram.cu`.
+
+A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). Edges come sorted, so an edge's position
+is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the next edge to take in what it made.
+
+*Contraction.* Every part (at first a node) points across its lightest edge. These edges are contracted, which makes the
+parts of the next level, at most half as many; the edges that are the lightest at neither end (alpha edges) remain, and
+so on until none does. This is Borůvka on the tree.
+
+*Chains.* Of an edge e contracted on some level, look at the parts that hold it on the levels above, S1 ⊂ S2 ⊂ ..., and
+let top(S) be the lightest edge that leaves S. The chain of e is the first S with top(S) > e. The edges of a chain S
+follow one another in D in the order of their ranks, and after the last of them comes top(S):
+
+1. Let h be inside S and heavier than top(S') for each smaller S' that holds it, and f an edge that leaves such an S'
+   or S. All edges between h and f on their path are lighter than the heavier of the two. For such an edge, g, was the
+   lightest at one of its ends. Go on over that end: the next edge of the path on g's level is heavier, and so on up to
+   f, or to an edge of a higher level, where the same holds, or to the part S' that holds h; but then the edge before
+   is top(S'), and h is heavier.
+2. S was made of parts that point at each other along ever lighter edges, down to two that share theirs, core(S). An
+   edge h of chain S is one of these edges, or inside a part and heavier than the one that leaves it; with (1), what h
+   makes holds core(S). So of two edges of chain S the lighter lies below the heavier in D.
+3. An edge x inside S, lighter than top(S) and of another chain, is of that of a smaller part R in S and lighter than
+   top(R): what it makes stays in R, which does not hold core(S). So x lies above no edge of chain S. What the last
+   edge of chain S makes does not leave S before top(S), and top(S) takes it in (1).
+
+So an edge's children are the edge before it in its chain and the end of the chain of the part whose lightest edge it
+was; the chain's first is core(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums along
+the chains of what hangs at each edge, level by level, since what hangs is of a lower level.
+
+The numbers that parts get depend on the order of threads; what is made of them does not. No step costs depth: there are
+at most log2(n) levels, and pointers are doubled.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-import cupy
+import cupy as cp
+import numpy as np
 
 from rapids_slink.dendrogram import cpu
+from rapids_slink.device import cuda_module
+from rapids_slink.neighbors.cuda import check_arrays
+from rapids_slink.ordering import NO_EDGE
+
+THREADS = 256
+REACH = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
 
 
 def merge_in_order(src: Any, dst: Any, n: int) -> tuple[Any, Any, Any]:
     """As `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
-    left, right, size = cpu.merge_in_order(cupy.asnumpy(src), cupy.asnumpy(dst), n)
-    return cupy.asarray(left), cupy.asarray(right), cupy.asarray(size)
+    check_arrays("int32", src, dst)
+    contraction = _contract(src, dst, n)
+    if contraction is None:  # union-find tells which edge is the first to close a cycle
+        left, right, size = cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n)
+        return cp.asarray(left), cp.asarray(right), cp.asarray(size)
+    return _merge_along_chains(contraction, n)
+
+
+def follow_pointers(pointers: Any) -> None:
+    """As `rapids_slink.dendrogram.cpu.follow_pointers`, for a CuPy array."""
+    check_arrays("int32", pointers)
+    size, rounds = pointers.size, 0
+    while REACH**rounds < size:
+        rounds += 1
+    pending = cp.zeros(rounds, cp.int32)
+    for i in range(rounds):
+        _launch("follow_pointers", size, np.int64(size), pointers, pending, np.int32(i))
+
+
+def first_rows(groups: Any, n_groups: int) -> Any:
+    """As `rapids_slink.dendrogram.cpu.first_rows`, for a CuPy array."""
+    check_arrays("int32", groups)
+    first = cp.full(n_groups, groups.size, cp.int32)
+    _launch("find_first_rows", groups.size, np.int64(groups.size), groups, first)
+    return first
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """How a forest shrank.
+
+    Attributes
+    ----------
+    hung : (m, 2) int32 array
+        By rank, the part whose lightest edge it was, and -1; both parts if it was that at both its ends.
+    outlook : int64 array
+        By part, rank of the lightest edge that leaves it << 32 | the next level's part that it is a piece of; `NO_EDGE`
+        where none leaves.
+    first : list of int
+        The number of each level's first part, and one past the last of all. Level 0 are the n leaves.
+    """
+
+    hung: Any
+    outlook: Any
+    first: list[int]
+
+
+def _contract(src: Any, dst: Any, n: int) -> _Contraction | None:
+    """Borůvka's rounds on a forest in ascending order; None if the edges close a cycle.
+
+    The lightest edge at a part never is the heaviest of a cycle, so that one stays until both its ends are in one part.
+    """
+    hung = cp.empty((src.size, 2), cp.int32)
+    outlook = cp.full(2 * n, NO_EDGE, cp.int64)  # each level has at most half the parts of the one before
+    first = [0, n]
+    m, u, v, rank = src.size, src, dst, np.uintp(0)
+    while m:
+        parts = first[-1] - first[-2]
+        level = (np.int64(parts), np.int32(first[-2]))
+        pointer = cp.empty(parts, cp.int32)
+        counts = cp.zeros(3, cp.int32)
+        kept = [cp.empty(m, cp.int32) for _ in range(3)]
+        edges = (np.int64(m), u, v, rank)
+        _launch("offer_edges", m, *edges, outlook)
+        _launch("hook_parts", parts, *level, np.int32(first[-1]), outlook, pointer, counts)
+        follow_pointers(pointer)
+        _launch("name_successors", parts, *level, pointer, outlook)
+        _launch("contract_edges", m, *edges, outlook, hung, *kept, counts)
+        made, m, cycle = counts.tolist()
+        if cycle:
+            return None
+        first.append(first[-1] + made)
+        u, v, rank = kept
+    return _Contraction(hung, outlook, first)
+
+
+def _merge_along_chains(contraction: _Contraction, n: int) -> tuple[Any, Any, Any]:
+    """Z's left, right and size."""
+    hung, outlook, first = contraction.hung, contraction.outlook, contraction.first
+    m = len(hung)
+    left, right, size = (cp.empty(m, cp.int32) for _ in range(3))
+    if not m:
+        return left, right, size
+    edges, leaves = np.int64(m), np.int32(n)
+    key = cp.empty(m, cp.int64)
+    _launch("find_chains", m, edges, hung, outlook, key)
+    key.sort()
+    chains = first[-1] - n
+    start = cp.empty(chains + 1, cp.int32)
+    _launch("mark_starts", m, edges, leaves, np.int64(chains), key, start)
+    total = cp.empty(m, cp.uint32)
+    bounds = start[cp.asarray(first[1:]) - n].tolist()
+    for low, high in pairwise(bounds):
+        _launch("weigh_edges", high - low, np.int64(low), np.int64(high), leaves, key, hung, start, total)
+        total[low:high] = cp.cumsum(total[low:high], dtype=cp.uint32)
+    _launch("write_merges", m, edges, leaves, key, hung, start, total, left, right, size)
+    return left, right, size
+
+
+def _launch(name: str, jobs: int, *arguments: Any) -> None:
+    for argument in arguments:
+        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
+            raise TypeError(f"{name} needs contiguous arrays")
+    if jobs:
+        kernel = cuda_module(Path(__file__).parent / "dendrogram.cu").get_function(name)
+        kernel((-(-jobs // THREADS),), (THREADS,), arguments)

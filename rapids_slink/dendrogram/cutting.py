@@ -1,7 +1,9 @@
-"""Labels from a linkage frame, on whichever device the frame is: whole-array gathers and one groupby.
+"""Labels from a linkage frame, on whichever device the frame is: whole-array gathers and pointer doubling.
 
-A cut keeps a prefix of the merges. Each kept merge points at the kept merge that absorbs it; doubling these pointers
-finds the last one in as many steps as the depth has bits. No step depends on the shape of the tree.
+A cut keeps a prefix of the merges. Each kept merge points at the kept merge that absorbs it; following these pointers
+finds the last one, on a GPU by doubling them in as many steps as the depth has bits. No step depends on the shape of
+the tree. Of many cuts the finest comes first, and each further one is a cut of what is then a dendrogram over the
+clusters of the one before.
 """
 
 from __future__ import annotations
@@ -9,17 +11,22 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from rapids_slink.device import Device, is_on_gpu, resolve
-from rapids_slink.points import Caller, InputTypeError, as_integer, require_columns
+from rapids_slink.device import Device, is_on_gpu, resolve, to_host
+from rapids_slink.points import Caller, InputTypeError, as_integer, column_values, has_gaps, require_columns
 
 COLUMNS = ("left", "right", "height", "size")
+#: Device memory that checking and cutting take at their peak, in bytes a leaf.
+WORKSPACE = 64
+#: The label of rows in clusters that are too small.
+OUTLIER = -1
 
 
 def cut(
     linkage: Any,
     *,
-    n_clusters: int | None = None,
-    distance_threshold: float | None = None,
+    n_clusters: Any = None,
+    distance_threshold: Any = None,
+    min_cluster_size: int = 1,
     n_leaves: int | None = None,
 ) -> Any:
     """Flat clusters from a dendrogram.
@@ -28,23 +35,27 @@ def cut(
     ----------
     linkage : DataFrame (cuDF or pandas)
         As `rapids_slink.linkage` returns it: ``left``, ``right``, ``height``, ``size``.
-    n_clusters : int, optional
+    n_clusters : int or sequence of int, optional
         How many clusters to leave, from 1 to the number of leaves: the last ``n_clusters - 1`` merges are undone. It
-        is met exactly, heights that tie included.
-    distance_threshold : float, optional
+        is met exactly, heights that tie included. A list, tuple, range or 1-d array makes a cut for each value.
+    distance_threshold : float or sequence of float, optional
         Clusters at or above this distance are not merged (scikit-learn's meaning). Give this or `n_clusters`.
+    min_cluster_size : int
+        Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
     n_leaves : int, optional
         The number of leaves, for a forest's linkage; by default one more than the number of merges.
 
     Returns
     -------
-    Series of int32
-        A label 0..k-1 for each leaf, numbered in order of first appearance, of the kind that `linkage` is.
+    Series or DataFrame of int32
+        A label 0..k-1 for each leaf, numbered in order of first appearance, of the kind that `linkage` is. For a
+        sequence of cuts a frame with a column for each, whose name is the value.
 
     Raises
     ------
     ValueError
-        Both or neither cut is given, one is out of range, or `linkage` is not the dendrogram of `n_leaves` leaves.
+        Both or neither cut is given, one is out of range or given twice, or `linkage` is not the dendrogram of
+        `n_leaves` leaves.
     TypeError
         `n_clusters` is not an integer, `distance_threshold` not a number, `linkage` not a DataFrame.
 
@@ -53,30 +64,97 @@ def cut(
     Section 3.3.2 of the cuSLINK paper inherits labels level by level; a chain has as many levels as leaves.
     """
     linkage, caller = Caller.of(linkage, resolve("auto", linkage))
-    n = _check_linkage(linkage, n_leaves)
-    labels = cut_labels(linkage, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
-    return caller.series(labels, name="label")
+    require_columns(linkage, COLUMNS, "linkage")
+    device = device_of(linkage)
+    with device.working(reserve=WORKSPACE * len(linkage)):
+        n = _check_linkage(linkage, n_leaves, device)
+        labels = cut_labels(
+            linkage,
+            n,
+            n_clusters=n_clusters,
+            distance_threshold=distance_threshold,
+            min_cluster_size=min_cluster_size,
+        )
+    labels = device.keep(labels)
+    if labels.ndim == 1:
+        return caller.series(labels, name="label")
+    return caller.frame(label_frame(labels, n_clusters, distance_threshold, device))
 
 
 def cut_labels(
     linkage: Any,
     n_leaves: int,
     *,
-    n_clusters: int | None = None,
-    distance_threshold: float | None = None,
+    n_clusters: Any = None,
+    distance_threshold: Any = None,
+    min_cluster_size: int = 1,
 ) -> Any:
-    """`cut` for a linkage frame known to be right: an int32 array of shape (n_leaves,) on the frame's device."""
-    device = _device_of(linkage)
-    merges = linkage.iloc[: _count_merges(linkage, n_leaves, n_clusters, distance_threshold)]
-    return _number_by_appearance(_clusters_of_leaves(merges, n_leaves, device), device)
+    """`cut` for a linkage frame known to be right, on the frame's device.
+
+    Returns
+    -------
+    int32 array of shape (n_leaves,), or (cuts, n_leaves) for a sequence of cuts
+    """
+    device = device_of(linkage)
+    xp = device.xp
+    left, right, height = (column_values(linkage[column], device) for column in COLUMNS[:3])
+    kept, many = _count_merges(height, n_leaves, n_clusters, distance_threshold, xp)
+    if as_integer(min_cluster_size, "min_cluster_size") < 1:
+        raise ValueError(f"min_cluster_size must be at least 1, got {min_cluster_size}")
+    left, right = (ids[: max(kept)].astype("int32", copy=False) for ids in (left, right))
+    labels = xp.empty((len(kept), n_leaves), "int32")
+    clusters = sizes = None  # of the leaves and of the clusters in the cut before
+    done = 0
+    for i in sorted(range(len(kept)), key=kept.__getitem__):
+        step, left, right = _merge_first(left, right, n_leaves - done, kept[i] - done, device)
+        done = kept[i]
+        clusters = step if clusters is None else step[clusters]
+        if min_cluster_size > 1:
+            # Counts are far below 2^53, so that their sums are exact in float64, in any order.
+            sizes = xp.bincount(step, weights=sizes, minlength=n_leaves - done).astype("float64", copy=False)
+            labels[i] = _number(sizes >= min_cluster_size, xp)[clusters]
+        else:
+            labels[i] = clusters
+    return labels if many else labels[0]
 
 
-def _count_merges(linkage: Any, n: int, n_clusters: Any, distance_threshold: Any) -> int:
-    """How many of the first merges a cut keeps."""
-    check_cut(n, n - len(linkage), n_clusters, distance_threshold)
-    if n_clusters is None:
-        return int((linkage["height"] < distance_threshold).sum())
-    return n - int(n_clusters)
+def label_frame(labels: Any, n_clusters: Any, distance_threshold: Any, device: Device) -> Any:
+    """The labels of many cuts, (cuts, n_leaves), as a frame with a column for each."""
+    names, _ = _cuts(distance_threshold if n_clusters is None else n_clusters)
+    return device.frame(dict(zip(names, labels, strict=True)))
+
+
+def device_of(frame: Any) -> Device:
+    """Where a frame lies."""
+    return resolve("cuda" if is_on_gpu(frame) else "cpu")
+
+
+def _cuts(given: Any) -> tuple[list[Any], bool]:
+    """The values of a parameter that takes one or many, and whether it was given many."""
+    if getattr(given, "ndim", None) == 1:
+        return to_host(given).tolist(), True
+    if isinstance(given, list | tuple | range):
+        return [value.item() if hasattr(value, "item") else value for value in given], True
+    return [given], False
+
+
+def _count_merges(height: Any, n: int, n_clusters: Any, distance_threshold: Any, xp: Any) -> tuple[list[int], bool]:
+    """How many of the first merges each cut keeps, and whether many were asked for."""
+    name = "distance_threshold" if n_clusters is None else "n_clusters"
+    values, many = _cuts(distance_threshold if n_clusters is None else n_clusters)
+    for value in values:
+        check_cut(n, n - len(height), *((None, value) if n_clusters is None else (value, distance_threshold)))
+    if not values:
+        raise ValueError(f"{name} must hold at least one value, got none")
+    if len(set(values)) < len(values):
+        twice = next(value for value in values if values.count(value) > 1)
+        raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
+    if n_clusters is not None:
+        return [n - int(value) for value in values], many
+    if not len(height):
+        return [0] * len(values), many
+    # Heights ascend, so this counts those below.
+    return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), many
 
 
 def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
@@ -95,63 +173,77 @@ def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any)
         raise ValueError(f"n_clusters must be from {components} to {n}, the number of rows, got {n_clusters}{why}")
 
 
-def _clusters_of_leaves(merges: Any, n: int, device: Device) -> Any:
-    """For each leaf the cluster it ends in: its own id, or that of the last merge that takes it in."""
+def _merge_first(left: Any, right: Any, n: int, kept: int, device: Device) -> tuple[Any, Any, Any]:
+    """Make the first `kept` merges of a dendrogram over n leaves.
+
+    Returns
+    -------
+    labels : int32 array of shape (n,)
+        The cluster of each leaf, 0..n-kept-1 in order of first appearance.
+    left, right : int32 arrays
+        The other merges, as those of a dendrogram over these clusters.
+    """
     xp = device.xp
-    if len(merges) == 0:
-        return xp.arange(n)
-    made = xp.arange(n, n + len(merges))
-    parent = xp.arange(n + len(merges))
-    parent[merges["left"].values] = made
-    parent[merges["right"].values] = made
-    last = parent[n:] - n
-    while True:
-        further = last[last]
-        if bool((further == last).all()):
-            break
-        last = further
-    parent[n:] = last + n
-    return parent[parent[:n]]
+    if kept == 0:
+        return xp.arange(n, dtype="int32"), left, right
+    kernels = device.kernels("dendrogram")
+    # By leaf, then by merge: the kept merge that absorbs it, or ~itself where there is none.
+    absorber = ~xp.arange(n + kept, dtype="int32")
+    for children in (left, right):
+        absorber[children[:kept]] = xp.arange(kept, dtype="int32")
+    leaves, merges = absorber[:n], absorber[n:]
+    kernels.follow_pointers(merges)
+    last = ~xp.where(leaves < 0, leaves, merges[xp.maximum(leaves, 0)])
+    opener = kernels.first_rows(last, n + kept)  # the first leaf of each cluster that is left
+    number = _number(opener[last] == xp.arange(n, dtype="int32"), xp)
+    labels = number[opener[last]]
+    if len(left) == kept:
+        return labels, left[:0], right[:0]
+    label = xp.concatenate([labels, number[opener[~merges]]])
+
+    def relabel(ids: Any) -> Any:
+        return xp.where(ids < n + kept, label[xp.minimum(ids, n + kept - 1)], ids - 2 * kept)
+
+    return labels, relabel(left[kept:]), relabel(right[kept:])
 
 
-def _number_by_appearance(clusters: Any, device: Device) -> Any:
-    """Ids to 0..k-1, in order of first appearance."""
-    xp = device.xp
-    rows = xp.arange(len(clusters))
-    # The groupby's key is an id, so merging its result back into the rows is a gather.
-    first = device.frame({"cluster": clusters, "row": rows}).groupby("cluster", sort=False).min()
-    opener = xp.empty(int(clusters.max()) + 1, dtype=rows.dtype)
-    opener[first.index.values] = first["row"].values
-    opener = opener[clusters]
-    return (xp.cumsum(opener == rows) - 1).astype(xp.int32)[opener]
+def _number(chosen: Any, xp: Any) -> Any:
+    """0, 1, ... for the chosen places, `OUTLIER` for the others, int32."""
+    return xp.where(chosen, xp.cumsum(chosen, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
 
 
-def _device_of(frame: Any) -> Device:
-    return resolve("cuda" if is_on_gpu(frame) else "cpu")
-
-
-def _check_linkage(linkage: Any, n_leaves: int | None) -> int:
+def _check_linkage(linkage: Any, n_leaves: int | None, device: Device) -> int:
     """The number of leaves, once the frame's columns, ids and heights are found to fit."""
-    require_columns(linkage, COLUMNS, "linkage")
     m = len(linkage)
     n = m + 1 if n_leaves is None else as_integer(n_leaves, "n_leaves")
     if m > n - 1:
         raise ValueError(f"linkage has {m} rows, more than the n_leaves - 1 = {n - 1} merges of {n} leaves")
-    for column in ("left", "right"):
-        if linkage[column].dtype.kind not in "iu":
-            raise InputTypeError(f"column {column!r} of the linkage must hold integers, got {linkage[column].dtype}")
-        if m and (int(linkage[column].min()) < 0 or int(linkage[column].max()) >= n + m - 1):
+    for column, kinds, valid in (("left", "iu", "integers"), ("right", "iu", "integers"), ("height", "iuf", "numbers")):
+        if linkage[column].dtype.kind not in kinds:
+            raise InputTypeError(f"column {column!r} of the linkage must hold {valid}, got {linkage[column].dtype}")
+        if column != "height" and has_gaps(linkage[column]):
+            raise ValueError(f"column {column!r} of the linkage holds nulls")
+    if m == 0:
+        return n
+    xp = device.xp
+    left, right = (column_values(linkage[column], device) for column in ("left", "right"))
+    for column, children in (("left", left), ("right", right)):
+        if int(children.min()) < 0 or int(children.max()) >= n + m - 1:
             hint = "; for the linkage of a forest, pass n_leaves" if n_leaves is None else ""
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
-    children = linkage[["left", "right"]].values
-    xp = _device_of(linkage).xp
-    late = xp.flatnonzero((children >= n + xp.arange(m)[:, None]).any(axis=1))
-    if late.size:
-        raise ValueError(f"row {int(late[0])} of the linkage merges a cluster that no earlier row has made")
+    left, right = left.astype("int32", copy=False), right.astype("int32", copy=False)
+    late = xp.maximum(left, right) >= xp.arange(n, n + m)
     merged = xp.zeros(n + m, bool)
-    merged[children.ravel()] = True
-    if int(merged.sum()) < 2 * m:
+    merged[left] = merged[right] = True
+    some, first, children = (int(found) for found in (late.any(), late.argmax(), merged.sum()))
+    if some:
+        raise ValueError(f"row {first} of the linkage merges a cluster that no earlier row has made")
+    if children < 2 * m:
         raise ValueError("the linkage merges some cluster twice")
-    if not linkage["height"].is_monotonic_increasing:
+    if has_gaps(linkage["height"]) or _falls(column_values(linkage["height"], device)):
         raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
     return n
+
+
+def _falls(height: Any) -> bool:
+    return bool((height[1:] < height[:-1]).any())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 
@@ -14,6 +15,17 @@ def shown(parts: Iterable[Any], total: int, what: str, progress: bool) -> Iterab
     from tqdm.auto import tqdm
 
     return tqdm(parts, total=total, desc=what, leave=False)
+
+
+def scattered(n: int, xp: Any) -> Any:
+    """A permutation of n rows of which every leading part is spread evenly over all of them.
+
+    Place i holds row i times a stride near n/φ, modulo n, that shares no factor with n.
+    """
+    stride = max(1, round(n * 0.6180339887498949))
+    while gcd(stride, n) != 1:
+        stride += 1
+    return (xp.arange(n, dtype="int64") * stride % n).astype("int32")
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,11 @@ class Task:
     column_group: Any
     upper: Any
     shared: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether this is the k-NN graph: every point a row, in order, and a group of its own."""
+        return self.row_group is self.rows and self.column_group is self.rows
 
     @property
     def name(self) -> str:

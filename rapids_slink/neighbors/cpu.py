@@ -15,7 +15,8 @@ import threadpoolctl
 from numba import njit
 
 from rapids_slink.neighbors.contract import shown
-from rapids_slink.neighbors.operand import Operand
+from rapids_slink.neighbors.operand import SMALL, Extent, Operand, Scaling, blocks
+from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"
@@ -93,9 +94,31 @@ def _controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
 
 
-def fused_filter(columns: Operand, ids: Any) -> Any:
+def fused_filter() -> Any:
     """None: BLAS forms tiles in memory."""
     return None
+
+
+def pack(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Operand:
+    """The operand of `values` in the order of the rows `order` (default: as they are)."""
+    return pack_plain(values, scaling, dtype, np, order)
+
+
+def extent(values: Any, centre: Any) -> Extent:
+    """How far the features reach, and what kind of numbers they are."""
+    moved, largest, even, like_bytes = 0.0, 0.0, True, True
+    for at in blocks(*values.shape):
+        part = values[at]
+        highest, lowest = float(part.max()), float(part.min())
+        moved, largest = max(moved, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
+        even = even and largest <= SMALL and bool((part == np.rint(part)).all())
+        like_bytes = even and like_bytes and lowest >= 0 and highest <= 255
+    return Extent(moved, largest, small_integers=even, byte_values=like_bytes)
+
+
+def compact(values: Any, scaling: Scaling) -> Any:
+    """The values as `rerank` reads them."""
+    return values
 
 
 def new_candidates(rows: int, k: int) -> Candidates:

@@ -15,8 +15,10 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 
 from rapids_slink.device import cuda_module
+from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.contract import shown
-from rapids_slink.neighbors.operand import Operand
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
+from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float16"
 FILTER_NAME = "fp16 tensor cores (cuBLAS)"
@@ -25,7 +27,8 @@ COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
 WARP = 32
-WARPS = 4  # a block, in the kernels that give each row a warp
+WARPS = 2  # a block, in the kernels that give each row a warp
+SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
 ROWS_PER_BLOCK, THREADS, COLUMNS_PER_THREAD = 32, 256, 4  # as in filter.cu
 HERE = Path(__file__).parent
 
@@ -36,9 +39,9 @@ class Candidates:
 
     Attributes
     ----------
-    ids : (rows, parts x capacity) int32 array
-    count : (rows, parts) int32 array
-        How many each part of a row had, kept or not.
+    ids : (rows, capacity) int32 array
+    count : (rows,) int32 array
+        How many there were, kept or not.
     order : (n,) int32 array, optional
         If given, `ids` are places in this order of the columns.
     """
@@ -49,12 +52,12 @@ class Candidates:
 
     @property
     def capacity(self) -> int:
-        """How many survivors a part of a row can hold."""
-        return int(self.ids.shape[1] // self.count.shape[1])
+        """How many survivors a row can hold."""
+        return int(self.ids.shape[1])
 
     def complete(self) -> Any:
         """Which rows have kept all their survivors."""
-        return (self.count <= self.capacity).all(axis=1)
+        return self.count <= self.capacity
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,86 @@ class Pairs:
 
     at: Any
     count: Any
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What `pack.cu` writes for rows: `y`, `tails` (or None), and `half_norm` and `error` as in an `Operand`."""
+
+    y: Any
+    tails: Any
+    half_norm: Any
+    error: Any
+
+
+def pack(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Operand:
+    """The operand of `values` in the order of the rows `order` (default: as they are)."""
+    if dtype != FILTER_DTYPE:
+        return pack_plain(values, scaling, dtype, cp, order)
+    n = values.shape[0] if order is None else order.size
+    packed = pack_rows(values, scaling, order, n)
+    return Operand(packed.y.reshape(n, -1), packed.half_norm, packed.error)
+
+
+def pack_rows(
+    values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0, units: tuple[float, ...] | None = None
+) -> Packed:
+    """The fp16 operand of `rows` (None: all) of `values`, filled up to `padded` rows.
+
+    It is laid out row by row, or in `atoms` atoms as `hopper.cu` has it, with tails if `units` are given.
+    """
+    check_arrays(values.dtype, values)
+    check_arrays("float64", scaling.centre)
+    if rows is not None:
+        check_arrays("int32", rows)
+    d, m = values.shape[1], values.shape[0] if rows is None else rows.size
+    chunks = -(-d // 8)
+    width = chunks * 8
+    shrink = shrinkage(width + EXTRA_FEATURES, "float32")
+    y = cp.empty(padded * (64 * atoms or width), cp.float16)
+    tails = None if units is None else cp.empty(padded * 16, cp.float16)
+    half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
+    # The accumulator's error is relative to |y_i . y_j| + half_norm_j: hence one more of its bound for the tail.
+    tail_shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, "float32")
+    none = np.uintp(0)
+    if padded:
+        kernel = cuda_module(HERE / "pack.cu", _value(values.dtype)).get_function("pack")
+        kernel(
+            (-(-padded // WARPS),), (WARPS * WARP,),
+            (values, np.int32(d), none if rows is None else rows, np.int64(m), np.int64(padded),
+             scaling.centre, np.float64(scaling.scale), np.float64(shrink / 2),
+             np.float64(grow(1.0, EPSILON["float32"]) - TINY), np.float64(TINY), np.float64(tail_shrink),
+             none if units is None else cp.asarray(units), np.int32(chunks), np.int32(atoms), y,
+             none if tails is None else tails, half_norm, error),
+        )  # fmt: skip
+    return Packed(y, tails, half_norm, error)
+
+
+def extent(values: Any, centre: Any) -> Extent:
+    """How far the features reach, and what kind of numbers they are."""
+    check_arrays(values.dtype, values)
+    check_arrays("float64", centre)
+    n, d = values.shape
+    found = cp.zeros(4)
+    if values.size:
+        blocks = min(-(-n // WARPS), 16 * multiprocessors())
+        kernel = cuda_module(HERE / "pack.cu", _value(values.dtype)).get_function("extent")
+        kernel((blocks,), (WARPS * WARP,), (values, np.int64(n), np.int32(d), centre, found))
+    moved, largest, uneven, unlike_bytes = found.tolist()
+    return Extent(moved, largest, small_integers=uneven == 0, byte_values=unlike_bytes == 0)
+
+
+def compact(values: Any, scaling: Scaling) -> Any:
+    """The values as `rerank` reads them fastest.
+
+    Integers from 0 to 255 become bytes, rows filled up with zeros to a multiple of 16; all else stays.
+    """
+    n, d = values.shape
+    if not scaling.byte_values or d >= 2**16:
+        return values
+    packed = cp.zeros((n, -(-d // 16) * 16), cp.uint8)
+    packed[:, :d] = values
+    return packed
 
 
 def new_pairs(capacity: int) -> Pairs:
@@ -105,16 +188,16 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     return [work(part) for part in shown(parts, len(parts), what, progress)]
 
 
-def fused_filter(columns: Operand, ids: Any) -> Any:
-    """The filter that forms no tiles in memory, where the GPU has what it needs."""
+def fused_filter() -> Any:
+    """The class of the filter that forms no tiles in memory, or None where the GPU lacks what it needs."""
     from rapids_slink.neighbors import hopper
 
-    return hopper.FusedFilter(columns, ids) if hopper.usable() else None
+    return hopper.FusedFilter if hopper.usable() else None
 
 
 def new_candidates(rows: int, k: int) -> Candidates:
     """Empty buffers."""
-    return Candidates(cp.empty((rows, 64 + 12 * k), cp.int32), cp.zeros((rows, 1), cp.int32))
+    return Candidates(cp.empty((rows, 64 + 12 * k), cp.int32), cp.zeros(rows, cp.int32))
 
 
 def new_lists(rows: int, k: int) -> Lists:
@@ -148,31 +231,38 @@ def keep(
 def seed(
     rows: Operand, columns: Operand, row_group: Any, column_group: Any, ids: Any, k: int, space: Workspace
 ) -> Candidates:
-    """For each row the likeliest column of each of some buckets, at least `k` where there are enough."""
+    """For each row `k` likely columns, the likeliest among them: each the likeliest of its bucket."""
     product = space.product(rows, columns)
     m, n = product.shape
     buckets = -(-max(WARP, 2 * k) // WARP) * WARP if 2 * k <= 1024 else -(-k // WARP) * WARP
-    out = cp.empty((m, buckets), cp.int32)
+    out = cp.empty((m, k), cp.int32)
     check_arrays(product.dtype, columns.half_norm)
     check_arrays("int32", row_group, column_group, ids)
-    args = (product, np.int32(n), columns.half_norm, row_group, column_group, ids, out)
-    _filter("seed_candidates", product.dtype)((m,), (buckets,), args)
-    return Candidates(out, cp.full((m, 1), buckets, cp.int32))
+    args = (product, np.int32(n), columns.half_norm, row_group, column_group, ids, np.int32(k), out)
+    _filter("seed_candidates", product.dtype)((m,), (buckets,), args, shared_mem=buckets * product.itemsize)
+    return Candidates(out, cp.full(m, k, cp.int32))
 
 
 def rerank(
-    queries: Any, values: Any, rows: Any, candidates: Candidates, groups: tuple[Any, Any], upper: Any, top: Lists
+    queries: Any,
+    values: Any,
+    rows: Any,
+    candidates: Candidates,
+    groups: tuple[Any, Any] | None,
+    upper: Any,
+    top: Lists,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
-    `groups` are the rows' and the columns': candidates of a row's own group are passed over.
+    `groups` are the rows' and the columns', if there are any: candidates of a row's own group are passed over.
     """
     m, k = top.ids.shape
-    check_arrays("int32", rows, candidates.ids, candidates.count, *groups, top.ids)
+    groups = (np.uintp(0), np.uintp(0)) if groups is None else groups
+    check_arrays("int32", rows, candidates.ids, candidates.count, *(g for g in groups if g.ndim), top.ids)
     check_arrays("float64", upper, top.weights)
-    parts, capacity = np.int32(candidates.count.shape[1]), np.int32(candidates.capacity)
+    capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
-    arguments = rows, np.int32(m), candidates.ids, candidates.count, parts, capacity, order, *groups, upper
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, upper
     _launch_by_warp("rerank", m, k, queries, values, arguments, (top.ids, top.weights))
 
 
@@ -192,7 +282,7 @@ def rerank_all(
         (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
     )  # fmt: skip
     top = new_lists(m, k)
-    likely = Candidates(ids, cp.full((m, 1), parts * k, cp.int32))
+    likely = Candidates(ids, cp.full(m, parts * k, cp.int32))
     rerank(queries, values, rows, likely, (row_group, column_group), upper, top)
     return top.ids, top.weights
 
@@ -267,14 +357,19 @@ def _by_sorting(
 
 def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple) -> None:
     check_arrays(values.dtype, queries, values)
+    itemsize, d = values.dtype.itemsize, values.shape[1]
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
-    bytes_a_warp = -(-(size * 12 + (WARP * (WARP + 1) + WARP) * values.dtype.itemsize) // 8) * 8
+    width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
+    pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
+    bytes_a_warp = -(-(width * 8 + WARP * pitch + size * 12) // 16) * 16
     warps = max(1, min(WARPS, 48 * 1024 // bytes_a_warp))
-    d = np.int32(values.shape[1])
+    aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
+    room = np.int32(width), np.int32(pitch), np.bool_(aligned)
     if jobs:
         _rerank_module(values.dtype).get_function(name)(
             (-(-jobs // warps),), (warps * WARP,),
-            (queries, values, d, *arguments, np.int32(k), np.int32(size), *outputs), shared_mem=warps * bytes_a_warp,
+            (queries, values, np.int32(d), *arguments, np.int32(k), np.int32(size), *room, *outputs),
+            shared_mem=warps * bytes_a_warp,
         )  # fmt: skip
 
 
@@ -303,4 +398,13 @@ def _filter(name: str, dtype: Any) -> Any:
 
 
 def _rerank_module(dtype: Any) -> Any:
-    return cuda_module(HERE / "rerank.cu", f"-DVALUE={'double' if dtype == cp.float64 else 'float'}")
+    return cuda_module(HERE / "rerank.cu", _value(dtype))
+
+
+def _value(dtype: Any) -> str:
+    return "-DVALUE=" + {"float32": "float", "float64": "double", "uint8": "byte"}[str(dtype)]
+
+
+def multiprocessors() -> int:
+    """Of the current GPU."""
+    return int(cp.cuda.Device().attributes["MultiProcessorCount"])

@@ -84,14 +84,15 @@ extern "C" __global__ void keep_pairs(
     }
 }
 
-// For each row (a block) and each bucket of columns (a thread: every blockDim.x-th column) the likeliest column of
-// another group, or -1.
+// For each row (a block) the likeliest column of another group, or -1, of each of the `k` likeliest buckets of columns (a
+// thread: every blockDim.x-th column).
 extern "C" __global__ void seed_candidates(
     const REAL* __restrict__ product, int columns, const REAL* __restrict__ column_half_norm,
-    const int* __restrict__ row_group, const int* __restrict__ column_group, const int* __restrict__ ids,
+    const int* __restrict__ row_group, const int* __restrict__ column_group, const int* __restrict__ ids, int k,
     int* __restrict__ out) {
+    extern __shared__ REAL of_bucket[];
     const REAL* row = product + (size_t)blockIdx.x * columns;
-    int group = row_group[blockIdx.x], best = -1;
+    int group = row_group[blockIdx.x], best = -1, rank = 0;
     REAL least = 1.0 / 0.0;
     for (int j = threadIdx.x; j < columns; j += blockDim.x) {
         REAL value = column_half_norm[j] - row[j];
@@ -100,5 +101,8 @@ extern "C" __global__ void seed_candidates(
             best = ids[j];
         }
     }
-    out[(size_t)blockIdx.x * blockDim.x + threadIdx.x] = best;
+    of_bucket[threadIdx.x] = least;
+    __syncthreads();
+    for (int b = 0; b < blockDim.x; b++) rank += of_bucket[b] < least || (of_bucket[b] == least && b < threadIdx.x);
+    if (rank < k) out[(size_t)blockIdx.x * k + rank] = best;
 }

@@ -1,33 +1,46 @@
 // architectures: sm_90a
 // The fused filter on Hopper's tensor cores: the product of two packed fp16 operands is tested tile by tile in registers
 // and never written. operand.py derives the test; here error_j is replaced by the largest of its tile of columns, E, and a
-// few more features, which hopper.py makes, have the tensor cores subtract half_norm_j:
+// few more features, the tail, have the tensor cores subtract half_norm_j:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 //
 //     producer warp ──bulk copies──▶ ring of stages ──▶ two warpgroups, 128 rows each: wgmma, test, append
 //
 // A packed image holds tiles of 128 rows; a tile is `atoms` pieces of 64 features, a piece 128 rows of 128 bytes, the
 // eight 16-byte chunks of row r stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, so that
-// a plain bulk copy brings it into place. A block handles 256 rows and a range of column tiles.
+// a plain bulk copy brings it into place. A tile's tail is 128 rows of 16 features in the 32-byte swizzle, chunk ^ (r / 4 & 1);
+// for the columns it holds the parts of the norm, for the rows their units, which are the same for all and stay in
+// registers. A block handles 256 rows and a range of column tiles.
 //
 // RESIDENT is the number of atoms, if the rows' pieces fit into shared memory and stay there. The two warpgroups then take
 // turns: one hands the tensor cores all of a tile's products and tests them while the other's are formed. With
 // RESIDENT 0 a stage carries a piece of the rows as well, and there is enough to multiply that no turns are needed.
 //
 // LAST_STEPS is how many times 16 features of the last atom are in use.
+//
+// SYMMETRIC: rows and columns are the same points. A block's columns are then counted from itself on, around the end, and
+// a pair is formed once and tested for both: for the columns' sake with the largest of the tile's radii first.
 #ifndef RESIDENT
 #define RESIDENT 2
 #endif
 #ifndef LAST_STEPS
 #define LAST_STEPS 4
 #endif
+#ifndef SYMMETRIC
+#define SYMMETRIC 0
+#endif
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
 constexpr int ROWS = 256, COLUMNS = 128;
 constexpr int PIECE = 128 * 128;                      // bytes of 128 rows of one atom
+constexpr int TAIL = 128 * 32;                        // of a tile's tail
+constexpr int FAR = SYMMETRIC ? COLUMNS * 4 : 0;      // of its radii, which are brought with it
 constexpr int STAGE = RESIDENT ? PIECE : 3 * PIECE;   // one piece of columns; two of rows unless they are resident
-constexpr int STAGES = RESIDENT ? 14 - 2 * RESIDENT : 4;  // 224 KiB with the resident rows; 192 KiB
+constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT == 1 ? 9 : RESIDENT == 2 ? 8 : RESIDENT == 3 ? 6 : 5;
+// Tails are read while a tile is tested, after its stages have been let go. A warp that tests holds back the first stage
+// of its next tile, and thereby the tail TAILS tiles on. With RESIDENT 0 a tile has more atoms than there are stages.
+constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT) / RESIDENT : 1;
 constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -54,6 +67,10 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, u32 bytes,
 __device__ __forceinline__ u64 descriptor(const void* p) {
     return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
+// The same in the 32-byte swizzle: 256 bytes.
+__device__ __forceinline__ u64 tail_descriptor(const void* p) {
+    return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62;
+}
 
 #define EIGHT(v, i) "+f"(v[i]), "+f"(v[i + 1]), "+f"(v[i + 2]), "+f"(v[i + 3]), "+f"(v[i + 4]), "+f"(v[i + 5]), "+f"(v[i + 6]), "+f"(v[i + 7])
 
@@ -70,10 +87,23 @@ __device__ __forceinline__ void multiply(float (&sum)[64], u64 a, u64 b, int add
         : "l"(a), "l"(b), "r"(add));
 }
 
-// Starts the products of 128 rows and 128 columns over a piece's first 16 STEPS features.
+// The same for rows that all hold the eight numbers of which this thread's quarter of a quad has `pair`, then zeros.
+__device__ __forceinline__ void subtract(float (&sum)[64], u32 pair, u64 b) {
+    asm volatile(
+        "{\n wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
+        "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"
+        "%57,%58,%59,%60,%61,%62,%63}, {%64,%64,%65,%65}, %66, 1, 1, 1, 0;\n}"
+        : EIGHT(sum, 0), EIGHT(sum, 8), EIGHT(sum, 16), EIGHT(sum, 24), EIGHT(sum, 32), EIGHT(sum, 40), EIGHT(sum, 48),
+          EIGHT(sum, 56)
+        : "r"(pair), "r"(0), "l"(b));
+}
+
+// Starts the products of 128 rows and 128 columns over a piece's first 16 STEPS features and, if given, the tail.
 template <int STEPS>
 __device__ __forceinline__ void form(
-    float (&upper)[64], float (&lower)[64], const char* rows, const char* columns, int add) {
+    float (&upper)[64], float (&lower)[64], const char* rows, const char* columns, int add, const char* tail = nullptr,
+    u32 units = 0) {
     u64 left = descriptor(rows), right = descriptor(columns);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -81,6 +111,7 @@ __device__ __forceinline__ void form(
         multiply(upper, left + 2 * k, right + 2 * k, add | k);
         multiply(lower, left + 2 * k + 512, right + 2 * k, add | k);
     }
+    if (tail) subtract(upper, units, tail_descriptor(tail)), subtract(lower, units, tail_descriptor(tail));
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
@@ -96,7 +127,7 @@ __device__ __forceinline__ void release(Ring& ring, u32 last, int lane) {
     if constexpr (LATER > 0) release<LATER - 1>(ring, last, lane);
 }
 
-// Work item -> its block of rows and its range of column tiles.
+// Work item -> its block of rows and its range of column tiles, which `tile` makes tiles of the image.
 struct Item {
     int block, first, last, split;
     __device__ Item(int item, int splits, int first_tile, int last_tile) {
@@ -106,22 +137,35 @@ struct Item {
         first = first_tile + split * share;
         last = min(first + share, last_tile);
     }
+    __device__ int tile(int t, int blocks) const {
+        if (!SYMMETRIC) return t;
+        t += 2 * block;
+        return t < 2 * blocks ? t : t - 2 * blocks;
+    }
 };
 
-// Appends j to row i's part `split` of its candidates for every pair that passes; `count` (rows x splits) goes on past
-// `capacity`. A block owns its rows' parts, so they are counted in shared memory. Pairs of one group are left out if
-// column_group, which goes by position like the columns, is given; to look it up costs a wait for memory at every hit.
+__device__ __forceinline__ void append(u32* count, int* out, int capacity, u32 row, u32 value) {
+    u32 slot = atomicAdd(count + row, 1u);
+    if (slot < capacity) out[(u64)row * capacity + slot] = value;
+}
+
+// Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
+// left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
+// rows, each with its share of the columns.
+//
+// SYMMETRIC: tiles are counted from the block's own on, i is appended to j's candidates as well, and only the row itself
+// is left out. tile_radius is the largest radius of each tile.
 extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
-    const char* __restrict__ rows, const char* __restrict__ columns, int atoms, int blocks, int splits, int first_tile,
-    int last_tile, u32 n_columns, const float* __restrict__ half_norm,
-    const float* __restrict__ radius, const float* __restrict__ tile_error,
-    const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
-    u32* __restrict__ count) {
+    const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
+    int splits, int first_tile, int last_tile, u32 n_columns, const float* __restrict__ half_norm,
+    const float* __restrict__ radius, const float* __restrict__ tile_radius, const float* __restrict__ tile_error,
+    const u32* __restrict__ units, const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
+    int* __restrict__ out, u32* count) {
     extern __shared__ char raw[];
     char* resident = (char*)(((u64)raw + 1023) & ~(u64)1023);
     char* stages = resident + RESIDENT * 2 * PIECE;
+    char* tail_ring = stages + STAGES * STAGE;
     __shared__ __align__(8) Ring ring;
-    __shared__ u32 filled[ROWS];
     int group = threadIdx.x >> 7, thread = threadIdx.x & 127;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
@@ -142,32 +186,41 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                     barrier_expect(&ring.rows_full, 2 * atoms * PIECE);
                     bulk_copy(resident, mine, 2 * atoms * PIECE, &ring.rows_full);
                 }
-                for (int t = item.first; t < item.last; t++)
+                for (int i = item.first; i < item.last; i++, tiles++) {
+                    u64 t = item.tile(i, blocks);
                     for (int a = 0; a < atoms; a++, turn++) {
                         int s = turn % STAGES;
                         char* stage = stages + s * STAGE;
+                        bool last = a == atoms - 1;  // a tile's last stage brings the tail
                         if (turn >= STAGES) barrier_wait(ring.empty + s, (turn / STAGES + 1) & 1);
-                        barrier_expect(ring.full + s, STAGE);
-                        bulk_copy(stage, columns + ((u64)t * atoms + a) * PIECE, PIECE, ring.full + s);
+                        barrier_expect(ring.full + s, STAGE + (last ? TAIL + FAR : 0));
+                        bulk_copy(stage, columns + (t * atoms + a) * PIECE, PIECE, ring.full + s);
+                        if (last) {
+                            char* tail = tail_ring + tiles % TAILS * (TAIL + FAR);
+                            bulk_copy(tail, tails + t * TAIL, TAIL, ring.full + s);
+                            if (SYMMETRIC) bulk_copy(tail + TAIL, radius + t * COLUMNS, FAR, ring.full + s);
+                        }
                         if (!RESIDENT)
                             for (int g = 0; g < 2; g++)
                                 bulk_copy(stage + (1 + g) * PIECE, mine + (g * atoms + a) * PIECE, PIECE, ring.full + s);
                     }
+                }
             }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         int warp = thread >> 5, lane = thread & 31, g = group - 1;
+        u32 pair = units[lane & 3];
         for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
             Item item(i, splits, first_tile, last_tile);
             // This thread's accumulators belong to four rows: first, +8 (upper), and +64, +72 (lower).
             u32 first = item.block * ROWS + g * 128 + warp * 16 + (lane >> 2);
             const float far[4] = {radius[first], radius[first + 8], radius[first + 64], radius[first + 72]};
             const float base[4] = {half_norm[first], half_norm[first + 8], half_norm[first + 64], half_norm[first + 72]};
-            u32* part = count + (u64)(item.block * ROWS + g * 128 + thread) * splits + item.split;
-            filled[g * 128 + thread] = *part;
-            asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
+            const float own_error = SYMMETRIC ? tile_error[2 * item.block + g] : 0;
             if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
-            for (int t = item.first; t < item.last; t++) {
+            for (int i = item.first; i < item.last; i++, tiles++) {
+                int t = item.tile(i, blocks);
+                const char* tail = tail_ring + tiles % TAILS * (TAIL + FAR);
                 float upper[64], lower[64];
                 if (RESIDENT) {
                     // The first group's turn n follows the second's n - 1, the second's n the first's n.
@@ -178,10 +231,10 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                         barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
                         const char* mine = resident + (g * RESIDENT + a) * PIECE;
                         if (a < RESIDENT - 1) form<4>(upper, lower, mine, stages + s * STAGE, a);
-                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a);
+                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a, tail, pair);
                     }
                     if (lane == 0) barrier_arrive(ring.turn + 1 - g);
-                    turn += RESIDENT, tiles++;
+                    turn += RESIDENT;
                 } else {
 #pragma unroll 1
                     for (int a = 0; a < atoms; a++, turn++) {
@@ -189,16 +242,18 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                         barrier_wait(ring.full + s, turn / STAGES & 1);
                         const char* mine = stages + s * STAGE + (1 + g) * PIECE;
                         if (a < atoms - 1) form<4>(upper, lower, mine, stages + s * STAGE, a);
-                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a);
+                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a, tail, pair);
                         if (a) {  // the piece before has been read by now: its stage is free
                             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                             if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
                         }
                     }
                 }
-                float worst = tile_error[t], need[4];
+                // Of offset 0 and half way around, if it exists, both blocks see all pairs.
+                bool both = SYMMETRIC && i >= 2 && i / 2 * 2 != blocks;
+                float worst = tile_error[t], theirs = both ? tile_radius[t] + own_error : 0, need[4];
 #pragma unroll
-                for (int r = 0; r < 4; r++) need[r] = base[r] - (far[r] + worst) * (far[r] + worst);
+                for (int r = 0; r < 4; r++) need[r] = base[r] - fmaxf((far[r] + worst) * (far[r] + worst), theirs * theirs);
                 release<(RESIDENT ? RESIDENT : 1) - 1>(ring, turn - 1, lane);
                 __syncwarp();
 #pragma unroll
@@ -220,50 +275,45 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                 }
                 u32 any = __reduce_or_sync(~0u, hit);
                 if (!any) continue;
-                // Bit 8(j % 4) + q of passed[j / 4]: the accumulator's value q of upper (below 4) or lower (from 4 on).
-                u32 passed[4] = {0, 0, 0, 0};
+                // Bit 8j + q, j below 4: value q of the four in upper (q below 4) or lower of columns 8j on, which passes for
+                // the row's sake or, in `reverse`, for the column's.
+                u32 passed[4] = {0, 0, 0, 0}, reverse[4] = {0, 0, 0, 0};
 #pragma unroll
                 for (int w = 0; w < 4; w++)
                     if (any >> w & 1) {
 #pragma unroll
-                        for (int j = 0; j < 4; j++)
+                        for (int j = 0; j < 4; j++) {
+                            float back[2] = {0, 0};
+                            if (both)
 #pragma unroll
-                            for (int q = 0; q < 4; q++) {
-                                int at = 16 * w + 4 * j + q;
-                                passed[w] |= (u32)(upper[at] >= need[q >> 1]) << (8 * j + q);
-                                passed[w] |= (u32)(lower[at] >= need[2 + (q >> 1)]) << (8 * j + 4 + q);
+                                for (int e = 0; e < 2; e++)
+                                    back[e] = ((const float*)(tail + TAIL))[32 * w + 8 * j + 2 * (lane & 3) + e] + own_error;
+#pragma unroll
+                            for (int q = 0; q < 8; q++) {
+                                int r = q >> 1;
+                                float value = q < 4 ? upper[16 * w + 4 * j + q] : lower[16 * w + 4 * j + q - 4];
+                                float near = SYMMETRIC ? base[r] - (far[r] + worst) * (far[r] + worst) : need[r];
+                                passed[w] |= (u32)(value >= near) << (8 * j + q);
+                                if (both) reverse[w] |= (u32)(value >= base[r] - back[q & 1] * back[q & 1]) << (8 * j + q);
                             }
+                        }
                     }
 #pragma unroll
                 for (int w = 0; w < 4; w++)
-                    for (u32 rest = passed[w]; rest; rest &= rest - 1) {
+                    for (u32 rest = passed[w] | reverse[w]; rest; rest &= rest - 1) {
                         int bit = __ffs(rest) - 1;
                         u32 row = first + (bit & 2) * 4 + (bit & 4) * 16;
                         u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
-                        if (column >= n_columns || (column_group && column_group[column] == row_group[row])) continue;
-                        u32 slot = atomicAdd(filled + row % ROWS, 1u);
-                        if (slot < capacity) out[((u64)row * splits + item.split) * capacity + slot] = column;
+                        if (column >= n_columns || (SYMMETRIC && column == row)) continue;
+                        if (column_group && column_group[column] == row_group[row]) continue;
+                        if (passed[w] >> bit & 1) append(count, out, capacity, row, column);
+                        if (reverse[w] >> bit & 1) append(count, out, capacity, column, row);
                     }
             }
-            asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
-            *part = filled[g * 128 + thread];
-            if (RESIDENT && thread == 0) barrier_arrive(&ring.rows_empty);
+            if (RESIDENT) {
+                asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
+                if (thread == 0) barrier_arrive(&ring.rows_empty);
+            }
         }
     }
-}
-
-// The packed image of the n rows of y, eight fp16 features a chunk, with one more chunk from `extra`, row by row or
-// (step 0) the same for all; what is missing in the last tiles is zero.
-extern "C" __global__ void pack_rows(
-    const uint4* __restrict__ y, int chunks, const uint4* __restrict__ extra, int step, long long n, int atoms,
-    long long total, uint4* __restrict__ image) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;  // a 16-byte chunk of the image
-    if (i >= total) return;
-    int place = i & 7, row = i >> 3 & 127;
-    long long piece = i >> 10, tile = piece / atoms;
-    int chunk = (int)(piece % atoms) * 8 + (place ^ (row & 7));
-    long long r = tile * 128 + row;
-    uint4 zero = {0, 0, 0, 0};
-    if (r >= n || chunk > chunks) image[i] = zero;
-    else image[i] = chunk < chunks ? y[r * chunks + chunk] : extra[r * step];
 }

@@ -9,15 +9,15 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import cuda_module
-from rapids_slink.metrics import accumulation_bound
-from rapids_slink.neighbors.cuda import Candidates, check_arrays
-from rapids_slink.neighbors.operand import EXTRA_FEATURES, Operand
+from rapids_slink.neighbors.contract import scattered
+from rapids_slink.neighbors.cuda import Candidates, Packed, check_arrays, multiprocessors, pack_rows
+from rapids_slink.neighbors.operand import Scaling
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEP, STEPS = 16, 4  # features a wgmma takes, and how many of those make an atom
-#: A row's extra features; a column's are its half norm in units of these.
-PARTS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
-PIECE = 128 * 128  # bytes of 128 rows of one atom
+#: The rows' extra features; a column's are its half norm in units of these.
+UNITS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
+PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their tail
 THREADS = 384
 MOST_SPLITS = 16
 
@@ -32,10 +32,11 @@ class FusedFilter:
 
     Parameters
     ----------
-    columns : Operand
-        fp16, all columns in their scattered order.
-    ids : (n,) int32 array
-        The column at each place of that order.
+    values : (n, d) array
+        The columns.
+    scaling : Scaling
+    order : (n,) int32 array
+        The column at each place of their scattered order.
     """
 
     NAME = "fp16 tensor cores (fused)"
@@ -43,125 +44,113 @@ class FusedFilter:
     MOST_ROWS = 2**18  # a launch: enough blocks to fill the GPU evenly
     MOST_CANDIDATES = 2**26  # a launch
 
-    def __init__(self, columns: Operand, ids: Any) -> None:
-        self.n, width = columns.y.shape
-        self.steps = -(-(width + EXTRA_FEATURES) // STEP)
-        tiles = -(-self.n // COLUMNS)
-        self.ids = ids
-        # |y_i . y_j| + half_norm_j is what the accumulator's error is relative to, hence one more of its bound.
-        half_norm = columns.half_norm * (1 - accumulation_bound(width + EXTRA_FEATURES, "float32"))
-        self.image = pack_image(columns.y, -in_parts(half_norm), COLUMNS)
-        error = cp.zeros(tiles * COLUMNS, cp.float32)
-        error[: self.n] = columns.error
-        self.tile_error = error.reshape(tiles, COLUMNS).max(axis=1)
+    def __init__(self, values: Any, scaling: Scaling, order: Any) -> None:
+        self.values, self.scaling, self.order = values, scaling, order
+        self.n, d = values.shape
+        self.steps = -(-d // STEP)
+        self.atoms = -(-self.steps // STEPS)
+        self.units = cp.asarray(UNITS, cp.float16).view(cp.uint32)
+        self.columns = self._pack(values, order, UNITS)
+        self.tile_error = self.columns.error.reshape(-1, COLUMNS).max(axis=1)
+
+    @staticmethod
+    def arrange(bound: Any) -> Any:
+        """An order for `keep_both`: tiles of points with similar bounds, scattered."""
+        n = bound.size
+        order = cp.argsort(bound).astype(cp.int32)
+        tiles = n // COLUMNS
+        scattered_tiles = order[: tiles * COLUMNS].reshape(tiles, COLUMNS)[scattered(tiles, cp)]
+        return cp.concatenate([scattered_tiles.ravel(), order[tiles * COLUMNS :]])
+
+    @property
+    def error(self) -> Any:
+        """How far each column was moved, in their scattered order."""
+        return self.columns.error[: self.n]
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
         return max(ROWS, min(self.MOST_ROWS, self.MOST_CANDIDATES // (64 + 12 * k) // ROWS * ROWS))
 
-    def new_candidates(self, rows: int, k: int, columns: int) -> Candidates:
-        """Empty buffers of `rows` rows for a band of so many columns."""
-        splits = self._splits(-(-rows // ROWS), -(-columns // COLUMNS))
-        part = (64 + 12 * k) // splits + 16 * (splits > 1)
-        out = cp.empty((rows, splits * part), cp.int32)
-        return Candidates(out, cp.zeros((rows, splits), cp.int32), order=self.ids)
+    def prepare_rows(self, queries: Any, rows: Any) -> Packed:
+        """The rows' operand, for `keep`."""
+        return self._pack(queries, rows)
 
-    def prepare_rows(self, rows: Operand) -> tuple[Any, Any]:
-        """The rows' packed image and norms, for `keep`."""
-        m = rows.y.shape[0]
-        half_norm = cp.full(-(-m // ROWS) * ROWS, cp.inf, cp.float32)  # a row that is none needs an infinite product
-        half_norm[:m] = rows.half_norm
-        return pack_image(rows.y, cp.asarray(PARTS, cp.float16).reshape(1, -1), ROWS), half_norm
-
-    def keep(
-        self, rows: tuple[Any, Any], band: slice, radius: Any, row_group: Any, column_group: Any, into: Candidates
-    ) -> None:
-        """Append to each row's candidates the columns of `band` that pass operand.py's test.
+    def keep(self, rows: Packed, band: slice, radius: Any, k: int, row_group: Any, column_group: Any) -> Candidates:
+        """Each row's candidates: the columns of `band` that pass operand.py's test.
 
         Those of the row's own group are left out if `column_group` is given: by place, like the columns.
         """
-        image, half_norm = rows
-        m = radius.size
-        far = cp.zeros(half_norm.size, cp.float32)
-        far[:m] = radius
-        splits = into.count.shape[1]
-        check_arrays("float32", half_norm, far, self.tile_error)
-        check_arrays("int32", row_group, into.ids, into.count)
+        check_arrays("int32", row_group)
         if column_group is not None:
             check_arrays("int32", column_group)
         if band.start % COLUMNS:
             raise ValueError(f"a band starts at a multiple of {COLUMNS} columns, got {band.start}")
-        blocks, first, last = half_norm.size // ROWS, band.start // COLUMNS, -(-band.stop // COLUMNS)
-        count = cp.zeros((half_norm.size, splits), cp.int32)
-        atoms = -(-self.steps // STEPS)
-        kernel, shared = _keep_near(atoms, self.steps - (atoms - 1) * STEPS)
+        tiles = band.start // COLUMNS, -(-band.stop // COLUMNS)
+        return self._candidates(rows, tiles, min(band.stop, self.n), radius, 64 + 12 * k, row_group, column_group)
+
+    def sweeps(self) -> list[slice]:
+        """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `keep_both`."""
+        blocks = self.columns.half_norm.size // ROWS
+        ends, end = [], 4
+        while end < blocks // 2 + 1:
+            ends.append(end)
+            end *= self.GROWTH
+        return [slice(a, b) for a, b in zip([0, *ends], [*ends, blocks // 2 + 1], strict=True)]
+
+    def keep_both(self, offsets: slice, radius: Any, k: int) -> Candidates:
+        """The candidates of every column, taken as a row in that order, among those of the blocks at these offsets.
+
+        Offset s stands for the pairs of each block of rows with the s-th block after it, around the end: what passes
+        for either of the two is kept for that one.
+        """
+        tiles = 2 * offsets.start, 2 * offsets.stop
+        return self._candidates(self.columns, tiles, self.n, radius, 48 + 4 * k)
+
+    def _candidates(
+        self, rows: Packed, tiles: tuple[int, int], last: int, radius: Any, capacity: int, row_group: Any = None,
+        column_group: Any = None,
+    ) -> Candidates:  # fmt: skip
+        check_arrays("float32", radius)
+        m, size, both = radius.size, rows.half_norm.size, rows is self.columns
+        far = cp.zeros(size, cp.float32)
+        far[:m] = radius
+        out, count = cp.empty((size, capacity), cp.int32), cp.zeros(size, cp.int32)
+        blocks = size // ROWS
+        splits = _splits(blocks, tiles[1] - tiles[0])
+        kernel, shared = _keep_near(self.atoms, self.steps - (self.atoms - 1) * STEPS, both)
+        farthest = far.reshape(-1, COLUMNS).max(axis=1) if both else np.uintp(0)
+        groups = (np.uintp(0) if group is None else group for group in (row_group, column_group))
         kernel(
-            (min(blocks * splits, _multiprocessors()),), (THREADS,),
-            (image, self.image, np.int32(atoms), np.int32(blocks), np.int32(splits),
-             np.int32(first), np.int32(last), np.uint32(min(band.stop, self.n)), half_norm, far, self.tile_error,
-             row_group, column_group if column_group is not None else np.uintp(0), np.int32(into.capacity),
-             into.ids, count),
+            (min(blocks * splits, multiprocessors()),), (THREADS,),
+            (rows.y, self.columns.y, self.columns.tails, np.int32(self.atoms), np.int32(blocks), np.int32(splits),
+             np.int32(tiles[0]), np.int32(tiles[1]), np.uint32(last), rows.half_norm, far, farthest, self.tile_error,
+             self.units, *groups, np.int32(capacity), out, count),
             shared_mem=shared,
         )  # fmt: skip
-        into.count[...] = count[:m]
+        return Candidates(out[:m], count[:m], order=self.order)
 
-    def _splits(self, blocks: int, tiles: int) -> int:
-        """Into how many parts to divide a band, so that the last wave of blocks is not mostly idle."""
-        waves = _multiprocessors()
-        most = max(1, min(MOST_SPLITS, tiles // 8))
-
-        def waste(splits: int) -> float:
-            items = blocks * splits
-            return -(-items // waves) * waves / items + splits / 64
-
-        return min(range(1, most + 1), key=waste)
+    def _pack(self, values: Any, rows: Any, units: Any = None) -> Packed:
+        return pack_rows(values, self.scaling, rows, -(-rows.size // ROWS) * ROWS, self.atoms, units)
 
 
-def in_parts(half_norm: Any) -> Any:
-    """fp16 parts (n, 8) whose sum in units of `PARTS` is at most `half_norm`, which is below 2³⁰.
+def _splits(blocks: int, tiles: int) -> int:
+    """Into how many parts to divide a band, so that the last wave of blocks is not mostly idle."""
+    waves = multiprocessors()
+    most = max(1, min(MOST_SPLITS, tiles // 8))
 
-    Every part is rounded down, so that what is left is never negative; in the end it is less than 2⁻³⁰ of the whole, or
-    than 2⁻³⁸.
-    """
-    parts = cp.zeros((half_norm.size, len(PARTS)), cp.float16)
-    rest = half_norm.astype(cp.float64)
-    for i, unit in enumerate(PARTS):
-        if unit:
-            part = (rest / unit).astype(cp.float16)
-            above = part.astype(cp.float64) * unit > rest
-            part = (part.view(cp.int16) - above).view(cp.float16)  # the next value towards zero
-            parts[:, i] = part
-            rest = rest - part.astype(cp.float64) * unit
-    return parts
+    def waste(splits: int) -> float:
+        items = blocks * splits
+        return -(-items // waves) * waves / items + splits / 64
+
+    return min(range(1, most + 1), key=waste)
 
 
-def pack_image(y: Any, extra: Any, multiple: int) -> Any:
-    """The packed image of an fp16 matrix and `extra` features (a row each, or one for all), zeros to fill it up.
-
-    Its rows are a multiple of `multiple`.
-    """
-    check_arrays("float16", y, extra)
-    n, width = y.shape
-    atoms = -(-(width + EXTRA_FEATURES) // (STEP * STEPS))
-    rows = -(-n // multiple) * multiple
-    image = cp.empty(rows // 128 * atoms * PIECE // 2, cp.float16)
-    total = image.size // 8
-    if total:
-        kernel = cuda_module(Path(__file__).parent / "hopper.cu", "-arch=sm_90a").get_function("pack_rows")
-        step = np.int32(extra.shape[0] > 1)
-        args = (y, np.int32(width // 8), extra, step, np.int64(n), np.int32(atoms), np.int64(total), image)
-        kernel((-(-total // 256),), (256,), args)
-    return image
-
-
-def _keep_near(atoms: int, last_steps: int) -> tuple[Any, int]:
+def _keep_near(atoms: int, last_steps: int, symmetric: bool) -> tuple[Any, int]:
     resident = atoms if atoms <= 4 else 0
-    options = ("-arch=sm_90a", f"-DRESIDENT={resident}", f"-DLAST_STEPS={last_steps}")
+    options = "-arch=sm_90a", f"-DRESIDENT={resident}", f"-DLAST_STEPS={last_steps}", f"-DSYMMETRIC={int(symmetric)}"
     kernel = cuda_module(Path(__file__).parent / "hopper.cu", *options).get_function("keep_near")
-    shared = 1024 + (14 if resident else 4 * 3) * PIECE
+    stages = (4, 9, 8, 6, 5)[resident]
+    tails = (stages + resident) // resident if resident else 1
+    shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS)
     kernel.max_dynamic_shared_size_bytes = shared
     return kernel, shared
-
-
-def _multiprocessors() -> int:
-    return int(cp.cuda.Device().attributes["MultiProcessorCount"])

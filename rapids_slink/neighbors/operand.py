@@ -17,11 +17,12 @@ accumulator's precision takes six roundings; the factors with `SLACK` roundings 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log2
+from math import frexp, log2
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.device import Device
 from rapids_slink.metrics import EPSILON, accumulation_bound, distance_above
 
 SMALLEST_NORMAL = 2.0**-126  # of float32
@@ -31,6 +32,28 @@ TINY = 1e-15
 #: A filter may let the product subtract the norms, by that many more features.
 EXTRA_FEATURES = 8
 BLOCK = 2**21  # values converted at a time
+SMALL = 2048  # fp16 holds integers up to here
+SAMPLED = 2**14  # rows, about, whose mean is the centre
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What a look at all values of some points tells.
+
+    Attributes
+    ----------
+    moved, largest : float
+        The largest |x - centre| and |x| of any feature.
+    small_integers : bool
+        All are integers up to `SMALL`, whatever their type.
+    byte_values : bool
+        All are integers from 0 to 255.
+    """
+
+    moved: float
+    largest: float
+    small_integers: bool
+    byte_values: bool
 
 
 @dataclass(frozen=True)
@@ -41,30 +64,34 @@ class Scaling:
     ----------
     centre : (d,) float64 array
     scale : float, a power of two
+    byte_values : bool
+        All values are integers from 0 to 255.
     """
 
     centre: Any
     scale: float
+    byte_values: bool = False
 
     @classmethod
-    def of(cls, *values: Any, xp: Any) -> Scaling:
+    def of(cls, *values: Any, device: Device) -> Scaling:
         """The scaling of one or several arrays of points, the first of them centred.
 
-        Integers up to 2048 stay where they are: fp16 holds them exactly.
+        Small integers stay where they are: fp16 holds them exactly.
         """
-        integral = all(_is_small_integer(part, xp) for part in values)
-        d = values[0].shape[1]
-        centre = xp.zeros(d)
-        if not integral:
-            with np.errstate(over="ignore"):  # any finite centre serves
-                centre = values[0].mean(axis=0, dtype="float64")
-            centre = xp.where(xp.isfinite(centre), centre, 0.0)
-        largest = max(float(xp.abs(part[at] - centre).max()) for part in values for at in _blocks(part.shape[0], d))
+        xp, kernels = device.xp, device.kernels("neighbors")
+        n, d = values[0].shape
+        with np.errstate(over="ignore"):  # any finite centre serves
+            centre = values[0][:: max(1, n // SAMPLED)].mean(axis=0, dtype="float64")
+        centre = xp.where(xp.isfinite(centre), centre, 0.0)
+        extents = [kernels.extent(part, centre) for part in values]
+        integral = all(extent.small_integers for extent in extents)
+        largest = max(extent.largest if integral else extent.moved for extent in extents)
         room = min(15, int((31 - log2(d)) // 2))
-        exponent = int(xp.frexp(xp.asarray(largest))[1]) if largest > 0 else room
+        exponent = frexp(largest)[1] if largest > 0 else room
         # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
         most = min(180 if part.dtype == "float32" else 590 for part in values)
-        return cls(centre, 2.0 ** min(room - exponent, most))
+        byte_values = all(extent.byte_values for extent in extents)
+        return cls(xp.zeros(d) if integral else centre, 2.0 ** min(room - exponent, most), byte_values)
 
 
 @dataclass(frozen=True)
@@ -99,10 +126,10 @@ def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) 
     width = d if dtype != "float16" else -(-d // 8) * 8
     accumulator = "float64" if dtype == "float64" else "float32"
     epsilon = EPSILON[accumulator]
-    shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, accumulator) - SLACK * epsilon - width * EPSILON["float64"]
+    shrink = shrinkage(width + EXTRA_FEATURES, accumulator)
     y = xp.zeros((n, width), dtype)
     half_norm, error = xp.empty(n, accumulator), xp.empty(n, accumulator)
-    for at in _blocks(n, d):
+    for at in blocks(n, d):
         z = ((values[at] if order is None else values[order[at]]) - scaling.centre) * scaling.scale
         y[at, :d] = z
         rounded = y[at, :d].astype("float64")
@@ -125,13 +152,13 @@ def grow(length: Any, epsilon: float) -> Any:
     return length * (0.5**0.5 * (1 + SLACK * epsilon)) + TINY
 
 
-def _is_small_integer(values: Any, xp: Any) -> bool:
-    return all(
-        bool((xp.abs(values[at]) <= 2048).all()) and bool((values[at] == xp.rint(values[at])).all())
-        for at in _blocks(*values.shape)
-    )
+def shrinkage(n_features: int, accumulator: str) -> float:
+    """What a squared norm is multiplied by, so that the test forgives whatever the product may be off."""
+    lost = accumulation_bound(n_features, accumulator) + SLACK * EPSILON[accumulator]
+    return 1 - lost - n_features * EPSILON["float64"]
 
 
-def _blocks(n: int, d: int) -> list[slice]:
+def blocks(n: int, d: int) -> list[slice]:
+    """Rows, so many at a time that their values are about `BLOCK`."""
     rows = max(1, BLOCK // d)
     return [slice(a, min(a + rows, n)) for a in range(0, n, rows)]

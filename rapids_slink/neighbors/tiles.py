@@ -12,14 +12,13 @@ computing every distance exactly.
 
 from __future__ import annotations
 
-from math import gcd
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.device import Device, to_host
-from rapids_slink.neighbors.contract import Found, Task, drop_late
-from rapids_slink.neighbors.operand import Operand, Scaling, pack, reach
+from rapids_slink.neighbors.contract import Found, Task, drop_late, scattered, shown
+from rapids_slink.neighbors.operand import Operand, Scaling, reach
 from rapids_slink.report import Report
 
 FIRST_BAND = 2048
@@ -46,19 +45,22 @@ class TileSearch:
         self.queries = values if queries is None else queries
         self.kernels = device.kernels("neighbors")
         self.space = self.kernels.Workspace()
-        xp, n = device.xp, values.shape[0]
-        self.order = scattered(n, xp)
-        self.scaling = Scaling.of(values, *([] if queries is None else [queries]), xp=xp)
-        self.operand = pack(values, self.scaling, self.kernels.FILTER_DTYPE, xp, self.order)
-        if queries is None:  # the rows are the columns, found through the inverse of their order
-            self.row_operand = self.operand
-            self.row_at = xp.empty_like(self.order)
-            self.row_at[self.order] = xp.arange(n, dtype="int32")
-        else:
-            self.row_operand = pack(queries, self.scaling, self.kernels.FILTER_DTYPE, xp)
-            self.row_at = xp.arange(queries.shape[0], dtype="int32")
-        self.fused = self.kernels.fused_filter(self.operand, self.order) if fused else None
-        report.count("neighbors", filter=self.fused.NAME if self.fused else self.kernels.FILTER_NAME)
+        self.order = scattered(values.shape[0], device.xp)
+        self.scaling = Scaling.of(values, *([] if queries is None else [queries]), device=device)
+        self.filter: Any = self.kernels.fused_filter() if fused else None
+        self.exact_values = self.kernels.compact(values, self.scaling)
+        self.exact_queries = self.exact_values if queries is None else self.kernels.compact(queries, self.scaling)
+        self.fused: Any = None  # made when it is needed, in the order that suits the first task
+        if self.filter is None:
+            self.operand = self.kernels.pack(values, self.scaling, self.kernels.FILTER_DTYPE, self.order)
+            if queries is None:  # the rows are the columns, found through the inverse of their order
+                self.row_operand = self.operand
+                self.row_at = device.xp.empty_like(self.order)
+                self.row_at[self.order] = device.xp.arange(self.order.size, dtype="int32")
+            else:
+                self.row_operand = self.kernels.pack(queries, self.scaling, self.kernels.FILTER_DTYPE)
+                self.row_at = device.xp.arange(queries.shape[0], dtype="int32")
+        report.count("neighbors", filter=self.filter.NAME if self.filter else self.kernels.FILTER_NAME)
 
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
@@ -70,7 +72,10 @@ class TileSearch:
         redone = 0
         filtered = max(16 * task.k, 256) < self.values.shape[0] and task.k <= self.kernels.MAX_LIST
         if filtered:
-            left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
+            if self.filter and task.whole:
+                left = self._sweep(task, upper, ids, weights)
+            else:
+                left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
             redone = left.size
             for tier in ("filter", "float64"):
                 left = self._filter(task, left, upper, ids, weights, best, tier, again=True)
@@ -116,10 +121,9 @@ class TileSearch:
         """
         xp, kernels, n = self.device.xp, self.kernels, self.values.shape[0]
         order = xp.argsort(component, kind="stable").astype("int32")
-        place = self.row_at[order]
         component = component[order]
         on_host = to_host(component)
-        none = xp.zeros((), self.operand.error.dtype)
+        none = xp.zeros((), "float32")
         far = reach(table, none, self.scaling, self.values.shape[1], xp)
 
         counts: list[int] = []
@@ -132,7 +136,7 @@ class TileSearch:
                 for tile in _tiles(slice(a, n), kernels.COLUMNS):
                     if on_host[a] != on_host[tile.stop - 1]:  # sorted: otherwise it is all one component
                         kernels.keep_pairs(
-                            self.row_operand.take(place[rows]), self.row_operand.take(place[tile]), a, tile.start,
+                            self._rows(order[rows]), self._rows(order[tile]), a, tile.start,
                             component[rows], component[tile], far, pairs, self.space,
                         )  # fmt: skip
                 count = int(pairs.count[0])
@@ -149,38 +153,67 @@ class TileSearch:
         src, dst, weight = (xp.concatenate(parts) for parts in zip(*found, strict=True))
         return src, dst, weight
 
+    def _sweep(self, task: Task, upper: Any, ids: Any, weights: Any) -> Any:
+        """The k-NN graph by the fused filter, every pair of points formed once; as `_filter` does.
+
+        A pair is tested for both its points. A tile of columns is tested with the largest of its bounds, hence the
+        order: points of similar bounds make a tile, and the tiles are scattered.
+        """
+        xp, kernels = self.device.xp, self.kernels
+        bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
+        self.order = self.filter.arrange(bound)
+        self.fused = self.filter(self.values, self.scaling, self.order)
+        rows, bound = self.order, bound[self.order]
+        top = kernels.new_lists(rows.size, task.k)
+        complete = xp.ones(rows.size, bool)
+        sweeps = self.fused.sweeps()
+        for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
+            radius = reach(bound, self.fused.error, self.scaling, self.values.shape[1], xp)
+            candidates = self.fused.keep_both(offsets, radius, task.k)
+            complete &= candidates.complete()
+            kernels.rerank(self.exact_queries, self.exact_values, rows, candidates, None, bound, top)
+            del candidates  # the next sweep's need the room
+            bound = xp.minimum(bound, top.weights[:, -1])
+        upper[rows] = bound
+        done = xp.flatnonzero(complete)
+        ids[rows[done]], weights[rows[done]] = top.ids[done], top.weights[done]
+        return rows[xp.flatnonzero(~complete)]
+
     def _filter(
         self, task: Task, left: Any, upper: Any, ids: Any, weights: Any, best: Any, tier: str, again: bool
     ) -> Any:
         """One tier over the rows `left` of the task; fills in what it proves and returns the rest."""
         xp, kernels = self.device.xp, self.kernels
-        fused = self.fused if tier == "filter" else None
+        fused = self._fused() if tier == "filter" else None
         # In the k-NN graph a row's group is itself: one more candidate is cheaper than to look at every hit's group.
         column_group = task.column_group[self.order] if task.shared else None
 
         def search(at: Any) -> Any:
             rows = task.rows[at]
-            operand, columns = self._tier(rows, tier)
             group = task.row_group[rows]
             bound = upper[at] if best is None else xp.minimum(upper[at], best[group])
             if not again and not bool(xp.isfinite(bound).all()):
-                bound = xp.minimum(bound, self._seed(task, rows, group, operand, columns))
-            image = fused.prepare_rows(operand) if fused else None
+                bound = xp.minimum(bound, self._seed(task, rows, group))
+            if fused:
+                packed = fused.prepare_rows(self.queries, rows)
+                error = packed.error[: rows.size]
+            else:
+                operand, columns = self._tier(rows, tier)
+                error = operand.error
             top = kernels.new_lists(rows.size, task.k)
             complete = xp.ones(rows.size, bool)
             groups = group, task.column_group
             for band in self._bands(again):
-                radius = reach(bound, operand.error, self.scaling, self.values.shape[1], xp)
+                radius = reach(bound, error, self.scaling, self.values.shape[1], xp)
                 if fused:
-                    candidates = fused.new_candidates(rows.size, task.k, band.stop - band.start)
-                    fused.keep(image, band, radius, group, column_group, candidates)
+                    candidates = fused.keep(packed, band, radius, task.k, group, column_group)
                 else:
                     candidates = kernels.new_candidates(rows.size, task.k)
                     for tile in _tiles(band, kernels.COLUMNS):
                         ids_of_tile = self.order[tile]
                         kernels.keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates, self.space)
                 complete &= candidates.complete()
-                kernels.rerank(self.queries, self.values, rows, candidates, groups, bound, top)
+                kernels.rerank(self.exact_queries, self.exact_values, rows, candidates, groups, bound, top)
                 del candidates  # the next band's need the room
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
@@ -191,25 +224,25 @@ class TileSearch:
             ids[at[done]], weights[at[done]] = top.ids[done], top.weights[done]
             return at[xp.flatnonzero(~complete)]
 
-        size = self.operand.half_norm.itemsize if tier == "filter" else 8  # of a product: tiles of the same bytes
+        size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
         chunks = _chunks(left, fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size)
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return xp.concatenate(unproven) if unproven else left
 
-    def _seed(self, task: Task, rows: Any, group: Any, operand: Operand, columns: Any) -> Any:
+    def _seed(self, task: Task, rows: Any, group: Any) -> Any:
         """A first bound of each row, from the likeliest columns of the first band."""
         n = self.values.shape[0]
         first = slice(0, min(n, max(FIRST_BAND, 32 * task.k)))
-        columns = columns(first)
+        columns = self._columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
         for at in _tiles(slice(0, rows.size), self.kernels.ROWS):
             likely = self.kernels.seed(
-                operand.take(at), columns, group[at], task.column_group, self.order[first], task.k, self.space
+                self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
             part = type(top)(top.ids[at], top.weights[at])
             groups = group[at], task.column_group
-            self.kernels.rerank(self.queries, self.values, rows[at], likely, groups, bound[at], part)
+            self.kernels.rerank(self.exact_queries, self.exact_values, rows[at], likely, groups, bound[at], part)
         return top.weights[:, -1]
 
     def _bands(self, again: bool) -> list[slice]:
@@ -219,30 +252,35 @@ class TileSearch:
         ends, end = [], FIRST_BAND
         while end < n:
             ends.append(end)
-            end *= self.fused.GROWTH if self.fused else GROWTH
+            end *= self.filter.GROWTH if self.filter else GROWTH
         return [slice(a, b) for a, b in zip([0, *ends], [*ends, n], strict=True)]
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
         """The rows' operand and a function from a slice of columns to theirs."""
         if tier == "filter":
-            return self.row_operand.take(self.row_at[rows]), self.operand.take
-        xp = self.device.xp
+            return self._rows(rows), self._columns
 
         def columns(tile: slice) -> Operand:
-            return pack(self.values, self.scaling, "float64", xp, self.order[tile])
+            return self.kernels.pack(self.values, self.scaling, "float64", self.order[tile])
 
-        return pack(self.queries, self.scaling, "float64", xp, rows), columns
+        return self.kernels.pack(self.queries, self.scaling, "float64", rows), columns
 
+    def _rows(self, ids: Any) -> Operand:
+        """The filter's operand of these queries. The fused filter keeps its own: here it is made for the occasion."""
+        if self.filter is None:
+            return self.row_operand.take(self.row_at[ids])
+        return self.kernels.pack(self.queries, self.scaling, self.kernels.FILTER_DTYPE, ids)
 
-def scattered(n: int, xp: Any) -> Any:
-    """A permutation of n rows of which every leading part is spread evenly over all of them.
+    def _columns(self, at: slice) -> Operand:
+        """The filter's operand of the columns at these places of their order."""
+        if self.filter is None:
+            return self.operand.take(at)
+        return self.kernels.pack(self.values, self.scaling, self.kernels.FILTER_DTYPE, self.order[at])
 
-    Place i holds row i times a stride near n/φ, modulo n, that shares no factor with n.
-    """
-    stride = max(1, round(n * 0.6180339887498949))
-    while gcd(stride, n) != 1:
-        stride += 1
-    return (xp.arange(n, dtype="int64") * stride % n).astype("int32")
+    def _fused(self) -> Any:
+        if self.filter and self.fused is None:
+            self.fused = self.filter(self.values, self.scaling, self.order)
+        return self.fused
 
 
 def _chunks(rows: Any, size: int) -> list[Any]:

@@ -34,15 +34,13 @@ def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Rep
 
 def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report, *, device: Device) -> Any:
     """The edges that make one tree of the state's components."""
-    nothing = {"src": state.cursor[:0], "dst": state.cursor[:0], "weight": state.found_weight[:0]}
-    frames = [device.frame(nothing)]
+    frames = []
     while True:
         with report.stage("spanning_tree", device):
-            grown, certified, components = grow(lists, state, device)
-            frames += grown
-            edges = sum(map(len, grown))
+            grown, rounds, certified, components = grow(lists, state, device)
+            frames.append(grown)
             report.count(
-                "spanning_tree", rounds=len(grown), components_certified=certified, edges_certified_by_lists=edges
+                "spanning_tree", rounds=rounds, components_certified=certified, edges_certified_by_lists=len(grown)
             )
         if components == 1:
             return device.frames.concat(frames, ignore_index=True)
@@ -63,8 +61,14 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
             report.count("connect", rounds=1, edges_certified_by_search=len(bridges))
 
 
-def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, report: Report) -> Any:
-    """For each of the rows the nearest point outside its component, unless its component has a lighter edge."""
+def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, report: Report) -> tuple[Any, Any, Any]:
+    """For each of the rows the nearest point outside its component, unless its component has a lighter edge.
+
+    Returns
+    -------
+    component, code, weight : arrays
+        The edges found.
+    """
     xp = device.xp
     upper = state.best_weight[state.component[rows]]
     found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True))
@@ -77,8 +81,7 @@ def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, 
     # Where nothing was found all outside points are above the bound that was reached, whatever their ids.
     miss = xp.flatnonzero((ids < 0) & (found.upper >= state.bound_weight[rows]))
     state.bound_weight[rows[miss]], state.bound_code[rows[miss]] = found.upper[miss], NO_EDGE
-    low, high = edge_ends(codes)
-    return device.frame({"component": state.component[at], "src": low, "dst": high, "weight": weights[hit]})
+    return state.component[at], codes, weights[hit]
 
 
 def _unsure_rows(lists: NeighborLists, state: ForestState, largest: int, device: Device) -> Any:
@@ -90,17 +93,20 @@ def _unsure_rows(lists: NeighborLists, state: ForestState, largest: int, device:
     return xp.flatnonzero(below & used_up & ~state.certified[mine] & (mine != largest)).astype("int32")
 
 
-def _lightest_of_each_component(state: ForestState, largest: int, bridges: Any, device: Device) -> Any:
+def _lightest_of_each_component(state: ForestState, largest: int, bridges: tuple[Any, Any, Any], device: Device) -> Any:
     """The lightest edge leaving each component that is certain of it: all that were certified or searched."""
     xp = device.xp
-    is_root = state.component == xp.arange(state.component.size, dtype="int32")
-    certain = is_root & state.certified
-    certain |= is_root & (xp.arange(state.component.size) != largest)
+    rows = xp.arange(state.component.size, dtype="int32")
+    certain = (state.component == rows) & (state.certified | (rows != largest))
     known = xp.flatnonzero(certain & (state.best_code != NO_EDGE)).astype("int32")
-    low, high = edge_ends(state.best_code[known])
-    proposals = {"component": known, "src": low, "dst": high, "weight": state.best_weight[known]}
-    edges = device.frames.concat([device.frame(proposals), bridges], ignore_index=True)
-    return edges.sort_values(["weight", "src", "dst"]).drop_duplicates("component")
+    proposals = known, state.best_code[known], state.best_weight[known]
+    component, code, weight = (xp.concatenate(parts) for parts in zip(proposals, bridges, strict=True))
+    edges = device.frame({"component": component, "code": code, "weight": weight})
+    edges = edges.sort_values(["weight", "code"]).drop_duplicates("component")
+    low, high = edge_ends(edges["code"].values)
+    return device.frame(
+        {"component": edges["component"].values, "src": low, "dst": high, "weight": edges["weight"].values}
+    )
 
 
 def _regroup(state: ForestState, chosen: Any, device: Device) -> None:

@@ -75,25 +75,26 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
 ENOUGH = 1 / 32
 
 
-def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[list[Any], int, int]:
+def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[Any, int, int, int]:
     """Borůvka's rounds until the lists can certify no more components, or hardly any.
 
     Returns
     -------
-    frames : list of edge frames
-        The edges taken in each round.
+    edges : edge frame
+        The edges taken, ``src < dst``.
+    rounds : int
     certified : int
         How many components, in all rounds, chose an edge that was certain.
     components : int
         How many are left; `state` holds the proposals of a last round that was not merged.
     """
-    kernels = device.kernels("spanning_tree")
-    frames: list[Any] = []
+    kernels, xp = device.kernels("spanning_tree"), device.xp
+    taken = [(state.cursor[:0], state.cursor[:0], state.found_weight[:0])]
     chosen = 0
     while True:
         components, certified = kernels.propose(lists, state)
         if components == 1 or certified < max(1, ENOUGH * components):
-            return frames, chosen, components
+            src, dst, weight = (xp.concatenate(parts) for parts in zip(*taken, strict=True))
+            return device.frame({"src": src, "dst": dst, "weight": weight}), len(taken) - 1, chosen, components
         chosen += certified
-        src, dst, weight = kernels.choose(state)
-        frames.append(device.frame({"src": src, "dst": dst, "weight": weight}))
+        taken.append(kernels.choose(state))

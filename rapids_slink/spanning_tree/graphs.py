@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device, cuda, is_on_gpu, to_host
-from rapids_slink.points import InputTypeError, require_columns
+from rapids_slink.points import InputTypeError, column_values, require_columns
 from rapids_slink.spanning_tree.edges import EdgeList, comparable, inspect
 
 COLUMNS = ["src", "dst", "weight"]
@@ -131,9 +131,7 @@ def _kind(dtype: Any) -> str:
 
 def _array(column: Any, device: Device) -> Any:
     """The values of a column of numbers without gaps, contiguous on `device`."""
-    numpy_dtype = getattr(column.dtype, "numpy_dtype", None)  # of pandas' nullable types
-    values = column.values if is_on_gpu(column) else column.to_numpy(dtype=numpy_dtype)
-    return device.xp.ascontiguousarray(device.asarray(values))
+    return device.xp.ascontiguousarray(column_values(column, device))
 
 
 def _signed(src: Any, dst: Any) -> tuple[Any, Any]:

@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.device import Device, to_host
-from rapids_slink.neighbors.contract import NeighborLists
-from rapids_slink.neighbors.tiles import TileSearch, scattered
+from rapids_slink.neighbors.contract import NeighborLists, scattered
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.forest import ForestState

@@ -68,9 +68,10 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
         For `components`.
     """
     kernels = device.kernels("spanning_tree.edges")
-    state = kernels.start(edges)
     limit = _heaviest_of_lightest(edges, kernels.LARGE, device)
-    for part in (ALL,) if limit is None else (LIGHTEST, REST):
+    parts = (ALL,) if limit is None else (LIGHTEST, REST)
+    state = kernels.start(edges, parts[0])
+    for part in parts:
         if part == REST:
             kernels.flatten(state.parent)
         left = kernels.collect(edges, state, part, limit)

@@ -39,7 +39,7 @@ class State:
     left: int = 0
 
 
-def start(edges: EdgeList) -> State:
+def start(edges: EdgeList, _part: int) -> State:
     """Every node is a component, and no edge is taken."""
     m, n = edges.src.size, edges.n_nodes
     place = np.int32 if m < 2**31 else np.int64

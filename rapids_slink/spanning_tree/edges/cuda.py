@@ -6,7 +6,7 @@ packed where key and row fit into 64 bits: weights of four bytes and fewer than 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,8 @@ class State:
     best: Any
     best_row: Any
     taken: Any
-    lists: list[Any] = field(default_factory=list)
-    roots: list[Any] = field(default_factory=list)
+    lists: list[Any]
+    roots: list[Any]
     active: int = 0
     left: int = 0
 
@@ -57,15 +57,21 @@ class State:
         return np.int32(self.best_row is None)
 
 
-def start(edges: EdgeList) -> State:
-    """Every node is a component, and no edge is taken."""
+def start(edges: EdgeList, part: int) -> State:
+    """Every node is a component, and no edge is taken; there is room for the `part` of the edges that goes first."""
     m, n = edges.src.size, edges.n_nodes
     packed = edges.weight.dtype.itemsize == 4 and m <= MOST_PACKED
+    planes = 2 if packed else 3
+    capacity = m if part == ALL else min(m, int(SPARE * LIGHT * n) + THREADS)
+    # Asked for at once and free again: the pool cuts what follows from it, instead of ten allocations on the device.
+    cp.empty(2 * 8 * planes * capacity + (8 * planes - 1) * n + m + 2**14, cp.uint8)
     return State(
         parent=cp.arange(n, dtype=cp.int32),
         best=_nothing(n),
         best_row=None if packed else _nothing(n),
         taken=cp.zeros(m, bool),
+        lists=[cp.empty((planes, capacity), cp.uint64)],
+        roots=[cp.empty(n // 4, cp.int32), cp.empty(n // 2, cp.int32)],  # at most half are left by a round
     )
 
 
@@ -75,10 +81,6 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
     Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
     """
     m, n = edges.src.size, edges.n_nodes
-    if not state.lists:
-        capacity = m if part == ALL else min(m, int(SPARE * LIGHT * n) + THREADS)
-        state.lists = [_worklist(capacity, state)]
-        state.roots = [cp.empty(n // 4, cp.int32), cp.empty(n // 2, cp.int32)]  # at most half are left by a round
     state.lists.sort(key=_capacity, reverse=True)
     state.roots.sort(key=len)
     component = NULL if part in (ALL, LIGHTEST) else state.parent
@@ -92,9 +94,10 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
         state.left = int(counts[0])
         if state.left <= _capacity(worklist):
             break
-        state.lists[0] = _worklist(state.left, state)  # the sample was off: once more, with room for all
+        # The sample was off: once more, with room for all.
+        state.lists[0] = cp.empty((worklist.shape[0], state.left), cp.uint64)
     if len(state.lists) == 1 or _capacity(state.lists[1]) < state.left:
-        state.lists[1:] = [_worklist(state.left, state)]
+        state.lists[1:] = [cp.empty((worklist.shape[0], state.left), cp.uint64)]
     return _merge_round(state, counts, NULL, n)
 
 
@@ -166,10 +169,6 @@ def _flatten(parent: Any, listed: Any, count: int) -> None:
         _launch("flatten", count, np.int64(count), listed, parent, unsettled)
         if not int(unsettled[0]):
             return
-
-
-def _worklist(capacity: int, state: State) -> Any:
-    return cp.empty((2 if state.packed else 3, capacity), cp.uint64)
 
 
 def _nothing(size: int) -> Any:

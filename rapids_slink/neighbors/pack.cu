@@ -1,0 +1,112 @@
+// The fp16 operand of operand.py, one warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the
+// rounding.
+//
+// y is written row by row or, for hopper.cu, as that file's image and tails: see there.
+#include "neighbors/canonical.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+typedef unsigned short u16;
+typedef unsigned long long u64;
+
+constexpr int SMALL = 2048;          // as in operand.py
+constexpr int WARP = 32, CHUNK = 8;  // features in 16 bytes
+constexpr int TILE = 128;            // rows of an image's tile
+constexpr int ATOM = 8;              // chunks of an atom
+constexpr unsigned ALL = 0xffffffffu;
+
+__device__ __forceinline__ u16 to_half(double x) {
+    u16 h;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
+    return h;
+}
+__device__ __forceinline__ u16 to_half_towards_zero(double x) {
+    u16 h;
+    asm("cvt.rz.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
+    return h;
+}
+__device__ __forceinline__ double from_half(u16 h) {
+    double x;
+    asm("cvt.f64.f16 %0, %1;" : "=d"(x) : "h"(h));
+    return x;
+}
+
+__device__ __forceinline__ double warp_sum(double x) {
+    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL, x, step);
+    return x;
+}
+
+union Chunk {
+    uint4 all;
+    u16 half[CHUNK];
+};
+
+// Rows `rows` of `values` (all in turn if it is null) to rows 0.. of the operand, which has `chunks` times 8 features.
+// `half_shrink` is (1 - η) / 2 with all slack, `grow` and `tiny` are those of operand.grow. If `tails` is given, it gets
+// -half_norm, times `tail_shrink`, in units of `unit`, each part rounded towards zero. Rows from m to `padded` are zeros
+// with an infinite half norm and the least tail there is.
+extern "C" __global__ void pack(
+    const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
+    const double* __restrict__ centre, double scale, double half_shrink, double grow, double tiny, double tail_shrink,
+    const double* __restrict__ unit, int chunks, int atoms, uint4* __restrict__ y, uint4* __restrict__ tails,
+    float* __restrict__ half_norm, float* __restrict__ error) {
+    long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    int lane = threadIdx.x % WARP;
+    if (r >= padded) return;
+    bool real = r < m;
+    const VALUE* x = values + (real ? (size_t)(rows ? rows[r] : r) * d : 0);
+    int in_tile = r % TILE, width = atoms ? atoms * ATOM : chunks;
+    double norm = 0, moved = 0, length = 0;
+    for (int c = lane; c < width; c += WARP) {
+        Chunk out;
+        for (int e = 0; e < CHUNK; e++) {
+            int f = c * CHUNK + e;
+            double z = real && f < d ? __dmul_rn(__dsub_rn(widen(x[f]), centre[f]), scale) : 0;
+            out.half[e] = to_half(z);
+            double rounded = from_half(out.half[e]), off = rounded - z;
+            norm += rounded * rounded, moved += off * off, length += z * z;
+        }
+        size_t at = r * width + c;
+        if (atoms) at = ((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7));
+        y[at] = out.all;
+    }
+    norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
+    if (lane) return;
+    float half = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
+    half_norm[r] = half;
+    error[r] = real ? (float)((sqrt(moved) + sqrt(length) * 0x1p-52) * grow + tiny) : 0;
+    if (!tails) return;
+    Chunk parts;
+    double rest = half * tail_shrink;
+    for (int e = 0; e < CHUNK; e++) {
+        u16 part = 0;
+        if (!real) part = e ? 0 : 0x7bff;  // 65504
+        else if (unit[e] > 0) part = to_half_towards_zero(rest / unit[e]), rest -= from_half(part) * unit[e];
+        parts.half[e] = part ^ 0x8000;
+    }
+    int place = in_tile >> 2 & 1;
+    tails[r * 2 + place] = parts.all;
+    tails[r * 2 + 1 - place] = make_uint4(0, 0, 0, 0);
+}
+
+__device__ __forceinline__ void raise(double* most, double value) {
+    for (int step = WARP / 2; step; step /= 2) value = fmax(value, __shfl_xor_sync(ALL, value, step));
+    if (threadIdx.x % WARP == 0 && value > *(volatile double*)most) atomicMax((u64*)most, __double_as_longlong(value));
+}
+
+// found, zero at first: the largest |x - centre|, the largest |x|, then 1 unless all values are integers up to SMALL, and 1
+// unless they are integers from 0 to 255. Numbers that are not negative order as their bits do.
+extern "C" __global__ void extent(
+    const VALUE* __restrict__ values, long long n, int d, const double* __restrict__ centre, double* found) {
+    long long warps = (long long)gridDim.x * (blockDim.x / WARP);
+    double moved = 0, largest = 0, uneven = 0, unlike_bytes = 0;
+    for (long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP; r < n; r += warps)
+        for (int f = threadIdx.x % WARP; f < d; f += WARP) {
+            double x = widen(values[r * d + f]);
+            moved = fmax(moved, fabs(x - centre[f])), largest = fmax(largest, fabs(x));
+            if (!(fabs(x) <= SMALL && rint(x) == x)) uneven = 1;
+            if (!(x >= 0 && x <= 255 && rint(x) == x)) unlike_bytes = 1;
+        }
+    raise(found, moved), raise(found + 1, largest), raise(found + 2, uneven), raise(found + 3, unlike_bytes);
+}
