@@ -30,6 +30,7 @@ def to_scipy(linkage: Any) -> np.ndarray:
     ValueError
         It lacks a column, or is the linkage of a forest, which SciPy's matrix cannot express.
     """
+    linkage, _ = Caller.of(linkage, CPU)
     require_columns(linkage, COLUMNS, "linkage")
     Z = np.empty((len(linkage), 4))
     for i, column in enumerate(COLUMNS):

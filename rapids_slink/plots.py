@@ -12,7 +12,7 @@ import numpy as np
 
 from rapids_slink.device import CPU, cuda, is_on_gpu, to_host
 from rapids_slink.interop import to_scipy
-from rapids_slink.points import as_integer, as_points
+from rapids_slink.points import as_integer, as_points, on_host
 from rapids_slink.report import counted
 
 #: Okabe and Ito's colours, which people with any kind of colour blindness can tell apart, without black and yellow.
@@ -157,7 +157,7 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     ImportError
         matplotlib is not installed.
     """
-    heights = to_host(linkage["height"].values)[::-1]
+    heights = np.asarray(on_host(linkage["height"]))[::-1]
     trees = n_leaves - heights.size
     drawn = _spread(heights.size)
     ax = _axes(ax)
@@ -208,7 +208,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     """
     place = cuda() if is_on_gpu(X) else CPU
     points = as_points(X, place)
-    labels = to_host(getattr(labels, "values", labels))
+    labels = np.asarray(on_host(labels))
     if len(points.values) != labels.size:
         raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
     sizes = np.bincount(labels)

@@ -176,16 +176,17 @@ class _Writer:
 
         if isinstance(value, Caller):
             return {"caller": [value.frame_given, value.gpu]}
-        if isinstance(value, pd.DataFrame):
+        kind = _pandas_kind(value)
+        if kind == "DataFrame":
             return {"frame": self.table(f"{name}.parquet", value.reset_index(drop=True))}
-        if isinstance(value, pd.Series):
+        if kind == "Series":
             values = self.table(f"{name}.parquet", pd.DataFrame({"0": value.to_numpy()}))
             return {
                 "series": values,
                 "name": _pack(value.name, f"the name of {name}"),
                 "index": self.index(value.index),
             }
-        if isinstance(value, pd.Index):
+        if kind == "Index":
             return {"index": self.index(value)}
         if isinstance(value, np.ndarray) and value.dtype != object:
             return {"array": self.table(f"{name}.parquet", pd.DataFrame({"0": value}))}
@@ -208,6 +209,12 @@ class _Writer:
         return said
 
 
+def _pandas_kind(value: Any) -> str:
+    """Which of pandas' classes this is of, by name: under ``cudf.pandas`` the classes at hand are proxies."""
+    names = (base.__name__ for base in type(value).__mro__ if base.__module__.partition(".")[0] == "pandas")
+    return next((name for name in names if name in ("DataFrame", "Series", "Index")), "")
+
+
 def _to_parquet(frame: Any) -> bytes:
     # Categories are a dictionary, and lost without one. Elsewhere it is the one encoding that compares floats.
     categories = [name for name, dtype in frame.dtypes.items() if dtype == "category"]
@@ -221,10 +228,11 @@ def _encode_index(index: Any) -> tuple[dict[str, Any], bytes]:
     import pandas as pd
 
     said: dict[str, Any] = {"names": [_pack(name, "a name of the index") for name in index.names]}
-    if isinstance(index, pd.RangeIndex):
+    kind = type(index).__name__
+    if kind == "RangeIndex":
         return {**said, "range": [index.start, index.stop, index.step]}, b""
-    said["multi"] = isinstance(index, pd.MultiIndex)
-    said["freq"] = getattr(index, "freqstr", None) if isinstance(index, (pd.DatetimeIndex, pd.TimedeltaIndex)) else None
+    said["multi"] = kind == "MultiIndex"
+    said["freq"] = index.freqstr if kind in ("DatetimeIndex", "TimedeltaIndex") else None
     columns, said["levels"] = {}, []
     for i in range(index.nlevels):
         level = index.get_level_values(i)
@@ -241,7 +249,7 @@ def _encode_index(index: Any) -> tuple[dict[str, Any], bytes]:
         raise
     except Exception as error:  # pyarrow's and pandas' errors share no base class
         raise TypeError(f"the index, of {_types(index)}, cannot be saved: {error}") from error
-    if type(again) is not type(index) or _types(again) != _types(index) or not again.equals(index):
+    if type(again).__name__ != kind or _types(again) != _types(index) or not again.equals(index):
         raise TypeError(f"the index, of {_types(index)}, cannot be saved: Parquet does not give it back as it was")
     return said, table
 

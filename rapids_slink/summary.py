@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rapids_slink.device import to_host
+from rapids_slink.points import on_host
 from rapids_slink.report import counted
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def to_html(model: Hierarchy) -> str:
     str
         One ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
-    sizes = np.bincount(to_host(getattr(model.labels_, "values", model.labels_)))
+    sizes = np.bincount(np.asarray(on_host(model.labels_)))
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(sizes.size, 'cluster')}"
     report = getattr(model, "report_", {})
     counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
@@ -63,8 +63,7 @@ def _cut(model: Hierarchy) -> str:
     parts = []
     for words, row in (("merged up to distance", kept - 1), ("apart from distance", kept)):
         if 0 <= row < len(model.linkage_):
-            height = float(to_host(model.linkage_["height"].iloc[row : row + 1].values)[0])
-            parts.append(f"{words} {height:.6g}")
+            parts.append(f"{words} {float(model.linkage_['height'].iloc[row]):.6g}")
     return ", ".join(parts)
 
 

@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -24,6 +25,7 @@ from test_storage import assert_same
 from rapids_slink import SingleLinkage, fit, fit_graph
 from rapids_slink.device import gpu_is_usable, to_host
 
+ROOT = Path(__file__).parent.parent
 FRAME = pd.DataFrame(
     np.random.default_rng(0).normal(size=(90, 5)) + np.repeat([0, 30, 60], 30)[:, None],
     columns=list("abcde"),
@@ -149,7 +151,7 @@ print(type(model.labels_).__module__.split(".")[0], type(model.children_).__modu
         model = fit(X, 3, device="cuda")
         (tmp_path / "model").write_bytes(pickle.dumps(model))
         arguments = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model")]
-        done = subprocess.run(arguments, capture_output=True, text=True)
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
         assert done.stdout == f"{package} numpy {np.repeat([0, 1, 2], 30).tolist()}\n", done.stderr
         for again in (copy.copy, copy.deepcopy):
             other = again(model)

@@ -23,6 +23,7 @@ from rapids_slink.storage import FORMAT, VERSION
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
+ROOT = Path(__file__).parent.parent
 FRAME = pd.DataFrame({"x": [0.0, 0.1, 0.3, 5.0, 5.4, 9.0], "y": [0.0, 0.0, 0.0, 5.0, 5.0, 0.0]})
 
 
@@ -343,7 +344,7 @@ model = rapids_slink.load(sys.argv[1])
 assert type(model.labels_) is pd.Series and type(model.linkage_) is pd.DataFrame
 print(model.labels_.tolist(), model.cut(3).tolist(), model.children_.shape)
 """
-    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "[0, 0, 0, 1, 1, 1] [0, 0, 0, 1, 1, 2] (5, 2)\n", done.stderr
 
 
@@ -372,3 +373,32 @@ def test_kinds_of_the_gpu(path):
     fit(FRAME, 3).save(path)
     assert isinstance(load(path).labels_, pd.Series)
     assert isinstance(load(path, device="cuda").labels_, cudf.Series)
+
+
+@pytest.mark.gpu
+def test_under_cudf_pandas(path):
+    """Whose proxies stand for the frames: save, load, pickle, draw and hand on."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    code = """
+import pickle, sys
+import matplotlib
+matplotlib.use("Agg")
+import pandas as pd
+import rapids_slink
+df = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.2]}, index=list("abcd"))
+model = rapids_slink.fit(df, 2)
+model.save(sys.argv[1])
+for other in (rapids_slink.load(sys.argv[1]), pickle.loads(pickle.dumps(model))):
+    assert other.labels_.index.tolist() == list("abcd")
+    assert other.labels_.tolist() == other.cut(2).tolist() == [0, 0, 1, 1]
+    assert other.to_scipy().tobytes() == model.to_scipy().tobytes()
+assert "4 rows in 2 clusters" in model._repr_html_()
+assert model.plot_heights().lines[0].get_xdata().tolist() == [2, 3, 4]
+model.plot_clusters(df)
+"""
+    script = path.with_suffix(".py")
+    script.write_text(code)
+    run = [sys.executable, "-m", "cudf.pandas", str(script), str(path)]
+    done = subprocess.run(run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
