@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import rapids_slink
 from rapids_slink.device import NAMES, resolve
-from rapids_slink.storage import replace_file
+from rapids_slink.files import replace_file
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")

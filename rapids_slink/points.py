@@ -163,9 +163,9 @@ def on_host(value: Any) -> Any:
     if isinstance(value, Caller):
         return replace(value, gpu=False, proxy=False)
     value, _ = _without_proxy(value, CPU)
-    if _family(value) == "cudf":
-        return value.to_pandas()
-    return to_host(value) if is_on_gpu(value) else value
+    if not is_on_gpu(value):
+        return value
+    return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)
 
 
 def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:

@@ -14,10 +14,7 @@ again before it is trusted to a file.
 from __future__ import annotations
 
 import json
-import os
-import threading
 import zipfile
-from collections.abc import Callable
 from importlib import import_module
 from io import BytesIO
 from os import PathLike
@@ -29,6 +26,7 @@ import numpy as np
 import rapids_slink
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.device import gpu_is_usable, resolve
+from rapids_slink.files import replace_file
 from rapids_slink.points import Caller, on_host, require_columns, require_edges
 from rapids_slink.report import Report
 
@@ -123,17 +121,6 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
 
 class _RefusedError(ValueError):
     """A whole file that is not ours to read."""
-
-
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a draft beside `path`, then put it in its place: readers see the old file or the new one."""
-    path = path.resolve()
-    draft = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}{path.suffix}")
-    try:
-        write(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _require_pyarrow() -> None:

@@ -14,7 +14,7 @@ import pytest
 import rapids_slink
 from rapids_slink import cli
 from rapids_slink.device import gpu_is_usable
-from rapids_slink.storage import replace_file
+from rapids_slink.files import replace_file
 
 ROOT = Path(__file__).parent.parent
 POINTS = pd.DataFrame(

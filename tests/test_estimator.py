@@ -34,7 +34,7 @@ FRAME = pd.DataFrame(
 
 
 # None is expected to fail. scikit-learn skips the one for arrays of other libraries unless SCIPY_ARRAY_API is set.
-@parametrize_with_checks([SingleLinkage(), SingleLinkage(device="cpu")])
+@parametrize_with_checks([SingleLinkage()])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
