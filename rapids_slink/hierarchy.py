@@ -84,14 +84,16 @@ class Hierarchy:
     def to_networkx(self) -> Any:
         """The minimum spanning tree as a `networkx.Graph`; see `interop.to_networkx`.
 
-        Its nodes are row numbers, as in `mst_`, whatever the input's index: labels may repeat. For a unique index,
-        ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))`` puts the labels in.
+        Its nodes are those that `mst_` speaks of: row numbers whatever the input's index, since its labels may repeat;
+        a graph's own nodes. Where the labels are unique, ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))``
+        puts them in.
         """
         self._require_fit()
-        return interop.to_networkx(self.mst_, self.n_leaves_)
+        ids = getattr(self, "_ids", None)  # of a graph whose nodes are not numbered from 0
+        return interop.to_networkx(self.mst_, range(self.n_leaves_) if ids is None else ids)
 
     def to_cugraph(self) -> Any:
-        """The minimum spanning tree as a `cugraph.Graph` over row numbers; see `interop.to_cugraph`."""
+        """The minimum spanning tree as a `cugraph.Graph` over the nodes of `mst_`; see `interop.to_cugraph`."""
         self._require_fit()
         return interop.to_cugraph(self.mst_)
 

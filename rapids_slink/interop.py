@@ -8,7 +8,7 @@ import numpy as np
 
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.device import CPU, resolve, to_host
-from rapids_slink.points import Caller, on_device, require_columns
+from rapids_slink.points import Caller, on_device, on_host, require_columns
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
@@ -41,20 +41,21 @@ def to_scipy(linkage: Any) -> np.ndarray:
     return Z
 
 
-def to_networkx(tree: Any, n_nodes: int) -> Any:
+def to_networkx(tree: Any, nodes: Any) -> Any:
     """A tree or forest as a graph of NetworkX.
 
     Parameters
     ----------
     tree : DataFrame (cuDF or pandas)
-        Columns ``src``, ``dst`` (node numbers from 0 to ``n_nodes - 1``) and ``weight``.
-    n_nodes : int
+        Columns ``src``, ``dst`` (of `nodes`) and ``weight``.
+    nodes : Index or range
+        All nodes, those without an edge included.
 
     Returns
     -------
     networkx.Graph
-        Its nodes are the numbers 0 to ``n_nodes - 1`` in this order, those without an edge included; its edges come in
-        the order of `tree` and carry their ``weight``. All numbers are Python's own.
+        Its nodes come in the order of `nodes`, its edges, which carry their ``weight``, in that of `tree`. All numbers
+        are Python's own.
 
     Raises
     ------
@@ -65,10 +66,10 @@ def to_networkx(tree: Any, n_nodes: int) -> Any:
         import networkx
     except ImportError as error:
         raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
-    tree, _ = Caller.of(tree, CPU)
-    src, dst, weight = (to_host(tree[column].values).tolist() for column in ("src", "dst", "weight"))
+    tree = on_host(tree)
+    src, dst, weight = (tree[column].tolist() for column in ("src", "dst", "weight"))
     graph = networkx.Graph()
-    graph.add_nodes_from(range(n_nodes))
+    graph.add_nodes_from(nodes if isinstance(nodes, range) else on_host(nodes).tolist())
     graph.add_weighted_edges_from(zip(src, dst, weight, strict=True))
     return graph
 
@@ -79,12 +80,12 @@ def to_cugraph(tree: Any) -> Any:
     Parameters
     ----------
     tree : DataFrame (cuDF or pandas)
-        Columns ``src``, ``dst`` (int32) and ``weight`` (float64), at least one row.
+        Columns ``src``, ``dst`` and ``weight``, at least one row.
 
     Returns
     -------
     cugraph.Graph
-        Undirected and weighted, its vertices the numbers in `tree`. cuGraph keeps no vertex without an edge.
+        Undirected and weighted, its vertices those of `tree`. cuGraph keeps no vertex without an edge.
 
     Raises
     ------

@@ -27,7 +27,7 @@ import rapids_slink
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.device import gpu_is_usable, resolve
 from rapids_slink.files import replace_file
-from rapids_slink.points import Caller, on_host, require_columns, require_edges
+from rapids_slink.points import Caller, on_host, require_columns
 from rapids_slink.report import Report
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class _Writer:
             return {"caller": [value.frame_given, value.gpu]}
         kind = _pandas_kind(value)
         if kind == "DataFrame":
-            return {"frame": self.table(f"{name}.parquet", value.reset_index(drop=True))}
+            return self.frame(name, value)
         if kind == "Series":
             values = self.table(f"{name}.parquet", pd.DataFrame({"0": value.to_numpy()}))
             return {
@@ -178,6 +178,17 @@ class _Writer:
         if isinstance(value, np.ndarray) and value.dtype != object:
             return {"array": self.table(f"{name}.parquet", pd.DataFrame({"0": value}))}
         return _pack(value, f"the attribute {name}")
+
+    def frame(self, name: str, frame: Any) -> dict[str, Any]:
+        """Write a frame whose index says nothing: numbers as a table, columns of other types as indexes are written."""
+        import pandas as pd
+
+        types = frame.dtypes.to_dict()
+        plain = [c for c, dtype in types.items() if isinstance(dtype, np.dtype) and dtype.kind in "biuf"]
+        rest = (c for c in types if c not in plain)
+        others = {c: self.index(pd.Index(frame[c], name=None, tupleize_cols=False)) for c in rest}
+        table = self.table(f"{name}.parquet", frame[plain].reset_index(drop=True))
+        return {"frame": table, "columns": list(frame.columns), "others": others}
 
     def table(self, part: str, frame: Any) -> str:
         self.archive.writestr(part, _to_parquet(frame))
@@ -301,7 +312,8 @@ def _attribute(archive: zipfile.ZipFile, said: Any) -> Any:
     if kind == "caller":
         return Caller(*said["caller"])
     if kind == "frame":
-        return table(said["frame"])
+        others = {name: pd.Series(index(how)) for name, how in said["others"].items()}
+        return table(said["frame"]).assign(**others)[said["columns"]]
     if kind == "series":
         return pd.Series(table(said["series"])["0"].to_numpy(), index=index(said["index"]), name=_unpack(said["name"]))
     if kind == "index":
@@ -355,7 +367,7 @@ def _check(model: Any) -> None:
     """Raise unless the parts fit each other as well as a cut needs it."""
     n, merges = model.n_leaves_, len(model.linkage_)
     require_columns(model.linkage_, COLUMNS, "linkage")
-    require_edges(model.mst_, "tree")
+    require_columns(model.mst_, ("src", "dst", "weight"), "tree")
     if not (isinstance(n, int) and len(model.labels_) == n > merges == len(model.mst_)):
         raise ValueError(f"{len(model.labels_)} labels, {merges} merges, {len(model.mst_)} edges, but {n} leaves")
     if not (isinstance(model.n_clusters_, int) and isinstance(model._caller, Caller)):
