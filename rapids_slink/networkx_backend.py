@@ -114,7 +114,7 @@ def _tree_edges(G: Any, weight: Any, ignore_nan: bool, device: str, maximum: boo
 
     from rapids_slink.spanning_tree import minimum_spanning_tree as spanning_tree
 
-    edges = list(G.edges(keys=True, data=True) if G.is_multigraph() else G.edges(data=True))
+    edges = _edges(G)
     weights = [edge[-1].get(weight, 1) for edge in edges]
     edges, weights = _without_nan(edges, weights, ignore_nan)
     order = _order(weights, maximum)
@@ -126,6 +126,19 @@ def _tree_edges(G: Any, weight: Any, ignore_nan: bool, device: str, maximum: boo
     kept = np.sort(spanning_tree(ranked, device=device)["weight"].to_numpy())
     for i in order[kept].tolist():
         yield edges[i]
+
+
+def _edges(G: Any) -> list[Any]:
+    """The edges with their keys and data, in the order of ``G.edges``, without its views."""
+    edges: list[Any] = []
+    seen = set()
+    for u, neighbours in G.adjacency():
+        if G.is_multigraph():
+            edges += [(u, v, k, d) for v, keys in neighbours.items() if v not in seen for k, d in keys.items()]
+        else:
+            edges += [(u, v, d) for v, d in neighbours.items() if v not in seen]
+        seen.add(u)
+    return edges
 
 
 def _without_nan(edges: list[Any], weights: list[Any], ignore_nan: bool) -> tuple[list[Any], list[Any]]:
