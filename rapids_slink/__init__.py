@@ -12,7 +12,7 @@ Every arrow is one call in `single_linkage.py`. Edge lists are dataframes: cuDF 
 devices differ in their kernels (`cuda.py` with its ``.cu`` files, `cpu.py`) and in nothing else.
 
 Whole runs: `fit`, `SingleLinkage`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
-`minimum_spanning_tree`, `linkage`, `cut`.
+`minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rapids_slink.neighbors import knn_graph, nearest_neighbors
     from rapids_slink.single_linkage import SingleLinkage, fit
     from rapids_slink.spanning_tree import minimum_spanning_tree
+    from rapids_slink.storage import load
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "fit_graph",
     "knn_graph",
     "linkage",
+    "load",
     "minimum_spanning_tree",
     "nearest_neighbors",
 ]
@@ -53,6 +55,7 @@ _HOMES = {
     "fit_graph": "graph",
     "knn_graph": "neighbors",
     "linkage": "dendrogram",
+    "load": "storage",
     "minimum_spanning_tree": "spanning_tree",
     "nearest_neighbors": "neighbors",
 }

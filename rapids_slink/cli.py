@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import rapids_slink
 from rapids_slink.device import NAMES, resolve
+from rapids_slink.files import replace_file
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
@@ -173,7 +173,7 @@ def _label_table(labels: Any) -> Any:
 
 def _write(table: Any, path: Path) -> None:
     writer = table.to_csv if path.suffix.lower() == ".csv" else table.to_parquet
-    _replace(path, lambda draft: writer(draft, index=False))
+    replace_file(path, lambda draft: writer(draft, index=False))
 
 
 def _draw(model: Any, path: Path) -> None:
@@ -181,18 +181,7 @@ def _draw(model: Any, path: Path) -> None:
 
     matplotlib.use("Agg")
     figure = model.plot().figure
-    _replace(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a draft beside `path`, then put it in its place: readers see the old file or the new one."""
-    path = path.resolve()
-    draft = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        write(draft)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    replace_file(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
 
 
 def _is_installed(name: str) -> bool:

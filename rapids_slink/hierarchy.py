@@ -1,20 +1,26 @@
-"""A finished single-linkage hierarchy: cut it again, hand it on, look at it."""
+"""A finished single-linkage hierarchy: cut it again, hand it on, look at it, keep it."""
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from os import PathLike
+from typing import Any, Self
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
-from rapids_slink import interop
+from rapids_slink import interop, plots, storage, summary
 from rapids_slink.dendrogram import cut_labels
 from rapids_slink.dendrogram.cutting import WORKSPACE, device_of, label_frame
 from rapids_slink.device import resolve, to_host
-from rapids_slink.points import Caller
+from rapids_slink.points import Caller, on_host
 
 
 class Hierarchy:
     """What `SingleLinkage` and `fit_graph` share.
+
+    A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
+    its kinds.
 
     Attributes
     ----------
@@ -95,12 +101,73 @@ class Hierarchy:
         self._require_tree()
         return interop.to_scipy(self.linkage_)
 
+    def to_networkx(self) -> Any:
+        """The minimum spanning tree as a `networkx.Graph`; see `interop.to_networkx`.
+
+        Its nodes are those that `mst_` speaks of: row numbers whatever the input's index, since its labels may repeat;
+        a graph's own nodes. Where the labels are unique, ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))``
+        puts them in.
+        """
+        self._require_fit()
+        ids = getattr(self, "_ids", None)  # of a graph whose nodes are not numbered from 0
+        return interop.to_networkx(self.mst_, range(self.n_leaves_) if ids is None else ids)
+
+    def to_cugraph(self) -> Any:
+        """The minimum spanning tree as a `cugraph.Graph` over the nodes of `mst_`; see `interop.to_cugraph`."""
+        self._require_fit()
+        return interop.to_cugraph(self.mst_)
+
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
-        """Draw the dendrogram's top; see `interop.plot_dendrogram`. Returns the matplotlib axes."""
+        """Draw the dendrogram's top; see `plots.plot_dendrogram`. Returns the matplotlib axes."""
         self._require_tree()
-        return interop.plot_dendrogram(self.linkage_, ax=ax, **options)
+        return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
+
+    def plot_heights(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the merge heights against the number of clusters, with the cut of `labels_` marked.
+
+        See `plots.plot_heights`. Returns the matplotlib axes.
+        """
+        self._require_fit()
+        return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=self.n_clusters_, ax=ax, **options)
+
+    def plot_clusters(self, X: Any, ax: Any = None, **options: Any) -> Any:
+        """Draw the rows of `X`, which the model does not keep, coloured by `labels_`.
+
+        See `plots.plot_clusters`. For a graph's hierarchy `X` may be any coordinates of its nodes. Returns the
+        matplotlib axes.
+        """
+        self._require_fit()
+        return plots.plot_clusters(X, self.labels_, ax=ax, **options)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the hierarchy to a file that `rapids_slink.load` reads; see `storage.save`."""
+        self._require_fit()
+        storage.save(self, path)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the clusters' sizes, the cut, what was proven, the stages' times."""
+        return summary.to_html(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: on_host(value) for name, value in self.__dict__.items()}
+
+    def __copy__(self) -> Self:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, state: dict[str, Any]) -> Self:
+        new = type(self).__new__(type(self))
+        new.__dict__.update(state)
+        return new
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "linkage_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _require_tree(self) -> None:
+        self._require_fit()
         trees = self.n_leaves_ - len(self.linkage_)
         if trees != 1:
             raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")

@@ -1,4 +1,4 @@
-"""Dendrograms for others: SciPy's linkage matrix, and a plot."""
+"""A hierarchy in the terms of others: SciPy's linkage matrix, NetworkX's and cuGraph's graphs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.device import to_host
-from rapids_slink.points import as_integer, require_columns
+from rapids_slink.device import CPU, resolve, to_host
+from rapids_slink.points import Caller, on_device, on_host, require_columns
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
@@ -30,6 +30,7 @@ def to_scipy(linkage: Any) -> np.ndarray:
     ValueError
         It lacks a column, or is the linkage of a forest, which SciPy's matrix cannot express.
     """
+    linkage, _ = Caller.of(linkage, CPU)
     require_columns(linkage, COLUMNS, "linkage")
     Z = np.empty((len(linkage), 4))
     for i, column in enumerate(COLUMNS):
@@ -40,110 +41,69 @@ def to_scipy(linkage: Any) -> np.ndarray:
     return Z
 
 
-def plot_dendrogram(
-    linkage: Any,
-    *,
-    ax: Any = None,
-    p: int = 30,
-    truncate_mode: str | None = "lastp",
-    **kwargs: Any,
-) -> Any:
-    """Draw a dendrogram with SciPy and matplotlib.
-
-    Only the last ``p - 1`` merges are drawn by default, over `p` leaves that are whole clusters: "(1234)" is a
-    cluster of 1,234 rows, "17" is row 17. That takes milliseconds beside reading the frame, whatever its size or
-    depth.
+def to_networkx(tree: Any, nodes: Any) -> Any:
+    """A tree or forest as a graph of NetworkX.
 
     Parameters
     ----------
-    linkage : DataFrame (cuDF or pandas)
-        Columns ``left``, ``right``, ``height``, ``size``, of one tree.
-    ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default.
-    p : int
-        Leaves to draw, at least 2.
-    truncate_mode : {"lastp", None}
-        None draws every row, which SciPy does by recursion: it cannot where the tree is deep.
-    **kwargs
-        Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one a row), ``leaf_label_func`` and
-        ``link_color_func`` speak of rows and clusters of the whole tree.
+    tree : DataFrame (cuDF or pandas)
+        Columns ``src``, ``dst`` (of `nodes`) and ``weight``.
+    nodes : Index or range
+        All nodes, those without an edge included.
 
     Returns
     -------
-    matplotlib.axes.Axes
+    networkx.Graph
+        Its nodes come in the order of `nodes`, its edges, which carry their ``weight``, in that of `tree`. All numbers
+        are Python's own.
 
     Raises
     ------
     ImportError
-        matplotlib is not installed.
-    ValueError
-        `p` or `truncate_mode` is not valid, or the whole tree is too deep to be drawn.
+        NetworkX is not installed.
     """
-    from scipy.cluster import hierarchy
-
     try:
-        from matplotlib import pyplot
+        import networkx
     except ImportError as error:
-        raise ImportError("plotting needs matplotlib: pip install 'rapids_slink[plot]'") from error
-
-    if truncate_mode not in ("lastp", None):
-        raise ValueError(f"truncate_mode must be 'lastp' or None, got {truncate_mode!r}")
-    if as_integer(p, "p") < 2:
-        raise ValueError(f"p must be at least 2, got {p}")
-    Z = to_scipy(linkage)
-    top, clusters = _last_merges(Z, len(Z) + 1 if truncate_mode is None else p)
-    ax = pyplot.gca() if ax is None else ax
-    if len(top):
-        kwargs["labels"] = _leaf_labels(Z, clusters[: len(top) + 1], kwargs.get("labels"))
-        for name in ("leaf_label_func", "link_color_func"):
-            if kwargs.get(name) is not None:
-                kwargs[name] = _in_whole_tree(kwargs[name], clusters)
-        if kwargs.get("orientation", "top") in ("top", "bottom"):
-            kwargs.setdefault("leaf_rotation", 90)  # side by side they would overlap
-        try:
-            hierarchy.dendrogram(top, ax=ax, **kwargs)
-        except RecursionError as error:
-            raise ValueError(
-                f"a dendrogram of {len(top) + 1} leaves is too deep for SciPy to draw: lower p, or leave "
-                "truncate_mode='lastp'"
-            ) from error
-    _name_axes(ax, sideways=kwargs.get("orientation") in ("left", "right"))
-    return ax
+        raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
+    tree = on_host(tree)
+    src, dst, weight = (tree[column].tolist() for column in ("src", "dst", "weight"))
+    graph = networkx.Graph()
+    graph.add_nodes_from(nodes if isinstance(nodes, range) else on_host(nodes).tolist())
+    graph.add_weighted_edges_from(zip(src, dst, weight, strict=True))
+    return graph
 
 
-def _last_merges(Z: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """The top of a tree as a tree of at most `p` leaves, and the cluster in `Z` that each of its ids stands for.
+def to_cugraph(tree: Any) -> Any:
+    """A tree or forest as a graph of cuGraph.
 
-    The kept merges are the last, so the clusters they join, but for the merges themselves, are p in number: those
-    are the leaves. They keep their order, so left stays below right. A size counts the new leaves, for SciPy
-    refuses anything else.
+    Parameters
+    ----------
+    tree : DataFrame (cuDF or pandas)
+        Columns ``src``, ``dst`` and ``weight``, at least one row.
+
+    Returns
+    -------
+    cugraph.Graph
+        Undirected and weighted, its vertices those of `tree`. cuGraph keeps no vertex without an edge.
+
+    Raises
+    ------
+    ImportError
+        cuGraph is not installed.
+    DeviceUnavailableError
+        There is no usable GPU.
+    ValueError
+        `tree` has no edges, and cuGraph no graph without.
     """
-    n = len(Z) + 1
-    kept = min(p - 1, n - 1)
-    top = Z[n - 1 - kept :].copy()
-    first = 2 * n - 1 - kept  # the id of the first kept merge
-    children = top[:, :2].astype(np.int64)
-    leaves = np.sort(children[children < first])
-    top[:, :2] = np.where(children < first, np.searchsorted(leaves, children), children - first + kept + 1)
-    size = np.ones(2 * kept + 1)
-    for i, (left, right) in enumerate(top[:, :2].astype(np.int64)):
-        size[kept + 1 + i] = top[i, 3] = size[left] + size[right]
-    return top, np.concatenate([leaves, np.arange(first, 2 * n - 1)])
-
-
-def _leaf_labels(Z: np.ndarray, clusters: np.ndarray, names: Any) -> list[str]:
-    n = len(Z) + 1
-    if names is not None and len(names) != n:
-        raise ValueError(f"labels must be one a row: {n}, got {len(names)}")
-    rows = list(range(n)) if names is None else list(names)
-    return [str(rows[c]) if c < n else f"({int(Z[c - n, 3])})" for c in clusters.tolist()]
-
-
-def _in_whole_tree(function: Any, clusters: np.ndarray) -> Any:
-    return lambda cluster: function(int(clusters[cluster]))
-
-
-def _name_axes(ax: Any, sideways: bool) -> None:
-    leaves, height = "row, or (rows in the cluster)", "distance"
-    ax.set_xlabel(height if sideways else leaves)
-    ax.set_ylabel(leaves if sideways else height)
+    try:
+        import cugraph
+    except ImportError as error:
+        raise ImportError("to_cugraph needs cuGraph: pip install 'rapids_slink[graph-cu13]'") from error
+    place = resolve("cuda")
+    tree, _ = Caller.of(tree, place)
+    if not len(tree):
+        raise ValueError("the tree has no edges, and cuGraph has no graph without")
+    graph = cugraph.Graph()
+    graph.from_cudf_edgelist(on_device(tree, place), source="src", destination="dst", edge_attr="weight")
+    return graph

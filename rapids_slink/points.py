@@ -10,7 +10,7 @@ imported here unless the device is a GPU or the caller's object already comes fr
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,16 @@ def as_points(X: Any, device: Device) -> Points:
 def on_device(frame: Any, device: Device) -> Any:
     """A frame of either kind (without a proxy) as one of `device`."""
     return Caller(frame_given=True, gpu=device.name == "cuda").frame(frame)
+
+
+def on_host(value: Any) -> Any:
+    """What a result is without a GPU: pandas' for cuDF's and for proxies, NumPy's for CuPy's, or itself."""
+    if isinstance(value, Caller):
+        return replace(value, gpu=False, proxy=False)
+    value, _ = _without_proxy(value, CPU)
+    if not is_on_gpu(value):
+        return value
+    return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)
 
 
 def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:

@@ -47,3 +47,8 @@ class Report(dict[str, Any]):
             else:
                 lines.append(f"{key:>14}: {value}")
         return "\n".join(lines)
+
+
+def counted(number: int, what: str) -> str:
+    """A number and what it counts: "1 row", "1,234 rows"."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

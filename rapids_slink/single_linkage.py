@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import estimator_html_repr
 
 from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.dendrogram.cutting import check_cut
@@ -137,6 +138,14 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self._name_features(points.names)
         self.report_ = report
         return self
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: a summary of what was found, or scikit-learn's diagram of the parameters before `fit`."""
+        return super()._repr_html_() if hasattr(self, "linkage_") else estimator_html_repr(self)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        return {kind: self._repr_html_() if kind == "text/html" else shown for kind, shown in bundle.items()}
 
     def _name_features(self, names: list[Any] | None) -> None:
         if names and all(isinstance(name, str) for name in names):

@@ -14,6 +14,7 @@ import pytest
 import rapids_slink
 from rapids_slink import cli
 from rapids_slink.device import gpu_is_usable
+from rapids_slink.files import replace_file
 
 ROOT = Path(__file__).parent.parent
 POINTS = pd.DataFrame(
@@ -163,7 +164,7 @@ def test_failed_write_leaves_the_old_file(folder):
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        cli._replace(target, fail_half_way)
+        replace_file(target, fail_half_way)
     assert target.read_text() == "old"
     assert files(folder) == before
 

@@ -1,26 +1,19 @@
-"""SciPy's matrix, and plots that are safe at any size and depth."""
+"""SciPy's matrix, NetworkX's and cuGraph's graphs."""
 
 import sys
+import types
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.cluster import hierarchy
+from sklearn.exceptions import NotFittedError
 
-from rapids_slink import fit_graph
+from rapids_slink import SingleLinkage, fit, fit_graph
 from rapids_slink.dendrogram import linkage
-from rapids_slink.interop import _last_merges, plot_dendrogram, to_scipy
+from rapids_slink.device import DeviceUnavailableError, gpu_is_usable, to_host
+from rapids_slink.interop import to_cugraph, to_scipy
 from rapids_slink.points import on_device
-
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    yield
-    plt.close("all")
 
 
 def frame_of(Z):
@@ -30,15 +23,6 @@ def frame_of(Z):
 
 def grown(n, seed=0):
     return frame_of(hierarchy.linkage(np.random.default_rng(seed).random((n, 2)), "single"))
-
-
-def chain(n):
-    i = np.arange(n - 1, dtype=np.int32)
-    return linkage(pd.DataFrame({"src": i, "dst": i + 1, "weight": i + 1.0}), device="cpu")
-
-
-def leaf_labels(ax):
-    return [tick.get_text() for tick in ax.get_xticklabels()]
 
 
 def test_to_scipy(where):
@@ -61,95 +45,6 @@ def test_to_scipy_refuses():
         to_scipy(forest)
 
 
-@pytest.mark.parametrize(("n", "p"), [(2, 2), (3, 2), (60, 2), (60, 7), (60, 60), (60, 1000)])
-@pytest.mark.parametrize("how", [{}, {"distance_sort": True}])
-def test_the_last_merges_are_those_scipy_draws(n, p, how):
-    Z = to_scipy(grown(n))
-    ax = plot_dendrogram(frame_of(Z), p=p, **how)
-    mode = {} if p >= n else {"truncate_mode": "lastp", "p": p}
-    expected = hierarchy.dendrogram(Z, no_plot=True, **mode, **how)
-    assert leaf_labels(ax) == expected["ivl"]
-    links = sorted(path.tolist() for lines in ax.collections for path in (q.vertices[:4] for q in lines.get_paths()))
-    drawn = [
-        list(map(list, zip(x, y, strict=True))) for x, y in zip(expected["icoord"], expected["dcoord"], strict=True)
-    ]
-    assert links == sorted(drawn)
-
-
-def test_the_last_merges_are_a_valid_linkage():
-    for seed in range(20):
-        Z = to_scipy(grown(50, seed))
-        for p in (2, 3, 10, 50):
-            top, clusters = _last_merges(Z, p)
-            assert len(top) == p - 1
-            assert hierarchy.is_valid_linkage(top)
-            np.testing.assert_array_equal(top[:, 2], Z[50 - p :, 2])
-            assert (top[:, 0] < top[:, 1]).all()
-            np.testing.assert_array_equal(np.sort(clusters[p:]), np.arange(99 - (p - 1), 99))
-
-
-def test_a_deep_chain_is_drawn():
-    ax = plot_dendrogram(chain(100_000))
-    labels = leaf_labels(ax)
-    assert len(labels) == 30
-    assert "(99971)" in labels
-    assert "99999" in labels
-    assert ax.get_xlabel() == "row, or (rows in the cluster)"
-    assert ax.get_ylabel() == "distance"
-
-
-def test_drawing_all_is_up_to_the_caller():
-    assert len(leaf_labels(plot_dendrogram(grown(40), truncate_mode=None))) == 40
-    with pytest.raises(ValueError, match="a dendrogram of 20000 leaves is too deep for SciPy to draw"):
-        plot_dendrogram(chain(20_000), truncate_mode=None)
-
-
-def test_options_speak_of_the_whole_tree():
-    frame = chain(50)
-    names = [f"row {i}" for i in range(50)]
-    assert {"row 48", "row 49", "(47)"} <= set(leaf_labels(plot_dendrogram(frame, p=4, labels=names)))
-    with pytest.raises(ValueError, match="labels must be one a row: 50, got 2"):
-        plot_dendrogram(frame, labels=["a", "b"])
-    seen = []
-    plot_dendrogram(frame, p=3, link_color_func=lambda cluster: seen.append(cluster) or "k")
-    assert sorted(seen) == [97, 98]
-    sideways = plot_dendrogram(frame, ax=plt.figure().gca(), orientation="left", leaf_label_func=str, p=3)
-    assert [t.get_text() for t in sideways.get_yticklabels()] == ["49", "48", "96"]
-    assert sideways.get_xlabel() == "distance"
-
-
-def test_axes_are_the_callers(where):
-    ax = plt.figure().gca()
-    plt.figure()
-    assert plot_dendrogram(on_device(grown(10), where), ax=ax) is ax
-    assert plot_dendrogram(grown(10)) is plt.gca()
-
-
-def test_one_row_has_nothing_to_draw():
-    ax = plot_dendrogram(grown(2).iloc[:0])
-    assert not ax.collections
-    assert ax.get_ylabel() == "distance"
-
-
-@pytest.mark.parametrize(
-    ("how", "error", "message"),
-    [
-        ({"p": 1}, ValueError, "p must be at least 2, got 1"),
-        ({"p": 2.5}, TypeError, r"p must be an integer, got 2\.5"),
-        ({"truncate_mode": "level"}, ValueError, "truncate_mode must be 'lastp' or None, got 'level'"),
-    ],
-)
-def test_plot_refuses(how, error, message):
-    with pytest.raises(error, match=message):
-        plot_dendrogram(grown(5), **how)
-
-
-def test_without_matplotlib(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[plot\]'"):
-        plot_dendrogram(grown(5))
-
-
 @pytest.mark.parametrize("pairs", [[(0, 1), (1, 2)], []])
 def test_a_forest_of_a_tree_and_single_nodes_is_refused(pairs):
     frame = pd.DataFrame({"src": [p[0] for p in pairs], "dst": [p[1] for p in pairs], "weight": 1.0})
@@ -160,3 +55,72 @@ def test_a_forest_of_a_tree_and_single_nodes_is_refused(pairs):
     if pairs:
         with pytest.raises(ValueError, match="do not join 3 leaves into one tree"):
             to_scipy(forest.linkage_)
+
+
+def test_to_networkx(device):
+    networkx = pytest.importorskip("networkx", reason="NetworkX is not installed")
+    X = pd.DataFrame({"x": [3.0, 0.0, 1.5, 9.0]}, index=["a", "a", "b", None])
+    model = fit(X, 2, device=device)
+    graph = model.to_networkx()
+    assert type(graph) is networkx.Graph
+    assert list(graph) == [0, 1, 2, 3]
+    assert list(graph.edges(data="weight")) == [(0, 2, 1.5), (0, 3, 6.0), (1, 2, 1.5)]
+    assert {type(part) for edge in graph.edges(data="weight") for part in edge} == {int, float}
+    forest = fit_graph(pd.DataFrame({"src": [2], "dst": [1], "weight": [-4]}), n_nodes=5, device=device).to_networkx()
+    assert list(forest) == [0, 1, 2, 3, 4]
+    assert networkx.number_connected_components(forest) == 4
+    assert forest[1][2] == {"weight": -4.0}
+    assert list(fit(np.zeros((1, 2)), 1, device=device).to_networkx()) == [0]
+
+
+def test_without_networkx_or_cugraph(monkeypatch, device):
+    model = fit(np.arange(4.0)[:, None], device=device)
+    for name, extra in (("networkx", "networkx"), ("cugraph", "graph-cu13")):
+        monkeypatch.setitem(sys.modules, name, None)
+        with pytest.raises(ImportError, match=rf"pip install 'rapids_slink\[{extra}\]'"):
+            getattr(model, f"to_{name}")()
+
+
+@pytest.mark.skipif(gpu_is_usable(), reason="there is a GPU")
+def test_to_cugraph_needs_a_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cugraph", types.ModuleType("cugraph"))
+    with pytest.raises(DeviceUnavailableError, match="device='cuda' needs an NVIDIA GPU"):
+        fit(np.arange(4.0)[:, None], device="cpu").to_cugraph()
+
+
+@pytest.mark.gpu
+def test_to_cugraph():
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    cugraph = pytest.importorskip("cugraph", reason="cuGraph is not installed")
+    X = np.random.default_rng(0).random((200, 2))
+    for device in ("cpu", "cuda"):
+        model = fit(X, device=device)
+        graph = model.to_cugraph()
+        assert isinstance(graph, cugraph.Graph)
+        assert not graph.is_directed()
+        assert graph.is_weighted()
+        assert (graph.number_of_vertices(), graph.number_of_edges()) == (200, 199)
+        back = graph.view_edge_list().to_pandas()
+        ends = np.sort(back[["src", "dst"]].to_numpy(), axis=1)
+        weight = back.drop(columns=["src", "dst"]).iloc[:, 0]
+        found = sorted(zip(*ends.T.tolist(), weight.tolist(), strict=True))
+        tree = [to_host(model.mst_[c].values).tolist() for c in ("src", "dst", "weight")]
+        assert found == sorted(zip(*tree, strict=True))
+    with pytest.raises(ValueError, match="the tree has no edges"):
+        to_cugraph(model.mst_.iloc[:0])
+
+
+def test_unfitted_models_say_so():
+    model = SingleLinkage()
+    for call in (
+        model.to_scipy,
+        model.to_networkx,
+        model.to_cugraph,
+        model.plot,
+        model.plot_heights,
+        lambda: model.plot_clusters(np.zeros((2, 2))),
+        lambda: model.save("never.slink"),
+    ):
+        with pytest.raises(NotFittedError, match="this SingleLinkage is not fitted yet: call fit first"):
+            call()

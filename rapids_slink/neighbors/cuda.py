@@ -402,7 +402,7 @@ def _rerank_module(dtype: Any) -> Any:
 
 
 def _value(dtype: Any) -> str:
-    return "-DVALUE=" + {"float32": "float", "float64": "double", "uint8": "byte"}[str(dtype)]
+    return "-DVALUE=" + {"float32": "float", "float64": "double", "uint8": "byte"}[cp.dtype(dtype).name]
 
 
 def multiprocessors() -> int:

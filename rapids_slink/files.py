@@ -1,0 +1,19 @@
+"""Writing files so that nobody ever sees half of one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Have `write` fill a draft beside `path`, then put it in its place: readers see the old file or the new one."""
+    path = path.resolve()
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}{path.suffix}")
+    try:
+        write(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

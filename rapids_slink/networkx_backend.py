@@ -1,0 +1,193 @@
+"""NetworkX's spanning trees, on a CPU or a GPU: what the entry points ``networkx.backends`` lead to.
+
+::
+
+    nx.minimum_spanning_tree(G, backend="rapids_slink")                  # this call
+    nx.minimum_spanning_tree(G, backend="rapids_slink", device="cuda")   # on a GPU or not at all
+    nx.config.backend_priority.algos = ["rapids_slink"]                  # every call that it serves
+
+Edges that weigh the same are taken in the order of ``G.edges``, as Kruskal's algorithm in NetworkX takes them, and the
+result comes in its order too, whichever algorithm is asked for. Weights are compared as Python compares them: integers
+of any size and fractions keep every digit. A graph of NetworkX is a dictionary of dictionaries; reading it takes longer
+than finding its tree.
+
+NetworkX imports this module while it is itself being imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isnan
+from typing import Any
+
+ALGORITHMS = ("boruvka", "borůvka", "kruskal", "prim")
+DEVICE = {'device : {"auto", "cpu", "cuda"}': "Where to compute; a GPU if there is one by default."}
+
+
+def get_info() -> dict[str, Any]:
+    """What NetworkX's documentation says of this backend."""
+    served = ("minimum_spanning_edges", "maximum_spanning_edges", "minimum_spanning_tree", "maximum_spanning_tree")
+    return {
+        "backend_name": "rapids_slink",
+        "project": "rapids_slink",
+        "package": "rapids_slink",
+        "short_summary": "Minimum and maximum spanning trees on an NVIDIA GPU, with the same answer on a CPU.",
+        "functions": {name: {"additional_parameters": DEVICE} for name in served},
+    }
+
+
+def convert_from_nx(graph: Any, **wanted: Any) -> Any:
+    """The graph itself: its attributes have to come back as they are."""
+    return graph
+
+
+def convert_to_nx(result: Any, **wanted: Any) -> Any:
+    """The result itself."""
+    return result
+
+
+def minimum_spanning_edges(
+    G: Any,
+    algorithm: str = "kruskal",
+    weight: Any = "weight",
+    keys: bool = True,
+    data: bool = True,
+    ignore_nan: bool = False,
+    *,
+    device: str = "auto",
+) -> Iterator[tuple[Any, ...]]:
+    """`networkx.minimum_spanning_edges`."""
+    _check(G, algorithm)
+    return _shown(_tree_edges(G, weight, ignore_nan, device, maximum=False), G.is_multigraph(), keys, data)
+
+
+def maximum_spanning_edges(
+    G: Any,
+    algorithm: str = "kruskal",
+    weight: Any = "weight",
+    keys: bool = True,
+    data: bool = True,
+    ignore_nan: bool = False,
+    *,
+    device: str = "auto",
+) -> Iterator[tuple[Any, ...]]:
+    """`networkx.maximum_spanning_edges`."""
+    _check(G, algorithm)
+    return _shown(_tree_edges(G, weight, ignore_nan, device, maximum=True), G.is_multigraph(), keys, data)
+
+
+def minimum_spanning_tree(
+    G: Any, weight: Any = "weight", algorithm: str = "kruskal", ignore_nan: bool = False, *, device: str = "auto"
+) -> Any:
+    """`networkx.minimum_spanning_tree`."""
+    _check(G, algorithm)
+    return _with_edges(G, _tree_edges(G, weight, ignore_nan, device, maximum=False))
+
+
+def maximum_spanning_tree(
+    G: Any, weight: Any = "weight", algorithm: str = "kruskal", ignore_nan: bool = False, *, device: str = "auto"
+) -> Any:
+    """`networkx.maximum_spanning_tree`."""
+    _check(G, algorithm)
+    return _with_edges(G, _tree_edges(G, weight, ignore_nan, device, maximum=True))
+
+
+def _check(G: Any, algorithm: Any) -> None:
+    """Refuse what NetworkX refuses."""
+    import networkx
+
+    cached = getattr(G, "__networkx_cache__", None)
+    if cached:  # it is the graph itself and never out of date, so a second use is nothing to be warned of
+        cached.get("backends", {}).pop("rapids_slink", None)
+    if G.is_directed():
+        raise networkx.NetworkXNotImplemented("not implemented for directed type")
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"{algorithm} is not a valid choice for an algorithm.")
+    if G.is_multigraph() and algorithm in ("boruvka", "borůvka"):
+        raise networkx.NetworkXNotImplemented("not implemented for multigraph type")
+
+
+def _tree_edges(G: Any, weight: Any, ignore_nan: bool, device: str, maximum: bool) -> Iterator[tuple[Any, ...]]:
+    """The tree's edges as `G` lists them, with their keys and data."""
+    import numpy as np
+    import pandas as pd
+
+    from rapids_slink.spanning_tree import minimum_spanning_tree as spanning_tree
+
+    edges = _edges(G)
+    weights = [edge[-1].get(weight, 1) for edge in edges]
+    edges, weights = _without_nan(edges, weights, ignore_nan)
+    order = _order(weights, maximum)
+    number = {node: i for i, node in enumerate(G)}
+    src = np.fromiter((number[edge[0]] for edge in edges), np.int64, len(edges))
+    dst = np.fromiter((number[edge[1]] for edge in edges), np.int64, len(edges))
+    # Each edge weighs its place in the order, so that no two tie and the weight says which edge it was.
+    ranked = pd.DataFrame({"src": src[order], "dst": dst[order], "weight": np.arange(order.size)})
+    kept = np.sort(spanning_tree(ranked, device=device)["weight"].to_numpy())
+    for i in order[kept].tolist():
+        yield edges[i]
+
+
+def _edges(G: Any) -> list[Any]:
+    """The edges with their keys and data, in the order of ``G.edges``, without its views."""
+    edges: list[Any] = []
+    seen = set()
+    for u, neighbours in G.adjacency():
+        if G.is_multigraph():
+            edges += [(u, v, k, d) for v, keys in neighbours.items() if v not in seen for k, d in keys.items()]
+        else:
+            edges += [(u, v, d) for v, d in neighbours.items() if v not in seen]
+        seen.add(u)
+    return edges
+
+
+def _without_nan(edges: list[Any], weights: list[Any], ignore_nan: bool) -> tuple[list[Any], list[Any]]:
+    bad = [isnan(weight) for weight in weights]
+    if not any(bad):
+        return edges, weights
+    if not ignore_nan:
+        raise ValueError(f"NaN found as an edge weight. Edge {edges[bad.index(True)]}")
+    kept = [i for i, is_bad in enumerate(bad) if not is_bad]
+    return [edges[i] for i in kept], [weights[i] for i in kept]
+
+
+def _order(weights: list[Any], maximum: bool) -> Any:
+    """The positions of `weights`, the lightest (for a maximum the heaviest) first, equal ones as they come."""
+    import numpy as np
+
+    numbers = _exactly(weights)
+    if numbers is None:
+        return np.array(sorted(range(len(weights)), key=weights.__getitem__, reverse=maximum), dtype=np.int64)
+    if not maximum:
+        return np.argsort(numbers, kind="stable")
+    return (numbers.size - 1 - np.argsort(numbers[::-1], kind="stable"))[::-1]
+
+
+def _exactly(weights: list[Any]) -> Any:
+    """`weights` as an array of the same numbers, or None if NumPy has no type for them."""
+    import numpy as np
+
+    types = set(map(type, weights))
+    if not types <= {bool, float, int}:
+        return None
+    numbers = np.asarray(weights)
+    if numbers.dtype.kind == "O":
+        return None
+    # Integers among floats become floats, which hold those below 2**53.
+    return None if numbers.dtype.kind == "f" and types != {float} and (abs(numbers) >= 2**53).any() else numbers
+
+
+def _shown(edges: Iterator[tuple[Any, ...]], multigraph: bool, keys: bool, data: bool) -> Iterator[tuple[Any, ...]]:
+    """Edges without the key and the data that nobody asked for."""
+    for edge in edges:
+        key = edge[2:-1] if multigraph and keys else ()
+        yield (*edge[:2], *key, edge[-1]) if data else (*edge[:2], *key)
+
+
+def _with_edges(G: Any, edges: Iterator[tuple[Any, ...]]) -> Any:
+    """A graph of `G`'s class with its attributes and nodes, and these edges alone."""
+    tree = G.__class__()
+    tree.graph.update(G.graph)
+    tree.add_nodes_from(G.nodes(data=True))
+    tree.add_edges_from(edges)
+    return tree

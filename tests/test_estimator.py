@@ -1,0 +1,244 @@
+"""scikit-learn's conventions: its own checks, pipelines, copies and pickles, and the summary in Jupyter."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from scipy import sparse
+from scipy.cluster.hierarchy import linkage
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.validation import check_is_fitted
+from test_storage import assert_same
+
+from rapids_slink import SingleLinkage, fit, fit_graph
+from rapids_slink.device import gpu_is_usable, to_host
+
+ROOT = Path(__file__).parent.parent
+FRAME = pd.DataFrame(
+    np.random.default_rng(0).normal(size=(90, 5)) + np.repeat([0, 30, 60], 30)[:, None],
+    columns=list("abcde"),
+    index=pd.Index([f"row {i}" for i in range(90)], name="name"),
+)
+
+
+# None is expected to fail. scikit-learn skips the one for arrays of other libraries unless SCIPY_ARRAY_API is set.
+@parametrize_with_checks([SingleLinkage()])
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.gpu
+@parametrize_with_checks([SingleLinkage(device="cuda")])
+def test_scikit_learns_checks_on_the_gpu(estimator, check):
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    check(estimator)
+
+
+# ------------------------------------------------------------------------------------------------ pipelines
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler, MinMaxScaler])
+def test_after_scikit_learns_transformers(scaler, device):
+    before = make_pipeline(scaler(), PCA(2, random_state=0))
+    whole = make_pipeline(scaler(), PCA(2, random_state=0), SingleLinkage(3, device=device))
+    labels = whole.fit_predict(FRAME)
+    assert isinstance(labels, np.ndarray)
+    assert labels.tolist() == np.repeat([0, 1, 2], 30).tolist()
+    Z = linkage(before.fit_transform(FRAME), "single")
+    np.testing.assert_array_equal(whole[-1].to_scipy()[:, 2], Z[:, 2])
+    assert whole.set_params(singlelinkage__n_clusters=5).fit(FRAME)[-1].n_clusters_ == 5
+
+
+def test_pandas_output_of_transformers_keeps_index_and_names(device):
+    whole = make_pipeline(StandardScaler(), PCA(2), SingleLinkage(3, device=device)).set_output(transform="pandas")
+    labels = whole.fit_predict(FRAME)
+    pd.testing.assert_index_equal(labels.index, FRAME.index)
+    assert whole[-1].feature_names_in_.tolist() == ["pca0", "pca1"]
+    assert whole[-1].n_features_in_ == 2
+
+
+@pytest.mark.gpu
+def test_after_cumls_transformers():
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    cudf, cuml = pytest.importorskip("cudf"), pytest.importorskip("cuml")
+    X = cudf.DataFrame(FRAME)
+    whole = make_pipeline(
+        cuml.preprocessing.StandardScaler(), cuml.decomposition.PCA(n_components=2), SingleLinkage(3, device="cuda")
+    )
+    labels = whole.fit_predict(X)
+    assert to_host(getattr(labels, "values", labels)).tolist() == np.repeat([0, 1, 2], 30).tolist()
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
+def test_sparse_input_is_refused(kind, device):
+    with pytest.raises(TypeError, match=r"Sparse input is not supported by SingleLinkage: pass X\.toarray\(\)"):
+        fit(kind(np.eye(4)), 2, device=device)
+
+
+# -------------------------------------------------------------------------------------------------- copies
+
+
+def test_clone_is_unfitted(device):
+    model = SingleLinkage(4, n_neighbors=3, device=device).fit(FRAME)
+    other = clone(model)
+    assert other.get_params() == model.get_params()
+    with pytest.raises(sklearn.exceptions.NotFittedError):
+        check_is_fitted(other)
+    check_is_fitted(model)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+@pytest.mark.parametrize("X", [FRAME, FRAME.to_numpy(), FRAME.to_numpy()[:1]], ids=["frame", "array", "one row"])
+def test_copies_are_the_same(X, again, device):
+    model = fit(X, 1, device=device)
+    other = again(model)
+    assert_same(other, model)
+    assert other.cut(1).tolist() == model.cut(1).tolist()
+    assert other.set_params(n_clusters=len(X)).fit(X).n_clusters_ == len(X)
+    assert (model.n_clusters, model.n_clusters_) == (1, 1)
+    assert_same(again(SingleLinkage(7)), SingleLinkage(7))
+
+
+def test_copies_of_a_graphs_hierarchy(device):
+    model = fit_graph(pd.DataFrame({"src": [0, 1], "dst": [1, 2], "weight": [1, 2]}), n_nodes=4, device=device)
+    for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert_same(other, model)
+        assert other.cut(3).tolist() == [0, 0, 1, 2]
+
+
+def test_a_deep_copy_shares_nothing(device):
+    model = fit(FRAME, 3, device=device)
+    other = copy.deepcopy(model)
+    other.linkage_["height"] = 0.0
+    other.report_["seconds"].clear()
+    assert (model.distances_ > 0).all()
+    assert model.report_["seconds"]
+
+
+def test_joblib(device, tmp_path):
+    model = fit(FRAME, 3, device=device)
+    joblib.dump(model, tmp_path / "model")
+    assert_same(joblib.load(tmp_path / "model"), model)
+
+
+@pytest.mark.gpu
+def test_a_pickle_from_a_gpu_opens_without_one(tmp_path):
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    cudf, cupy = pytest.importorskip("cudf"), pytest.importorskip("cupy")
+    code = """
+import pickle, sys
+for name in ("cudf", "cupy"):
+    sys.modules[name] = None
+model = pickle.load(open(sys.argv[1], "rb"))
+print(type(model.labels_).__module__.split(".")[0], type(model.children_).__module__, model.cut(3).tolist())
+"""
+    for X, package in ((cudf.DataFrame(FRAME), "pandas"), (cupy.asarray(FRAME.to_numpy()), "numpy")):
+        model = fit(X, 3, device="cuda")
+        (tmp_path / "model").write_bytes(pickle.dumps(model))
+        arguments = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model")]
+        done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT)
+        assert done.stdout == f"{package} numpy {np.repeat([0, 1, 2], 30).tolist()}\n", done.stderr
+        for again in (copy.copy, copy.deepcopy):
+            other = again(model)
+            assert type(other.labels_) is type(model.labels_)
+            assert isinstance(other.linkage_, cudf.DataFrame)
+            assert isinstance(other.cut(2), type(model.labels_))
+            assert_same(other, model)
+
+
+# --------------------------------------------------------------------------------------------------- summary
+
+
+class Text(HTMLParser):
+    """The words of a page, its tags and their nesting."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.words, self.tags, self.open = [], set(), []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_summary(device):
+    model = fit(FRAME, 3, n_neighbors=2, device=device)
+    page = Text(model._repr_html_())
+    assert page.open == []
+    assert page.tags == {"div", "b", "br", "table", "tr", "th", "td"}
+    assert page.words[0] == "SingleLinkage: 90 rows in 3 clusters"
+    heights = model.to_scipy()[:, 2]
+    assert page.words[1] == f"merged up to distance {heights[-3]:.6g}, apart from distance {heights[-2]:.6g}"
+    text = " ".join(page.words)
+    assert f"device {device}, metric euclidean" in text
+    assert "Clusters cluster rows 0 30 1 30 2 30 Proven" in text
+    assert f"edges certified by lists {model.report_['spanning_tree']['edges_certified_by_lists']}" in text
+    for stage, seconds in model.report_["seconds"].items():
+        assert f"{stage.replace('_', ' ')} {seconds:.4f}" in text
+    assert f"total {sum(model.report_['seconds'].values()):.4f}" in text
+
+
+def test_summary_names_the_largest_clusters(device):
+    X = np.repeat(np.arange(15.0), [*range(1, 15), 2000])[:, None]
+    words = Text(fit(X, 15, device=device)._repr_html_()).words
+    sizes = words[words.index("rows") + 1 : words.index("Proven")]
+    assert sizes[:4] == ["14", "2,000", "13", "14"]
+    assert sizes[-2:] == ["5 others", "15"]
+
+
+@pytest.mark.parametrize(("k", "words"), [(1, "merged up to distance 2"), (3, "apart from distance 1")])
+def test_summary_of_the_extreme_cuts(k, words, device):
+    assert Text(fit(np.array([[0.0], [1.0], [3.0]]), k, device=device)._repr_html_()).words[1] == words
+
+
+def test_summary_of_a_forest_and_of_one_row(device):
+    page = Text(
+        fit_graph(pd.DataFrame({"src": [0], "dst": [1], "weight": [1]}), n_nodes=3, device=device)._repr_html_()
+    )
+    assert page.words[:2] == ["GraphHierarchy: 3 rows in 2 clusters", "merged up to distance 1"]
+    assert Text(fit(np.zeros((1, 1)), 1, device=device)._repr_html_()).words[0] == "SingleLinkage: 1 row in 1 cluster"
+
+
+def test_summary_escapes():
+    model = fit(FRAME, 2, device="cpu")
+    model.report_["<script>"] = {"<b onclick='x'>": "&"}
+    page = model._repr_html_()
+    assert all(text in page for text in ("&lt;script&gt;", "&lt;b onclick=&#x27;x&#x27;&gt;", "&amp;"))
+    assert {"<script>", "<b onclick='x'>", "&"} < set(Text(page).words)
+
+
+def test_jupyter_shows_the_summary_of_what_is_fitted():
+    model = SingleLinkage(device="cpu")
+    unfitted = model._repr_mimebundle_()
+    assert set(unfitted) == {"text/plain", "text/html"}
+    assert "sk-container" in unfitted["text/html"]
+    assert "sk-container" in model._repr_html_()
+    model.fit(FRAME)
+    assert model._repr_mimebundle_() == {"text/plain": repr(model), "text/html": model._repr_html_()}
+    assert "90 rows in 2 clusters" in model._repr_html_()
+    with sklearn.config_context(display="text"):
+        assert set(model._repr_mimebundle_()) == {"text/plain"}
