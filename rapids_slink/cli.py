@@ -62,6 +62,7 @@ def _parser() -> Parser:
     stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2; --demo: 10)")
     stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
     parser.add_argument("--metric", default="euclidean")
+    parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
     parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
     parser.add_argument("--device", default="auto", choices=NAMES)
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
@@ -111,6 +112,7 @@ def _run(options: argparse.Namespace) -> None:
         n_clusters=n_clusters,
         distance_threshold=options.distance_threshold,
         metric=options.metric,
+        p=options.p,
         n_neighbors=options.n_neighbors,
         device=options.device,
         progress=options.progress,

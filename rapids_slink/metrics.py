@@ -1,29 +1,67 @@
-"""The metrics: each one's exact dissimilarity, and the filter that may stand in front of it.
+"""The metrics: one table, which the kernels, the searches, the documentation and the tests are made from.
 
-Inside the pipeline an edge weighs the kernel's value; `Metric.distance` turns that into what the user reads, at
-the very end.
+Inside the pipeline an edge weighs the *kernel's value* of its two rows x and y. It is computed in float64 from its
+definition, term by term in the order of the features and without fused multiply-add, to the same bits on either
+device; `distances` turns it into what the user reads, at the very end.
 
-=========== =========================== ============== ==================
-metric      the kernel's value          distance       filter
-=========== =========================== ============== ==================
-euclidean   sum over f of (x_f - y_f)²  its root       product form
-sqeuclidean sum over f of (x_f - y_f)²  the same       product form
-=========== =========================== ============== ==================
+============= ================================ =============== ======== =====
+metric        the kernel's value               distance        filter   boxes
+============= ================================ =============== ======== =====
+euclidean     Σ (x - y)²                       its root        product  yes
+sqeuclidean   Σ (x - y)²                       the same        product  yes
+cosine        1 - x·y / (‖x‖ ‖y‖)              the same        product  no
+correlation   cosine's, of x - mean, y - mean  the same        product  no
+cityblock     Σ |x - y|                        the same        direct   yes
+chebyshev     max |x - y|                      the same        direct   yes
+minkowski     Σ |x - y|ᵖ                       its p-th root   direct   yes
+canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
+braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
+hamming       Σ [x ≠ y]                        over d          direct   no
+jaccard       Σ [x ≠ y] / Σ [x or y]           the same        direct   no
+inner_product -x·y                             the same        direct   no
+haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
+============= ================================ =============== ======== =====
 
-The sum is taken in float64, in the order of the features, without fused multiply-add: the bits of
-``scipy.spatial.distance.pdist``. The product form ‖x‖² + ‖y‖² - 2x·y is fast and imprecise. It never reports a
-distance; it only rules pairs out, and the functions below say how far it may be off.
+These are SciPy's definitions, and the bits of its `pdist` (SciPy 1.17 on x86-64) in all but minkowski with a p that is
+not an integer, whose powers differ from a library's by less than 4 units in the last place. A dot product sums the even
+and the odd features apart, adds the two, and adds the last feature if their number is odd. minkowski takes any
+p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
+
+inner_product is no metric: it may be negative, and a row need not be nearest to itself. Its tree is the maximum
+spanning tree of the rows' dot products.
+
+haversine takes latitude and longitude in radians. Its pairs are compared by their chord on the unit sphere, which
+grows with the angle; the angle itself is computed from the haversine formula for the pairs that are reported. Where
+two angles differ by less than about 1e-15 radians (6 nm on the Earth) rounding may thus decide which pair is taken.
+
+Two filters may stand in front of the kernel's values. They never report a distance; they only rule pairs out.
+
+- product: ‖x - y‖² = ‖x‖² + ‖y‖² - 2x·y, of unit rows for cosine and correlation; the functions below say how far it
+  may be off, and neighbors/operand.py why no neighbour is lost.
+- direct: the kernel's value itself in float32, with a bound of its error; see neighbors/direct.py.
+
+Boxes: in few dimensions, the value of the gaps between a point and a box bounds those of the points inside from below.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.device import Device, to_host
+
 #: Spacing of float32 and float64 above 1.
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+#: Stands for values beyond float64's range, so that it orders after all others and is a weight like any other.
+BEYOND = float(np.finfo(np.float64).max)
+#: The kernels' values, by the number that the CPU's kernels know each by. `canonical.cuh` has a struct for each.
+KERNELS = (
+    "squares", "absolutes", "largest", "powers", "canberra", "braycurtis", "mismatches", "jaccard", "cosine",
+    "inner_product",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,30 +71,153 @@ class Metric:
     Attributes
     ----------
     name : str
-        SciPy's name.
-    rooted : bool
-        Whether the distance is the square root of the kernel's value.
+        SciPy's name, or scikit-learn's.
+    kernel : str
+        Which of `KERNELS` the value is.
+    aliases : tuple of str
+    distance : {"value", "root", "share", "angle"}
+        What is reported: the value, its p-th root, its part of the number of features, the great-circle angle.
+    rows : {"given", "normed", "centred", "sphere", "boolean"}
+        What the kernels read in place of the rows; see `neighbors.rows`.
+    filter : {"product", "direct"}
+    boxes : bool
+        Whether boxes bound the value.
+    p : float
+        The exponent of "powers", and of "root".
     """
 
     name: str
-    rooted: bool
+    kernel: str
+    aliases: tuple[str, ...] = ()
+    distance: str = "value"
+    rows: str = "given"
+    filter: str = "direct"
+    boxes: bool = False
+    p: float = 2.0
 
-    def distance(self, weight: Any) -> Any:
-        """Distances of an array of the kernel's values."""
-        return np.sqrt(weight) if self.rooted else weight
+    @property
+    def rule(self) -> tuple[int, float]:
+        """The kernel and p, as the CPU's kernels take them."""
+        return KERNELS.index(self.kernel), self.p
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The same for the GPU's kernels: options of the compiler."""
+        if self.kernel != "powers":
+            return (f"-DMETRIC={self.kernel}",)
+        power = f"-DPOWER={int(self.p)}" if self.whole_power else f"-DEXPONENT={self.p.hex()}"
+        return "-DMETRIC=powers", power
+
+    @property
+    def whole_power(self) -> bool:
+        """Whether p is an integer, so that powers are products."""
+        return self.p.is_integer() and self.p < 2**31
+
+    @property
+    def reorders(self) -> bool:
+        """Whether two distances may stand in another order than the kernel's values, by their rounding."""
+        return self.distance == "angle" or self.kernel == "powers"
+
+    def features(self, values: Any) -> int:
+        """How many columns of the rows the kernels read are features: a norm may stand behind them."""
+        return int(values.shape[1]) - (self.rows in ("normed", "centred"))
+
+    def distance_above(self, weight: Any, n_features: int, xp: Any) -> Any:
+        """An upper bound of the true distance of the points of the product form (unit rows, for cosine and correlation).
+
+        It holds for every pair whose computed kernel value is at most `weight`.
+
+        Squares: each of the d terms is rounded three times and the sum d times, each by a factor of at most 1 ± 2⁻⁵³
+        or, under the normal range, by at most 2⁻¹⁰⁷⁵. Cosine: the dot product is off by at most d2⁻⁵³ of ‖x‖‖y‖ and a
+        norm by (d/2 + 1)2⁻⁵³ of itself, so that with the last three operations the value is off by less than
+        (2d + 16)2⁻⁵³; a computed unit row is off by less than (d + 8)2⁻⁵³, and the chord of two exact ones is the root
+        of twice the value.
+        """
+        epsilon = EPSILON["float64"]
+        if self.kernel == "cosine":
+            half_square = xp.maximum(weight + (2 * n_features + 16) * epsilon, 0.0)
+            return xp.sqrt(2 * half_square) * (1 + 8 * epsilon) + (2 * n_features + 16) * epsilon
+        return xp.sqrt((weight + n_features * 5e-324) * (1 + (n_features + 8) * epsilon))
 
 
 METRICS = {
-    "euclidean": Metric("euclidean", rooted=True),
-    "sqeuclidean": Metric("sqeuclidean", rooted=False),
+    metric.name: metric
+    for metric in (
+        Metric("euclidean", "squares", ("l2",), distance="root", filter="product", boxes=True),
+        Metric("sqeuclidean", "squares", filter="product", boxes=True),
+        Metric("cosine", "cosine", rows="normed", filter="product"),
+        Metric("correlation", "cosine", rows="centred", filter="product"),
+        Metric("cityblock", "absolutes", ("manhattan", "l1"), boxes=True),
+        Metric("chebyshev", "largest", boxes=True),
+        Metric("minkowski", "powers", distance="root", boxes=True),
+        Metric("canberra", "canberra"),
+        Metric("braycurtis", "braycurtis"),
+        Metric("hamming", "mismatches", distance="share"),
+        Metric("jaccard", "jaccard", rows="boolean"),
+        Metric("inner_product", "inner_product"),
+        Metric("haversine", "squares", distance="angle", rows="sphere", filter="product", boxes=True),
+    )
 }
+EUCLIDEAN = METRICS["euclidean"]
+NAMES = {name: metric for metric in METRICS.values() for name in (metric.name, *metric.aliases)}
+#: What minkowski is at these p.
+SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
-def get_metric(name: str) -> Metric:
-    """The metric called `name`."""
-    if not isinstance(name, str) or name not in METRICS:
-        raise ValueError(f"metric must be one of {', '.join(map(repr, METRICS))}, got {name!r}")
-    return METRICS[name]
+def get_metric(name: Any, p: Any = 2.0) -> Metric:
+    """The metric called `name`; `p` is minkowski's."""
+    if not isinstance(name, str) or name not in NAMES:
+        raise ValueError(f"metric must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
+    metric = NAMES[name]
+    if metric.kernel != "powers":
+        return metric
+    if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
+        raise TypeError(f"p must be a number, got {p!r}")
+    p = float(p)
+    if not p > 0:
+        raise ValueError(f"p must be above 0, got {p}")
+    return METRICS[SPECIAL_POWERS[p]] if p in SPECIAL_POWERS else replace(metric, p=p)
+
+
+def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
+    """What the user reads in place of the kernel's values of some pairs of rows.
+
+    Parameters
+    ----------
+    weight : (m,) float64 array
+    ends : two (m,) int32 arrays
+        The rows of each pair, one in each of the points.
+    points : two (n, d) arrays
+        As they were given.
+
+    Returns
+    -------
+    (m,) float64 array
+
+    Raises
+    ------
+    ValueError
+        A pair's distance is beyond float64, or not defined.
+    """
+    if weight.size and not bool(weight.max() < BEYOND):  # which NaN is not, either
+        at = int((~(weight < BEYOND)).argmax())
+        pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
+        raise ValueError(f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one.")
+    if metric.distance == "angle":
+        return device.asarray(great_circle(*(to_host(part[end]) for part, end in zip(points, ends, strict=True))))
+    if metric.distance == "share":
+        return weight / points[0].shape[1]
+    if metric.kernel == "powers":  # by the host's library: CuPy's powers have other bits
+        return device.asarray(to_host(weight) ** (1 / metric.p))
+    return device.xp.sqrt(weight) if metric.distance == "root" else weight
+
+
+def great_circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Angles between rows of (latitude, longitude), all in radians, by the haversine formula."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    across, along = (np.sin((y[:, c] - x[:, c]) / 2) for c in (0, 1))
+    half_versine = across * across + np.cos(x[:, 0]) * np.cos(y[:, 0]) * along * along
+    return 2 * np.arcsin(np.sqrt(np.minimum(half_versine, 1.0)))
 
 
 def accumulation_bound(n_features: int, accumulator: str) -> float:
@@ -69,12 +230,3 @@ def accumulation_bound(n_features: int, accumulator: str) -> float:
     covers what a library may add when it splits the sum into parts.
     """
     return (1.25 * n_features + 16) * EPSILON[accumulator]
-
-
-def distance_above(weight: Any, n_features: int, xp: Any) -> Any:
-    """An upper bound of the true distance of every pair whose computed kernel value is at most `weight`.
-
-    Each of the d terms is rounded three times and the sum d times, each by a factor of at most 1 ± 2⁻⁵³ or, under
-    the normal range, by at most 2⁻¹⁰⁷⁵.
-    """
-    return xp.sqrt((weight + n_features * 5e-324) * (1 + (n_features + 8) * EPSILON["float64"]))

@@ -12,8 +12,10 @@ from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
-from rapids_slink.metrics import Metric, get_metric
+from rapids_slink.metrics import Metric, distances, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists, prepare
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.ordering import sort_edges
 from rapids_slink.points import as_points
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
@@ -34,7 +36,12 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         Clusters to cut into. None if `distance_threshold` is given.
     distance_threshold : float, optional
         Cut so that clusters at or above this distance are not merged.
-    metric : {"euclidean", "sqeuclidean"}
+    metric : str
+        "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
+        "canberra", "braycurtis", "hamming", "jaccard" (booleans), "inner_product" (-x·y) or "haversine" (latitude and
+        longitude in radians); `rapids_slink.metrics` defines them.
+    p : float
+        The exponent of minkowski, above 0.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
         against that of another and has no say in the result.
@@ -80,6 +87,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         *,
         distance_threshold: float | None = None,
         metric: str = "euclidean",
+        p: float = 2.0,
         n_neighbors: int | None = None,
         device: str = "auto",
         progress: bool = False,
@@ -87,6 +95,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.n_clusters = n_clusters
         self.distance_threshold = distance_threshold
         self.metric = metric
+        self.p = p
         self.n_neighbors = n_neighbors
         self.device = device
         self.progress = progress
@@ -108,11 +117,11 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         Raises
         ------
         ValueError, TypeError
-            If `X` or a parameter is not valid; the message names it.
+            If `X` or a parameter is not valid, or a row has no distance in this metric; the message names it.
         DeviceUnavailableError, DeviceMemoryError
             If ``device="cuda"`` has no GPU, or too little memory on it; both are ValueErrors.
         """
-        metric = get_metric(self.metric)
+        metric = get_metric(self.metric, self.p)
         if self.n_neighbors is not None:
             check_n_neighbors(self.n_neighbors)
         place = resolve(self.device, X)
@@ -179,14 +188,16 @@ def minimum_spanning_tree_of_points(
     if n == 1:
         return empty_edges(device), 1
     with report.stage("neighbors", device):
-        search = prepare(values, device, report, progress=progress)
+        rows = metric_rows(metric, values, device)
+        search = prepare(rows, device, report, progress=progress, metric=metric)
         lists = neighbor_lists(search, n, n_neighbors, device)
     device.trim()
     with report.stage("components", device):
         components = count_connected_components(lists, device)
     tree = spanning_tree(lists, search, device, report)
-    tree["weight"] = metric.distance(tree["weight"].values)
-    return tree, components
+    src, dst, weight = (tree[name].values for name in ("src", "dst", "weight"))
+    tree["weight"] = distances(metric, weight, (src, dst), (values, values), device)
+    return sort_edges(tree) if metric.reorders else tree, components
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

@@ -1,9 +1,9 @@
 // Search in few dimensions: a bounding volume hierarchy over points sorted along a space-filling (Morton) curve.
 //
 // The tree is complete and implicit: node v has the children 2v + 1 and 2v + 2, and each of the lowest level's `leaves`
-// (a power of two) holds LEAF points that follow each other on the curve. Pruning needs no tolerance: the distance to a box
-// is computed as the distance to a point is, feature by feature in the same order, and rounding is monotone, so it
-// never exceeds the computed distance to a point inside.
+// (a power of two) holds LEAF points that follow each other on the curve. The kernel's value of a point and the nearest of a
+// box is computed as that of two points is, feature by feature in the same order, and rounding is monotone, so it never
+// exceeds the computed value of a point inside.
 #include "neighbors/canonical.cuh"
 #include "ordering.cuh"
 
@@ -83,21 +83,17 @@ struct Query {
     double bound;         // nothing above this is wanted
 
     __device__ double to_box(const VALUE* low, const VALUE* high) const {
-        double total = 0;
+        Sum sum;
 #pragma unroll
-        for (int f = 0; f < FEATURES; f++) {
-            double gap = fmax(fmax(__dsub_rn(widen(low[f]), x[f]), __dsub_rn(x[f], widen(high[f]))), 0.0);
-            total = add_square(total, gap);
-        }
-        return total;
+        for (int f = 0; f < FEATURES; f++)
+            sum.add_gap(fmax(fmax(minus(widen(low[f]), x[f]), minus(x[f], widen(high[f]))), 0.0));
+        return sum.of_gaps();
     }
     __device__ double to_point(const VALUE* y) const {
-        double total = 0;
+        Sum sum;
 #pragma unroll
-        for (int f = 0; f < FEATURES; f++) {
-            total = add_square(total, __dsub_rn(x[f], widen(y[f])));
-        }
-        return total;
+        for (int f = 0; f < FEATURES; f++) sum.add(x[f], widen(y[f]));
+        return sum.value(x, x, FEATURES);
     }
     // Whether something at least `w` away, of ids from `at_least` on, cannot come into the list.
     __device__ bool too_far(double w, int at_least) const {

@@ -9,8 +9,10 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import Device, cuda_module
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.cuda import check_arrays
+from rapids_slink.neighbors.direct import DirectSearch
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 
@@ -23,8 +25,15 @@ class BoxSearch:
     """Search among `values` for neighbours of the same points, or of `queries`; see `tiles.TileSearch`."""
 
     def __init__(
-        self, values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False
+        self,
+        values: Any,
+        device: Device,
+        report: Report,
+        queries: Any = None,
+        progress: bool = False,
+        metric: Metric = EUCLIDEAN,
     ) -> None:
+        self.metric = metric
         self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
         check_arrays(values.dtype, values, *([] if queries is None else [queries]))
         n = values.shape[0]
@@ -43,7 +52,9 @@ class BoxSearch:
         """The neighbours of a task's rows."""
         m, k = task.rows.size, task.k
         if k > LONGEST_LIST:
-            return TileSearch(self.values, self.device, self.report, self.queries, self.progress).find(task)
+            kind = TileSearch if self.metric.filter == "product" else DirectSearch
+            search = kind(self.values, self.device, self.report, self.queries, self.progress, metric=self.metric)
+            return search.find(task)
         ids, weights = cp.empty((m, k), cp.int32), cp.empty((m, k))
         upper = task.upper.copy()
         if not m:
@@ -93,6 +104,6 @@ class BoxSearch:
 
     def _launch(self, name: str, jobs: int, arguments: tuple[Any, ...], k: int = 1) -> None:
         value = "double" if self.values.dtype == cp.float64 else "float"
-        options = (f"-DVALUE={value}", f"-DFEATURES={self.values.shape[1]}", f"-DLIST={k}")
+        options = (f"-DVALUE={value}", f"-DFEATURES={self.values.shape[1]}", f"-DLIST={k}", *self.metric.options)
         kernel = cuda_module(Path(__file__).parent / "bvh.cu", *options).get_function(name)
         kernel((-(-jobs // THREADS),), (THREADS,), arguments)

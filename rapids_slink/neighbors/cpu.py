@@ -14,9 +14,11 @@ import numpy as np
 import threadpoolctl
 from numba import njit
 
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import SMALL, Extent, Operand, Scaling, blocks
 from rapids_slink.neighbors.operand import pack as pack_plain
+from rapids_slink.neighbors.pairs import dot, value
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"
@@ -157,21 +159,37 @@ def seed(
 
 
 def rerank(
-    queries: Any, values: Any, rows: Any, candidates: Candidates, groups: tuple[Any, Any], upper: Any, top: Lists
+    queries: Any,
+    values: Any,
+    rows: Any,
+    candidates: Candidates,
+    groups: tuple[Any, Any],
+    upper: Any,
+    top: Lists,
+    *,
+    metric: Metric = EUCLIDEAN,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
     `groups` are the rows' and the columns'; the filter has passed over candidates of a row's own group already.
     """
-    _rerank(queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
+    _rerank(metric.rule, queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
 
 
 def rerank_all(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    queries: Any,
+    values: Any,
+    rows: Any,
+    row_group: Any,
+    column_group: Any,
+    upper: Any,
+    k: int,
+    *,
+    metric: Metric = EUCLIDEAN,
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     top = new_lists(rows.size, k)
-    _rerank_all(queries, values, rows, row_group, column_group, upper, top.ids, top.weights)
+    _rerank_all(metric.rule, queries, values, rows, row_group, column_group, upper, top.ids, top.weights)
     return top.ids, top.weights
 
 
@@ -198,9 +216,20 @@ def keep_pairs(
     )  # fmt: skip
 
 
-def pair_values(values: Any, src: Any, dst: Any) -> np.ndarray:
+def pair_values(values: Any, src: Any, dst: Any, *, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """The kernel values of pairs of rows."""
-    return _pair_values(values, src, dst)
+    return _pair_values(metric.rule, values, src, dst)
+
+
+def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
+    """The rows in float64, minus their means if `centre`, with their norms behind them: (n, d + 1)."""
+    n, d = values.shape
+    rows = np.empty((n, d + 1))
+    rows[:, :d] = values
+    if centre:
+        rows[:, :d] -= rows[:, :d].mean(axis=1, keepdims=True)
+    _put_norms(rows)
+    return rows
 
 
 @njit(cache=True)
@@ -211,24 +240,31 @@ def _test(product, half_norm, radius, column_half_norm, column_error, passed):
         passed[j] = product[j] >= half_norm + column_half_norm[j] - q * q
 
 
+@njit(cache=True, inline="always")
+def append_passed(passed, mine, column_group, ids, out, filled):
+    """Append the columns of a row that passed and are of another group; returns how many there are now, kept or not.
+
+    The length of `passed` is a multiple of eight.
+    """
+    eights = passed.view(np.uint64)  # few columns pass, so eight are looked at together
+    for word in range(eights.size):
+        if eights[word] == 0:
+            continue
+        for j in range(8 * word, 8 * word + 8):
+            if passed[j] and column_group[ids[j]] != mine:
+                if filled < out.size:
+                    out[filled] = ids[j]
+                filled += 1
+    return filled
+
+
 @njit(nogil=True, cache=True)
 def _keep(product, half_norm, radius, column_half_norm, column_error, row_group, column_group, ids, out, count):
     n_rows, n_columns = product.shape
-    capacity = out.shape[1]
+    passed = np.zeros(-(-n_columns // 8) * 8, np.uint8)
     for i in range(n_rows):
-        filled = count[i]
-        passed = np.zeros(-(-n_columns // 8) * 8, np.uint8)
         _test(product[i], half_norm[i], radius[i], column_half_norm, column_error, passed)
-        eights = passed.view(np.uint64)  # few columns pass, so eight are looked at together
-        for word in range(eights.size):
-            if eights[word] == 0:
-                continue
-            for j in range(8 * word, 8 * word + 8):
-                if passed[j] and column_group[ids[j]] != row_group[i]:
-                    if filled < capacity:
-                        out[i, filled] = ids[j]
-                    filled += 1
-        count[i] = filled
+        count[i] = append_passed(passed, row_group[i], column_group, ids, out[i], count[i])
 
 
 @njit(nogil=True, cache=True)
@@ -257,11 +293,18 @@ def _keep_pairs(
 
 
 @njit(nogil=True, cache=True)
-def _pair_values(values, src, dst):
+def _pair_values(rule, values, src, dst):
     out = np.empty(src.size)
     for i in range(src.size):
-        out[i] = squared(values[src[i]], values[dst[i]])
+        out[i] = value(rule, values[src[i]], values[dst[i]], np.inf)
     return out
+
+
+@njit(nogil=True, cache=True)
+def _put_norms(rows):
+    d = rows.shape[1] - 1
+    for i in range(rows.shape[0]):
+        rows[i, d] = np.sqrt(dot(rows[i], rows[i], d))
 
 
 @njit(nogil=True, cache=True)
@@ -278,16 +321,6 @@ def _seed(product, column_half_norm, row_group, column_group, ids, out):
                 if value < least[b] and column_group[ids[j]] != row_group[i]:
                     least[b] = value
                     out[i, b] = ids[j]
-
-
-@njit(cache=True, inline="always")
-def squared(x, y):
-    """The canonical squared Euclidean distance: float64, features in order, no fused multiply-add."""
-    total = 0.0
-    for f in range(x.size):
-        difference = np.float64(x[f]) - np.float64(y[f])
-        total += difference * difference
-    return total
 
 
 @njit(cache=True, inline="always")
@@ -308,24 +341,24 @@ def comes_before_last(ids, weights, id_, weight):
 
 
 @njit(nogil=True, cache=True)
-def _rerank(queries, values, rows, candidates, count, upper, ids, weights):
+def _rerank(rule, queries, values, rows, candidates, count, upper, ids, weights):
     capacity = candidates.shape[1]
     for i in range(rows.size):
         x = queries[rows[i]]
         for c in range(min(count[i], capacity)):
             j = candidates[i, c]
             if j >= 0:
-                weight = squared(x, values[j])
+                weight = value(rule, x, values[j], upper[i])
                 if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
                     insert(ids[i], weights[i], j, weight)
 
 
 @njit(nogil=True, cache=True)
-def _rerank_all(queries, values, rows, row_group, column_group, upper, ids, weights):
+def _rerank_all(rule, queries, values, rows, row_group, column_group, upper, ids, weights):
     for i in range(rows.size):
         x = queries[rows[i]]
         for j in range(values.shape[0]):
             if column_group[j] != row_group[i]:
-                weight = squared(x, values[j])
+                weight = value(rule, x, values[j], upper[i])
                 if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
                     insert(ids[i], weights[i], j, weight)

@@ -15,7 +15,7 @@ import numpy as np
 from cupy_backends.cuda.libs import cublas
 
 from rapids_slink.device import cuda_module
-from rapids_slink.metrics import EPSILON, accumulation_bound
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
 from rapids_slink.neighbors.operand import pack as pack_plain
@@ -251,6 +251,8 @@ def rerank(
     groups: tuple[Any, Any] | None,
     upper: Any,
     top: Lists,
+    *,
+    metric: Metric = EUCLIDEAN,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
@@ -263,27 +265,35 @@ def rerank(
     capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
     arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, upper
-    _launch_by_warp("rerank", m, k, queries, values, arguments, (top.ids, top.weights))
+    _launch_by_warp("rerank", metric, m, k, queries, values, arguments, (top.ids, top.weights))
 
 
 def rerank_all(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    queries: Any,
+    values: Any,
+    rows: Any,
+    row_group: Any,
+    column_group: Any,
+    upper: Any,
+    k: int,
+    *,
+    metric: Metric = EUCLIDEAN,
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     m, n = rows.size, values.shape[0]
     check_arrays("int32", rows, row_group, column_group)
     check_arrays("float64", upper)
     if k > MAX_LIST:
-        return _by_sorting(queries, values, rows, row_group, column_group, upper, k)
+        return _by_sorting(metric, queries, values, rows, row_group, column_group, upper, k)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
     _launch_by_warp(
-        "rerank_all", m * parts, k, queries, values,
+        "rerank_all", metric, m * parts, k, queries, values,
         (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
     )  # fmt: skip
     top = new_lists(m, k)
     likely = Candidates(ids, cp.full(m, parts * k, cp.int32))
-    rerank(queries, values, rows, likely, (row_group, column_group), upper, top)
+    rerank(queries, values, rows, likely, (row_group, column_group), upper, top, metric=metric)
     return top.ids, top.weights
 
 
@@ -293,7 +303,7 @@ def lower_groups(least: Any, group: Any, weights: Any) -> None:
     check_arrays("float64", least, weights)
     m, k = weights.shape
     if m:
-        kernel = _rerank_module(cp.float32).get_function("lower_groups")
+        kernel = _rerank_module(cp.float32, EUCLIDEAN).get_function("lower_groups")
         kernel((-(-m // THREADS),), (THREADS,), (np.int32(m), group, weights, np.int32(k), least))
 
 
@@ -322,26 +332,36 @@ def keep_pairs(
     )  # fmt: skip
 
 
-def pair_values(values: Any, src: Any, dst: Any) -> Any:
+def pair_values(values: Any, src: Any, dst: Any, *, metric: Metric = EUCLIDEAN) -> Any:
     """The kernel values of pairs of rows."""
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
     out = cp.empty(src.size)
     if src.size:
-        kernel = _rerank_module(values.dtype).get_function("pair_values")
+        kernel = _rerank_module(values.dtype, metric).get_function("pair_values")
         args = (values, np.int32(values.shape[1]), np.int64(src.size), src, dst, out)
         kernel((-(-src.size // THREADS),), (THREADS,), args)
     return out
 
 
+def with_norms(values: Any, centre: bool) -> Any:
+    """The rows in float64, minus their means if `centre`, with their norms behind them: (n, d + 1)."""
+    check_arrays(values.dtype, values)
+    n, d = values.shape
+    rows = cp.empty((n, d + 1))
+    kernel = cuda_module(HERE / "rows.cu", _value(values.dtype)).get_function("put_norms")
+    kernel((-(-n // THREADS),), (THREADS,), (values, np.int64(n), np.int32(d), np.bool_(centre), rows))
+    return rows
+
+
 def _by_sorting(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    metric: Metric, queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
 ) -> tuple[Any, Any]:
     n, d = values.shape
     ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
     step = max(1, 2**26 // n)
     check_arrays(values.dtype, queries, values)
-    kernel = _rerank_module(values.dtype).get_function("all_values")
+    kernel = _rerank_module(values.dtype, metric).get_function("all_values")
     for start in range(0, rows.size, step):
         at = slice(start, min(start + step, rows.size))
         m = at.stop - at.start
@@ -355,7 +375,9 @@ def _by_sorting(
     return ids, weights
 
 
-def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple) -> None:
+def _launch_by_warp(
+    name: str, metric: Metric, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple
+) -> None:
     check_arrays(values.dtype, queries, values)
     itemsize, d = values.dtype.itemsize, values.shape[1]
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
@@ -366,7 +388,7 @@ def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arg
     aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
     room = np.int32(width), np.int32(pitch), np.bool_(aligned)
     if jobs:
-        _rerank_module(values.dtype).get_function(name)(
+        _rerank_module(values.dtype, metric).get_function(name)(
             (-(-jobs // warps),), (warps * WARP,),
             (queries, values, np.int32(d), *arguments, np.int32(k), np.int32(size), *room, *outputs),
             shared_mem=warps * bytes_a_warp,
@@ -397,8 +419,8 @@ def _filter(name: str, dtype: Any) -> Any:
     return cuda_module(HERE / "filter.cu", f"-DREAL={'double' if dtype == cp.float64 else 'float'}").get_function(name)
 
 
-def _rerank_module(dtype: Any) -> Any:
-    return cuda_module(HERE / "rerank.cu", _value(dtype))
+def _rerank_module(dtype: Any, metric: Metric) -> Any:
+    return cuda_module(HERE / "rerank.cu", _value(dtype), *metric.options)
 
 
 def _value(dtype: Any) -> str:

@@ -4,8 +4,7 @@ The tree is complete and implicit: node v has the children 2v + 1 and 2v + 2, ev
 widest side, and the points stand in the order of the leaves. A query starts at its own leaf and climbs: at each
 step up it searches the sibling's subtree, nearer child first.
 
-Pruning needs no tolerance. The distance to a box is computed as the distance to a point is, feature by feature in the
-same order; rounding is monotone, so it never exceeds the computed distance to a point inside.
+`pairs.to_box` bounds the kernel's value of a point and any other in a box from below.
 """
 
 from __future__ import annotations
@@ -17,7 +16,9 @@ from numba import njit
 
 from rapids_slink.device import Device
 from rapids_slink.neighbors.contract import Found, Task
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.cpu import comes_before_last, each, insert
+from rapids_slink.neighbors.pairs import to_box, value
 from rapids_slink.report import Report
 
 LEAF = 12
@@ -59,8 +60,9 @@ class TreeSearch:
         report: Report,
         queries: np.ndarray | None = None,
         progress: bool = False,
+        metric: Metric = EUCLIDEAN,
     ) -> None:
-        self.tree = build(values)
+        self.metric, self.tree = metric, build(values)
         self.queries, self.progress = queries, progress
         report.count("neighbors", filter="k-d tree")
 
@@ -76,14 +78,14 @@ class TreeSearch:
             points, start = tree.points[tree.at[task.rows]], tree.at[task.rows]
         else:
             points = self.queries[task.rows].astype(np.float64)
-            start = _locate(points, tree.low, tree.high, tree.first)
+            start = _locate(self.metric.rule, points, tree.low, tree.high, tree.first)
         queue = np.argsort(
             start, kind="stable"
         )  # neighbours in space one after the other: their nodes are in the cache
 
         def search(at: np.ndarray) -> None:
             _query(
-                points, start, task.row_group[task.rows], at, group, node_group,
+                self.metric.rule, points, start, task.row_group[task.rows], at, group, node_group,
                 tree.points, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
@@ -198,7 +200,7 @@ def _node_groups(first, last, group):
 
 
 @njit(nogil=True, cache=True)
-def _locate(points, low, high, first):
+def _locate(rule, points, low, high, first):
     """For each point the first tree position of a leaf near it."""
     at = np.empty(points.shape[0], np.int64)
     leaves = first.size // 2
@@ -206,24 +208,15 @@ def _locate(points, low, high, first):
         v = 0
         while v < leaves:
             left, right = 2 * v + 1, 2 * v + 2
-            v = left if _box(points[i], low[left], high[left]) <= _box(points[i], low[right], high[right]) else right
+            to_left = to_box(rule, points[i], low[left], high[left])
+            v = left if to_left <= to_box(rule, points[i], low[right], high[right]) else right
         at[i] = first[v]
     return at
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _box(x, low, high):
-    """The squared distance of a point to a box, in the canonical order of features."""
-    total = 0.0
-    for f in range(x.size):
-        gap = max(low[f] - x[f], x[f] - high[f], 0.0)
-        total += gap * gap
-    return total
-
-
 @njit(nogil=True, cache=True)
 def _query(
-    queries, start, query_group, at, group, node_group,
+    rule, queries, start, query_group, at, group, node_group,
     points, order, first, last, low, high, least, upper, best, ids, weights,
 ):  # fmt: skip
     """The lists of queries `at`; `best`, if not empty, holds a bound for each group that all its queries share.
@@ -231,7 +224,7 @@ def _query(
     Several threads lower `best` without a lock: a value read late or an update lost leaves a bound that is too high,
     which costs time and never a neighbour.
     """
-    d, k = points.shape[1], ids.shape[1]
+    k = ids.shape[1]
     leaves = first.size // 2
     stack = np.empty(128, np.int64)
     for q in at:
@@ -252,12 +245,12 @@ def _query(
                 node = stack[height]
                 if node_group[node] == mine:
                     continue
-                gap = _box(x, low[node], high[node])
+                gap = to_box(rule, x, low[node], high[node])
                 if gap > bound or (gap == my_weights[k - 1] and least[node] > my_ids[k - 1] >= 0):
                     continue
                 if node < leaves:
                     left, right = 2 * node + 1, 2 * node + 2
-                    if _box(x, low[left], high[left]) <= _box(x, low[right], high[right]):
+                    if to_box(rule, x, low[left], high[left]) <= to_box(rule, x, low[right], high[right]):
                         stack[height], stack[height + 1] = right, left
                     else:
                         stack[height], stack[height + 1] = left, right
@@ -266,10 +259,7 @@ def _query(
                 for p in range(first[node], last[node]):
                     if group[p] == mine:
                         continue
-                    weight = 0.0
-                    for f in range(d):
-                        difference = x[f] - points[p, f]
-                        weight += difference * difference
+                    weight = value(rule, x, points[p], bound)
                     if weight <= bound and comes_before_last(my_ids, my_weights, order[p], weight):
                         insert(my_ids, my_weights, order[p], weight)
                         bound = min(bound, my_weights[k - 1])

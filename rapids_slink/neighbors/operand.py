@@ -1,7 +1,7 @@
 """The filter's operand: points centred, scaled by a power of two and rounded, and how far each was moved.
 
 Let z = scale·(x - centre) and y its rounding to fp16, float32 or float64, with ‖z_i - y_i‖ <= e_i. A pair whose
-kernel value is at most w has, with U = scale·distance_above(w),
+kernel value is at most w has, with U = scale·distance_above(w) as the metric has it,
 
     ‖y_i - y_j‖ <= U + e_i + e_j              (triangle inequality)
 
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device
-from rapids_slink.metrics import EPSILON, accumulation_bound, distance_above
+from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 
 SMALLEST_NORMAL = 2.0**-126  # of float32
 SLACK = 8  # in units of the accumulator's spacing
@@ -141,10 +141,12 @@ def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) 
     return Operand(y, half_norm, error)
 
 
-def reach(weight: Any, error: Any, scaling: Scaling, n_features: int, xp: Any) -> Any:
+def reach(
+    weight: Any, error: Any, scaling: Scaling, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
+) -> Any:
     """The test's `reach` of rows with the given `error` that look for kernel values up to `weight`."""
     epsilon = EPSILON[str(error.dtype)]
-    return (error + grow(scaling.scale * distance_above(weight, n_features, xp), epsilon)).astype(error.dtype)
+    return (error + grow(scaling.scale * metric.distance_above(weight, n_features, xp), epsilon)).astype(error.dtype)
 
 
 def grow(length: Any, epsilon: float) -> Any:

@@ -62,7 +62,7 @@ extern "C" __global__ void pack(
         Chunk out;
         for (int e = 0; e < CHUNK; e++) {
             int f = c * CHUNK + e;
-            double z = real && f < d ? __dmul_rn(__dsub_rn(widen(x[f]), centre[f]), scale) : 0;
+            double z = real && f < d ? times(minus(widen(x[f]), centre[f]), scale) : 0;
             out.half[e] = to_half(z);
             double rounded = from_half(out.half[e]), off = rounded - z;
             norm += rounded * rounded, moved += off * off, length += z * z;

@@ -1,13 +1,14 @@
 // Exact kernel values of candidates, and each row's least k of them in the total order. One warp a row.
 //
-// The value is the canonical squared Euclidean distance: float64, features in order, no fused multiply-add. A warp
-// brings 32 candidates' features into shared memory, a few hundred bytes of each at a time, and each lane sums its own
-// candidate. With bytes for values, all sums are integers below 2^32 and the order does not matter: d is below 2^16 then,
-// and a multiple of 16.
+// The value is canonical.cuh's. A warp brings 32 candidates' features into shared memory, a few hundred bytes of each at a
+// time, and each lane sums its own candidate. With bytes for values, which only squares have, all sums are integers below
+// 2^32 and the order does not matter: d is below 2^16 then, and a multiple of 16.
+typedef unsigned char byte;  // for integers from 0 to 255
+__device__ __forceinline__ double widen(byte x) { return x; }
+
 #include "neighbors/canonical.cuh"
 #include "ordering.cuh"
 
-typedef unsigned char byte;  // for integers from 0 to 255
 #ifndef VALUE
 #define VALUE float
 #endif
@@ -21,17 +22,14 @@ __device__ __forceinline__ bool before(double w, int id, double other_w, int oth
     return w < other_w || (w == other_w && id < other_id);
 }
 
-__device__ __forceinline__ double widen(byte x) { return x; }
-
-__device__ __forceinline__ double add_feature(double total, VALUE x, VALUE y) {
-    return add_square(total, __dsub_rn(widen(x), widen(y)));
-}
-
 // Four squared differences of bytes.
 __device__ __forceinline__ unsigned add_squares(unsigned total, unsigned x, unsigned y) {
     unsigned apart = __vabsdiffu4(x, y);
     return __dp4a(apart, apart, total);
 }
+
+__device__ __forceinline__ void add_exactly(squares& sum, unsigned squared) { sum.total += squared; }
+template <class S> __device__ void add_exactly(S&, unsigned) {}  // no other metric has bytes
 
 // Copies 4, 8 or 16 bytes into shared memory, without waiting where the GPU can.
 template <int BYTES>
@@ -82,15 +80,12 @@ struct Room {
 
 // The canonical value of (x, values[id]) for each lane's id; lanes with id < 0 take part and get rubbish.
 __device__ double canonical(const VALUE* __restrict__ x, const VALUE* __restrict__ values, int d, int id, Room room) {
-    int lane = threadIdx.x % WARP;
-    double total = 0;
-    if (d <= FEW_FEATURES) {
-        const VALUE* y = values + (size_t)max(id, 0) * d;
-        for (int f = 0; f < d; f++) total = add_feature(total, x[f], y[f]);
-        return total;
-    }
-    for (int start = 0; start < d; start += room.width) {
-        int n = min(room.width, d - start);
+    int lane = threadIdx.x % WARP, last = Sum::summed(d);
+    const VALUE* y = values + (size_t)max(id, 0) * d;
+    if (d <= FEW_FEATURES) return value_of(x, y, d);
+    Sum sum;
+    for (int start = 0; start < last; start += room.width) {
+        int n = min(room.width, last - start);
         __syncwarp();
         if (room.aligned) room.bring<16>(values, d, id, start, n);
         else room.bring<(sizeof(VALUE) < 4 ? 16 : sizeof(VALUE))>(values, d, id, start, n);
@@ -104,25 +99,25 @@ __device__ double canonical(const VALUE* __restrict__ x, const VALUE* __restrict
         const VALUE* mine = (const VALUE*)(room.tile + lane * room.pitch);
         if constexpr (sizeof(VALUE) == 1) {
             const uint4 *ours = (const uint4*)room.row, *theirs = (const uint4*)mine;
-            unsigned squares = 0;
+            unsigned squared = 0;
             for (int f = 0; f < n / 16; f++) {
                 uint4 a = ours[f], b = theirs[f];
-                squares = add_squares(squares, a.x, b.x), squares = add_squares(squares, a.y, b.y);
-                squares = add_squares(squares, a.z, b.z), squares = add_squares(squares, a.w, b.w);
+                squared = add_squares(squared, a.x, b.x), squared = add_squares(squared, a.y, b.y);
+                squared = add_squares(squared, a.z, b.z), squared = add_squares(squared, a.w, b.w);
             }
-            total += squares;
+            add_exactly(sum, squared);
             continue;
         }
         int f = 0;
         for (; f + 4 <= n; f += 4) {
-            union { uint4 all[(sizeof(VALUE) + 3) / 4]; VALUE of[4]; } y;
-            for (int i = 0; i < sizeof(VALUE) / 4; i++) y.all[i] = ((const uint4*)(mine + f))[i];
+            union { uint4 all[(sizeof(VALUE) + 3) / 4]; VALUE of[4]; } theirs;
+            for (int i = 0; i < sizeof(VALUE) / 4; i++) theirs.all[i] = ((const uint4*)(mine + f))[i];
 #pragma unroll
-            for (int i = 0; i < 4; i++) total = add_square(total, __dsub_rn(room.row[f + i], widen(y.of[i])));
+            for (int i = 0; i < 4; i++) sum.add(room.row[f + i], widen(theirs.of[i]));
         }
-        for (; f < n; f++) total = add_square(total, __dsub_rn(room.row[f], widen(mine[f])));
+        for (; f < n; f++) sum.add(room.row[f], widen(mine[f]));
     }
-    return total;
+    return sum.value(x, y, d);
 }
 
 // Bitonic sort of `size` (a power of two) entries by one warp.
@@ -245,9 +240,8 @@ extern "C" __global__ void all_values(
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= (long long)n_rows * n_columns) return;
     int i = at / n_columns, j = at % n_columns;
-    double total = 0;
-    for (int f = 0; f < d; f++) total = add_feature(total, queries[(size_t)rows[i] * d + f], values[(size_t)j * d + f]);
-    out[at] = column_group[j] == row_group[i] ? 1.0 / 0.0 : total;
+    double value = value_of(queries + (size_t)rows[i] * d, values + (size_t)j * d, d);
+    out[at] = column_group[j] == row_group[i] ? 1.0 / 0.0 : value;
 }
 
 // group_least[group[i]] = min(itself, value[i]).
@@ -263,8 +257,5 @@ extern "C" __global__ void pair_values(
     double* __restrict__ out) {
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n) return;
-    const VALUE *x = values + (size_t)src[at] * d, *y = values + (size_t)dst[at] * d;
-    double total = 0;
-    for (int f = 0; f < d; f++) total = add_feature(total, x[f], y[f]);
-    out[at] = total;
+    out[at] = value_of(values + (size_t)src[at] * d, values + (size_t)dst[at] * d, d);
 }

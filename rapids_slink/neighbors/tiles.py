@@ -17,20 +17,27 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device, to_host
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late, scattered, shown
 from rapids_slink.neighbors.operand import Operand, Scaling, reach
+from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.report import Report
 
 FIRST_BAND = 2048
 GROWTH = 4
 FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
+#: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
+SHORTEST = 1e-140
 
 
 class TileSearch:
     """Search among `values` (the columns) for neighbours of `queries` (default: the same points).
 
-    `fused` is whether to use the filter that writes no tiles, where the GPU has it.
+    Both are as `rows.metric_rows` makes them for `metric`, whose filter is the product form. `fused` is whether to use
+    the filter that writes no tiles, where the GPU has it.
     """
+
+    tiers = ("filter", "float64")  # of rows that are done again
 
     def __init__(
         self,
@@ -40,27 +47,56 @@ class TileSearch:
         queries: Any = None,
         progress: bool = False,
         fused: bool = True,
+        metric: Metric = EUCLIDEAN,
     ) -> None:
         self.values, self.device, self.report, self.progress = values, device, report, progress
+        self.metric, self.features = metric, metric.features(values)
         self.queries = values if queries is None else queries
         self.kernels = device.kernels("neighbors")
         self.space = self.kernels.Workspace()
         self.order = scattered(values.shape[0], device.xp)
-        self.scaling = Scaling.of(values, *([] if queries is None else [queries]), device=device)
-        self.filter: Any = self.kernels.fused_filter() if fused else None
-        self.exact_values = self.kernels.compact(values, self.scaling)
-        self.exact_queries = self.exact_values if queries is None else self.kernels.compact(queries, self.scaling)
+        self.filter: Any = None
         self.fused: Any = None  # made when it is needed, in the order that suits the first task
-        if self.filter is None:
-            self.operand = self.kernels.pack(values, self.scaling, self.kernels.FILTER_DTYPE, self.order)
+        self.exact_values, self.exact_queries = values, self.queries
+        self.provable = self._prepare_filter(fused)
+        if self.provable and self.filter is None:
+            self.operand = self._pack(self.points, self.order)
             if queries is None:  # the rows are the columns, found through the inverse of their order
                 self.row_operand = self.operand
                 self.row_at = device.xp.empty_like(self.order)
                 self.row_at[self.order] = device.xp.arange(self.order.size, dtype="int32")
             else:
-                self.row_operand = self.kernels.pack(queries, self.scaling, self.kernels.FILTER_DTYPE)
+                self.row_operand = self._pack(self.query_points)
                 self.row_at = device.xp.arange(queries.shape[0], dtype="int32")
-        report.count("neighbors", filter=self.filter.NAME if self.filter else self.kernels.FILTER_NAME)
+        report.count("neighbors", filter=self.name if self.provable else "none")
+
+    def _prepare_filter(self, fused: bool) -> bool:
+        """Choose the filter and its points; False if nothing could be proven of them."""
+        self.points, self.query_points = self.values, self.queries
+        if self.metric.kernel == "cosine":
+            if float(min(self.values[:, -1].min(), self.queries[:, -1].min())) < SHORTEST:
+                return False
+            self.points = unit_rows(self.values)
+            self.query_points = self.points if self.queries is self.values else unit_rows(self.queries)
+        both = [self.points] if self.query_points is self.points else [self.points, self.query_points]
+        self.scaling = Scaling.of(*both, device=self.device)
+        self.filter = self.kernels.fused_filter() if fused else None
+        if self.metric.kernel == "squares":
+            self.exact_values = self.kernels.compact(self.values, self.scaling)
+            self.exact_queries = self.exact_values
+            if self.queries is not self.values:
+                self.exact_queries = self.kernels.compact(self.queries, self.scaling)
+        return True
+
+    @property
+    def name(self) -> str:
+        """The filter's, for reports."""
+        return str(self.filter.NAME if self.filter else self.kernels.FILTER_NAME)
+
+    @property
+    def tests_pairs(self) -> bool:
+        """Whether `pairs_below` can be asked."""
+        return self.provable
 
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
@@ -70,20 +106,22 @@ class TileSearch:
         best = xp.full(int(task.row_group.max()) + 1, xp.inf) if task.shared and m else None
         left = xp.arange(m)
         redone = 0
-        filtered = max(16 * task.k, 256) < self.values.shape[0] and task.k <= self.kernels.MAX_LIST
+        enough = max(16 * task.k, 256) < self.values.shape[0]
+        filtered = self.provable and enough and task.k <= self.kernels.MAX_LIST
         if filtered:
             if self.filter and task.whole:
                 left = self._sweep(task, upper, ids, weights)
             else:
                 left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
             redone = left.size
-            for tier in ("filter", "float64"):
+            for tier in self.tiers:
                 left = self._filter(task, left, upper, ids, weights, best, tier, again=True)
 
         def scan(at: Any) -> None:
             rows = task.rows[at]
+            groups = task.row_group[rows], task.column_group
             ids[at], weights[at] = self.kernels.rerank_all(
-                self.queries, self.values, rows, task.row_group[rows], task.column_group, upper[at], task.k
+                self.queries, self.values, rows, *groups, upper[at], task.k, metric=self.metric
             )
 
         self.kernels.each(scan, _chunks(left, self.kernels.ROWS))
@@ -124,7 +162,7 @@ class TileSearch:
         component = component[order]
         on_host = to_host(component)
         none = xp.zeros((), "float32")
-        far = reach(table, none, self.scaling, self.values.shape[1], xp)
+        far = reach(table, none, self.scaling, self.features, xp, self.metric)
 
         counts: list[int] = []
 
@@ -143,7 +181,7 @@ class TileSearch:
                 if count <= capacity:
                     counts.append(count)
                     src, dst = order[pairs.at[:count, 0]], order[pairs.at[:count, 1]]
-                    return src, dst, kernels.pair_values(self.values, src, dst)
+                    return src, dst, kernels.pair_values(self.values, src, dst, metric=self.metric)
                 capacity = count
             return None
 
@@ -162,16 +200,16 @@ class TileSearch:
         xp, kernels = self.device.xp, self.kernels
         bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
         self.order = self.filter.arrange(bound)
-        self.fused = self.filter(self.values, self.scaling, self.order)
+        self.fused = self.filter(self.points, self.scaling, self.order)
         rows, bound = self.order, bound[self.order]
         top = kernels.new_lists(rows.size, task.k)
         complete = xp.ones(rows.size, bool)
         sweeps = self.fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
-            radius = reach(bound, self.fused.error, self.scaling, self.values.shape[1], xp)
+            radius = self._reach(bound, self.fused.error)
             candidates = self.fused.keep_both(offsets, radius, task.k)
             complete &= candidates.complete()
-            kernels.rerank(self.exact_queries, self.exact_values, rows, candidates, None, bound, top)
+            self._rerank(rows, candidates, None, bound, top)
             del candidates  # the next sweep's need the room
             bound = xp.minimum(bound, top.weights[:, -1])
         upper[rows] = bound
@@ -195,7 +233,7 @@ class TileSearch:
             if not again and not bool(xp.isfinite(bound).all()):
                 bound = xp.minimum(bound, self._seed(task, rows, group))
             if fused:
-                packed = fused.prepare_rows(self.queries, rows)
+                packed = fused.prepare_rows(self.query_points, rows)
                 error = packed.error[: rows.size]
             else:
                 operand, columns = self._tier(rows, tier)
@@ -204,16 +242,16 @@ class TileSearch:
             complete = xp.ones(rows.size, bool)
             groups = group, task.column_group
             for band in self._bands(again):
-                radius = reach(bound, error, self.scaling, self.values.shape[1], xp)
+                radius = self._reach(bound, error)
                 if fused:
                     candidates = fused.keep(packed, band, radius, task.k, group, column_group)
                 else:
                     candidates = kernels.new_candidates(rows.size, task.k)
                     for tile in _tiles(band, kernels.COLUMNS):
                         ids_of_tile = self.order[tile]
-                        kernels.keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates, self.space)
+                        self._keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates)
                 complete &= candidates.complete()
-                kernels.rerank(self.exact_queries, self.exact_values, rows, candidates, groups, bound, top)
+                self._rerank(rows, candidates, groups, bound, top)
                 del candidates  # the next band's need the room
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
@@ -241,9 +279,26 @@ class TileSearch:
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
             part = type(top)(top.ids[at], top.weights[at])
-            groups = group[at], task.column_group
-            self.kernels.rerank(self.exact_queries, self.exact_values, rows[at], likely, groups, bound[at], part)
+            self._rerank(rows[at], likely, (group[at], task.column_group), bound[at], part)
         return top.weights[:, -1]
+
+    def _reach(self, bound: Any, error: Any) -> Any:
+        """What the filter's test takes for rows with these bounds."""
+        return reach(bound, error, self.scaling, self.features, self.device.xp, self.metric)
+
+    def _keep(self, rows: Any, columns: Any, radius: Any, *groups_ids_into: Any) -> None:
+        """Append to the candidates what passes the filter's test; see the kernels' `keep`."""
+        self.kernels.keep(rows, columns, radius, *groups_ids_into, self.space)
+
+    def _rerank(self, rows: Any, candidates: Any, groups: Any, bound: Any, top: Any) -> None:
+        """Merge the candidates' exact values into the lists."""
+        self.kernels.rerank(
+            self.exact_queries, self.exact_values, rows, candidates, groups, bound, top, metric=self.metric
+        )
+
+    def _pack(self, points: Any, order: Any = None) -> Any:
+        """The filter's operand of some points."""
+        return self.kernels.pack(points, self.scaling, self.kernels.FILTER_DTYPE, order)
 
     def _bands(self, again: bool) -> list[slice]:
         n = self.values.shape[0]
@@ -261,25 +316,25 @@ class TileSearch:
             return self._rows(rows), self._columns
 
         def columns(tile: slice) -> Operand:
-            return self.kernels.pack(self.values, self.scaling, "float64", self.order[tile])
+            return self.kernels.pack(self.points, self.scaling, "float64", self.order[tile])
 
-        return self.kernels.pack(self.queries, self.scaling, "float64", rows), columns
+        return self.kernels.pack(self.query_points, self.scaling, "float64", rows), columns
 
     def _rows(self, ids: Any) -> Operand:
         """The filter's operand of these queries. The fused filter keeps its own: here it is made for the occasion."""
         if self.filter is None:
             return self.row_operand.take(self.row_at[ids])
-        return self.kernels.pack(self.queries, self.scaling, self.kernels.FILTER_DTYPE, ids)
+        return self._pack(self.query_points, ids)
 
     def _columns(self, at: slice) -> Operand:
         """The filter's operand of the columns at these places of their order."""
         if self.filter is None:
             return self.operand.take(at)
-        return self.kernels.pack(self.values, self.scaling, self.kernels.FILTER_DTYPE, self.order[at])
+        return self._pack(self.points, self.order[at])
 
     def _fused(self) -> Any:
         if self.filter and self.fused is None:
-            self.fused = self.filter(self.values, self.scaling, self.order)
+            self.fused = self.filter(self.points, self.scaling, self.order)
         return self.fused
 
 

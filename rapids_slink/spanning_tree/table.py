@@ -31,7 +31,7 @@ Rounds = Callable[[NeighborLists, ForestState, TileSearch, Report], Any]
 
 def pays(search: Any, component: Any, components: int, rows: int) -> bool:
     """Whether one pass over all pairs is cheaper than another round of searches for so many `rows`."""
-    if not isinstance(search, TileSearch) or components > MOST_COMPONENTS:
+    if not isinstance(search, TileSearch) or not search.tests_pairs or components > MOST_COMPONENTS:
         return False
     n = component.size
     return n > 2 * SMALLEST_SAMPLE and search.tested_pairs(component) <= rows * n
@@ -43,7 +43,8 @@ def join_components(search: TileSearch, component: Any, rounds: Rounds, device: 
     roots, number = xp.unique(component, return_inverse=True)
     number = number.astype("int32")
     sample = _sample(number, roots, xp)
-    upper = _bridges_of_sample(search.values[sample], number[sample], rounds, device)
+    part = TileSearch(search.values[sample], device, Report(), metric=search.metric)
+    upper = _bridges_of_sample(part, number[sample], rounds, device)
     src, dst = (to_host(number[sample[upper[end].values]]) for end in ("src", "dst"))
     table = device.asarray(bottlenecks(src, dst, to_host(upper["weight"].values), int(roots.size)))
     found = search.pairs_below(number, table)
@@ -65,9 +66,9 @@ def _sample(number: Any, roots: Any, xp: Any) -> Any:
     return xp.unique(xp.concatenate([spread, roots]))
 
 
-def _bridges_of_sample(values: Any, number: Any, rounds: Rounds, device: Device) -> Any:
+def _bridges_of_sample(search: TileSearch, number: Any, rounds: Rounds, device: Device) -> Any:
     """Edges among the sampled points that join all components."""
-    xp, n = device.xp, values.shape[0]
+    xp, n = device.xp, number.size
     rows = xp.arange(n, dtype="int32")
     _, first = xp.unique(number, return_index=True)
     state = ForestState(
@@ -82,7 +83,7 @@ def _bridges_of_sample(values: Any, number: Any, rounds: Rounds, device: Device)
         certified=xp.zeros(n, bool),
     )
     nobody = NeighborLists(xp.empty((n, 0), "int32"), xp.empty((n, 0)))
-    return rounds(nobody, state, TileSearch(values, device, Report()), Report())
+    return rounds(nobody, state, search, Report())
 
 
 def bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:

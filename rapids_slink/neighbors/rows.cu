@@ -1,0 +1,65 @@
+// Rows with their norms behind them, a thread a row, to the bits of the CPU's; see rows.py.
+#include "neighbors/canonical.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int LANES = 8, BLOCK = 128;  // of NumPy's pairwise sum
+constexpr int DEEPEST = 32;            // halves of 2^31 features
+
+// At most BLOCK numbers: in eight lanes, then the rest.
+__device__ double sum_of_block(const VALUE* x, int n) {
+    double total = -0.0;
+    int f = 0;
+    if (n >= LANES) {
+        double lane[LANES];
+#pragma unroll
+        for (int i = 0; i < LANES; i++) lane[i] = widen(x[i]);
+        for (f = LANES; f + LANES <= n; f += LANES)
+#pragma unroll
+            for (int i = 0; i < LANES; i++) lane[i] = plus(lane[i], widen(x[f + i]));
+        total = plus(plus(plus(lane[0], lane[1]), plus(lane[2], lane[3])), plus(plus(lane[4], lane[5]), plus(lane[6], lane[7])));
+    }
+    for (; f < n; f++) total = plus(total, widen(x[f]));
+    return total;
+}
+
+// NumPy's sum of a contiguous row: more than BLOCK numbers are halved, the first half a multiple of eight.
+__device__ double sum_of_row(const VALUE* x, int n) {
+    int size[DEEPEST], depth = 0, start = 0;  // what is left to sum, the next on top
+    double first[DEEPEST], total = 0;         // sums of first halves,
+    int waiting[DEEPEST], halves = 0;         // and how deep the stack was below their second halves
+    size[depth++] = n;
+    while (depth) {
+        int m = size[--depth];
+        while (m > BLOCK) {
+            int half = m / 2 - m / 2 % LANES;
+            waiting[halves++] = depth;
+            size[depth++] = m - half;
+            m = half;
+        }
+        total = sum_of_block(x + start, m);
+        start += m;
+        // A second half whose stack is as deep as it was below it is complete.
+        while (halves && depth == waiting[halves - 1]) total = plus(first[--halves], total);
+        if (halves) first[halves - 1] = total;
+    }
+    return total;
+}
+
+// rows[i] = x_i in float64, minus its mean if `centre`, and then the root of its dot product with itself.
+extern "C" __global__ void put_norms(
+    const VALUE* __restrict__ values, long long n, int d, bool centre, double* __restrict__ rows) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    const VALUE* x = values + i * d;
+    double* row = rows + i * ((long long)d + 1);
+    double mean = centre ? __ddiv_rn(sum_of_row(x, d), d) : 0;
+    inner_product square;
+    for (int f = 0; f < d; f++) {
+        row[f] = centre ? minus(widen(x[f]), mean) : widen(x[f]);
+        if (f < inner_product::summed(d)) square.add(row[f], row[f]);
+    }
+    row[d] = __dsqrt_rn(square.dot(row, row, d));
+}

@@ -1,0 +1,103 @@
+"""Points as the kernels of their metric read them.
+
+    given, boolean   the rows themselves
+    normed           float64, each row's norm behind its features
+    centred          the same of the rows minus their mean
+    sphere           (x, y, z) of latitude and longitude
+
+A mean is NumPy's (sums of eight lanes, in halves from 128 features on) and the square of a norm is summed as a dot
+product is; see `metrics`. Rows for which the metric is not defined are refused here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.device import Device, to_host
+from rapids_slink.metrics import BEYOND, Metric
+
+
+def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X", alone: bool = True) -> Any:
+    """The (n, d') array that the kernels read for the (n, d) array `values`, which is the argument `name`.
+
+    `alone` is whether pairs are formed among these rows.
+
+    Raises
+    ------
+    ValueError
+        A row has no distance from others in this metric.
+    """
+    if metric.rows == "sphere":
+        return _on_sphere(values, name, device)
+    if metric.rows == "boolean":
+        _require_booleans(values, name, device)
+    if metric.kernel == "braycurtis" and alone:
+        zeros = zero_rows(values, device)
+        if zeros.size > 1:
+            raise ValueError(
+                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their braycurtis distance "
+                "is not defined. Keep one of them."
+            )
+    if metric.kernel == "inner_product":
+        _require_finite_squares(values, metric, name, device)
+    if metric.rows not in ("normed", "centred"):
+        return values
+    rows = device.kernels("neighbors").with_norms(values, metric.rows == "centred")
+    _check_norms(rows[:, -1], metric, name)
+    return rows
+
+
+def zero_rows(values: Any, device: Device) -> Any:
+    """The rows that are zero in every column."""
+    return device.xp.flatnonzero(~values.any(axis=1))
+
+
+def unit_rows(rows: Any) -> Any:
+    """The rows behind which their norms stand, over those."""
+    return rows[:, :-1] / rows[:, -1:]
+
+
+def _on_sphere(values: Any, name: str, device: Device) -> Any:
+    """Unit vectors, by the host's library on either device: a GPU's sines have other bits."""
+    if values.shape[1] != 2:
+        raise ValueError(
+            f"metric='haversine' takes two columns, latitude and longitude in radians; {name} has {values.shape[1]}"
+        )
+    latitude, longitude = to_host(values).astype(np.float64).T
+    beyond = np.flatnonzero(np.abs(latitude) > np.pi / 2 * (1 + 1e-6))  # as float32 rounds it
+    if beyond.size:
+        raise ValueError(
+            f"metric='haversine' takes latitudes from -π/2 to π/2: row {beyond[0]} of {name} has {latitude[beyond[0]]:g}. "
+            "Convert degrees to radians."
+        )
+    level = np.cos(latitude)
+    return device.asarray(np.column_stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]))
+
+
+def _require_booleans(values: Any, name: str, device: Device) -> None:
+    other = device.xp.flatnonzero(((values != 0) & (values != 1)).any(axis=1))
+    if other.size:
+        raise ValueError(f"metric='jaccard' takes booleans (0 and 1): row {int(other[0])} of {name} holds other values")
+
+
+def _require_finite_squares(values: Any, metric: Metric, name: str, device: Device) -> None:
+    xp = device.xp
+    largest = xp.maximum(values.max(axis=1), -values.min(axis=1)).astype("float64")
+    limit = (BEYOND / (2 * values.shape[1])) ** 0.5
+    if not bool(largest.max() <= limit):
+        row = int(largest.argmax())
+        raise ValueError(f"row {row} of {name} is too long for metric={metric.name!r}: rescale it")
+
+
+def _check_norms(norm: Any, metric: Metric, name: str) -> None:
+    """Raise unless every norm is a number above zero whose products with others are finite."""
+    bad = ~((norm > 0) & (norm <= BEYOND**0.5 / 2))
+    if not bool(bad.any()):
+        return
+    row = int(bad.argmax())
+    what = "its values are too large" if float(norm[row]) != 0 else (
+        "its squares sum to zero" if metric.rows == "normed" else "all its values are equal"
+    )
+    raise ValueError(f"row {row} of {name} has no {metric.name} distance: {what}. Drop or rescale it.")
