@@ -22,8 +22,8 @@ inner_product -x·y                             the same        direct   no
 haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 ============= ================================ =============== ======== =====
 
-These are SciPy's definitions, and the bits of its `pdist` (SciPy 1.17 on x86-64) in all but minkowski with a p that is
-not an integer, whose powers differ from a library's by less than 4 units in the last place. A dot product sums the even
+These are SciPy's definitions and the bits of its `pdist` (SciPy 1.17 on x86-64), but for minkowski, which for p >= 1 is
+less than 4 units in the last place from what a library's powers give. A dot product sums the even
 and the odd features apart, adds the two, and adds the last feature if their number is odd. minkowski takes any
 p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
@@ -105,13 +105,13 @@ class Metric:
         """The same for the GPU's kernels: options of the compiler."""
         if self.kernel != "powers":
             return (f"-DMETRIC={self.kernel}",)
-        power = f"-DPOWER={int(self.p)}" if self.whole_power else f"-DEXPONENT={self.p.hex()}"
+        power = f"-DHALVES={int(2 * self.p)}" if self.easy_power else f"-DEXPONENT={self.p.hex()}"
         return "-DMETRIC=powers", power
 
     @property
-    def whole_power(self) -> bool:
-        """Whether p is an integer, so that powers are products."""
-        return self.p.is_integer() and self.p < 2**31
+    def easy_power(self) -> bool:
+        """Whether p is a multiple of a half, so that a power is a product, maybe with a root."""
+        return (2 * self.p).is_integer() and self.p < 2**30
 
     @property
     def reorders(self) -> bool:

@@ -1,5 +1,5 @@
 // The kernel's value of two rows, as in pairs.py, operation by operation: float64, features in order, no fused
-// multiply-add. METRIC names the struct; `powers` also takes POWER (an integer) or EXPONENT.
+// multiply-add. METRIC names the struct; `powers` also takes HALVES (twice the exponent, an integer) or EXPONENT.
 //
 // A struct sums up `summed(d)` of the d columns of two rows, one after the other; `value` turns the sum into the value.
 // Those whose values boxes bound take gaps too: `add_gap(x - y)` is `add(x, y)`.
@@ -102,17 +102,18 @@ struct powers {
     static constexpr double BOX = 1 - 0x1p-44;  // general_power need not be monotone
     static __device__ double power(double t) { return general_power(t, EXPONENT); }
 #else
-#ifndef POWER
-#define POWER 3
+#ifndef HALVES
+#define HALVES 6
 #endif
     static constexpr double BOX = 1;
     static __device__ double power(double t) {
-        double result = 1, square = t;
-        for (int left = POWER;; square = times(square, square)) {
+        double result = HALVES & 1 ? __dsqrt_rn(t) : 1, square = t;
+        for (int left = HALVES / 2; left;) {
             if (left & 1) result = times(result, square);
-            left >>= 1;
-            if (!left) return result;
+            left /= 2;
+            if (left) square = times(square, square);
         }
+        return result;
     }
 #endif
     __device__ void add_gap(double gap) { total = plus(total, power(fabs(gap))); }

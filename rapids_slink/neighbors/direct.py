@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import EPSILON, Metric
+from rapids_slink.metrics import BEYOND, EPSILON, Metric
 from rapids_slink.neighbors.operand import blocks
 from rapids_slink.neighbors.tiles import TileSearch
 
@@ -92,6 +92,7 @@ class DirectSearch(TileSearch):
     """`TileSearch` with the direct filter."""
 
     tiers = ("filter",)
+    first_band = 4 * SAMPLE
 
     @property
     def name(self) -> str:
@@ -156,12 +157,13 @@ class DirectSearch(TileSearch):
         """An upper bound of the true norm of pairs whose computed kernel value is at most `bound`.
 
         The value's relative error is below (d + 4p)2⁻⁵³ but for powers that underflow, which is all that is left of
-        the factor and of the summand under the root.
+        the factor and of the summand under the root. `BEYOND` stands for any value above it.
         """
         d, p = self.features, self.metric.p
         if self.metric.kernel != "powers":
             return (bound + d * 5e-324) * (1 + (d + 8) * EPSILON["float64"])
-        return (bound + d * 1e-300) ** (1 / p) * (1 + (d + 4 * p + 8) * EPSILON["float64"] / p + 1e-12)
+        norm = (bound + d * 1e-300) ** (1 / p) * (1 + (d + 4 * p + 8) * EPSILON["float64"] / p + 1e-12)
+        return self.device.xp.where(bound < BEYOND, norm, np.inf)
 
     def _keep(self, rows: Any, columns: Any, radius: Any, *groups_ids_into: Any) -> None:
         self.tiles.keep(self.form, rows, columns, radius, *groups_ids_into)

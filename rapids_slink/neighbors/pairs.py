@@ -17,15 +17,16 @@ from rapids_slink.metrics import BEYOND, KERNELS
 ) = range(len(KERNELS))  # fmt: skip
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def value(rule, x, y, bound):
-    """The kernel's value of rows x and y, or something above `bound` if it is.
+    """The kernel's value of rows x and y, or something above `bound` if it is."""
+    return squared(x, y) if rule[0] == SQUARES else _other_value(rule, x, y, bound)
 
-    Partial sums of terms that are not negative only grow, rounding included: one above the bound settles it.
-    """
+
+@njit(cache=True)
+def _other_value(rule, x, y, bound):
+    """Partial sums of terms that are not negative only grow, rounding included: one above the bound settles it."""
     kind, p = rule
-    if kind == SQUARES:
-        return squared(x, y)
     if kind == COSINE:
         return cosine(x, y)
     if kind == INNER_PRODUCT:
@@ -120,7 +121,7 @@ def to_box(rule, x, low, high):
     """The kernel's value of a point and the nearest of a box: not above the value of any point inside.
 
     The gap of each feature is at most that of a point inside, rounding is monotone, and sums are taken in the same
-    order. Only powers that are not products need a tolerance, being right to 2⁻⁴⁸ of themselves but not monotone.
+    order. Only `general_power` needs a tolerance: it is right to 2⁻⁴⁸ of itself, but need not be monotone.
     """
     kind, p = rule
     total = 0.0
@@ -138,30 +139,31 @@ def to_box(rule, x, low, high):
         for f in range(x.size):
             total += power(max(low[f] - x[f], x[f] - high[f], 0.0), p)
         total = min(total, BEYOND)
-        if not is_whole(p):
+        if not is_easy(p):
             total *= 1 - 2.0**-44
     return total
 
 
 @njit(cache=True, inline="always")
-def is_whole(p):
-    """`Metric.whole_power`."""
-    return p == math.floor(p) and p < 2147483648.0
+def is_easy(p):
+    """`Metric.easy_power`."""
+    return 2 * p == math.floor(2 * p) and p < 1073741824.0
 
 
 @njit(cache=True)
 def power(t, p):
-    """t to the p, t not negative: by products for integers p, else by `general_power`."""
-    if is_whole(p):
-        left, result, square = np.int64(p), 1.0, t
-        while True:
-            if left & 1:
-                result *= square
-            left >>= 1
-            if left == 0:
-                return result
+    """t to the p, t not negative: by products and a root for multiples of a half, else by `general_power`."""
+    if not is_easy(p):
+        return general_power(t, p)
+    halves = np.int64(2 * p)
+    result, square, left = math.sqrt(t) if halves & 1 else 1.0, t, halves >> 1
+    while left:
+        if left & 1:
+            result *= square
+        left >>= 1
+        if left:
             square *= square
-    return general_power(t, p)
+    return result
 
 
 LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # times an exponent, exact

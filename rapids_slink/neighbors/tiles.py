@@ -38,6 +38,7 @@ class TileSearch:
     """
 
     tiers = ("filter", "float64")  # of rows that are done again
+    first_band = FIRST_BAND
 
     def __init__(
         self,
@@ -304,7 +305,7 @@ class TileSearch:
         n = self.values.shape[0]
         if again:
             return [slice(0, n)]
-        ends, end = [], FIRST_BAND
+        ends, end = [], self.first_band
         while end < n:
             ends.append(end)
             end *= self.filter.GROWTH if self.filter else GROWTH
