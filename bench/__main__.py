@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from bench import peers, results
-from bench.cases import CASES, DataMissingError
+from bench.cases import CASES, METRICS, DataMissingError
 from bench.checks import CHECKS
 from bench.clock import Clock
 from bench.stages import READERS, STAGES, AnyWork, work_on
 from rapids_slink import device
+
+#: Names that stand for several cases.
+GROUPS = {"metrics": [case.name for case in METRICS]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     clock = Clock(where.name == "cuda", options.repeats, options.budget)
     header = results.header(where, options.date, options.commit)
     inexact = 0
-    for name in options.cases:
+    for name in [name for given in options.cases for name in GROUPS.get(given, [given])]:
         work = work_on(CASES[name], where, options.data)
         try:
             n, d = work.shape
@@ -86,7 +89,7 @@ def describe(result: dict[str, Any]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=["digits", "gauss-20k-16"], metavar="CASE")
+    parser.add_argument("--cases", nargs="+", choices=[*CASES, *GROUPS], default=["digits", "gauss-20k-16"], metavar="CASE")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=["fit", "knn"], metavar="STAGE")
     parser.add_argument("--peers", nargs="*", choices=peers.NAMES, default=peers.NAMES, metavar="PEER")
     parser.add_argument("--device", choices=device.NAMES, default="auto")

@@ -35,6 +35,8 @@ class Case:
         List length of the stages that take one; `fit` always chooses its own.
     n_clusters : int
         Where the tree is cut.
+    metric, p : str, float
+        What `fit` measures by; the stages that take no metric are for euclidean cases only.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
     """
@@ -43,6 +45,8 @@ class Case:
     rows: Callable[[Path | None, int], np.ndarray]
     n_neighbors: int = 16
     n_clusters: int = 10
+    metric: str = "euclidean"
+    p: float = 2.0
     squared_sums: tuple[int, int] | None = None
 
     def points(self, folder: Path | None) -> np.ndarray:
@@ -61,6 +65,15 @@ def gauss(n: int, d: int, dtype: type) -> Callable[[Path | None, int], np.ndarra
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).standard_normal((n + extra, d), dtype)
+
+    return rows
+
+
+def bits(n: int, d: int) -> Callable[[Path | None, int], np.ndarray]:
+    """Fair coins, bool."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        return np.random.default_rng(SEED).random((n + extra, d)) < 0.5
 
     return rows
 
@@ -104,6 +117,16 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
+#: ``--cases metrics`` stands for all of these.
+METRICS = (
+    *(
+        Case(f"gauss-20k-16-{metric}", gauss(20_000, 16, np.float64), metric=metric)
+        for metric in ("cityblock", "chebyshev", "cosine", "correlation", "canberra", "braycurtis")
+    ),
+    *(Case(f"gauss-20k-16-minkowski-{p:g}", gauss(20_000, 16, np.float64), metric="minkowski", p=p) for p in (1.5, 3.0)),
+    *(Case(f"bits-20k-64-{metric}", bits(20_000, 64), metric=metric) for metric in ("hamming", "jaccard")),
+)
+
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -116,6 +139,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("gauss-1m-128", gauss(1_000_000, 128, np.float32)),
         Case("mixture-290k-256", mixture(290_000, 256)),
         Case("mixture-1m-128", mixture(1_000_000, 128)),
+        *METRICS,
         *TREES,
     )
 }

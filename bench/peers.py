@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bench import ecl
-from bench.checks import cugraph_graph, simple, sparse
+from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
 from rapids_slink import interop
 
@@ -73,32 +73,48 @@ def _float32_on_gpu(points: np.ndarray) -> Any:
     return cupy.asarray(points, dtype=cupy.float32, order="C")
 
 
-def scipy_fit(work: Work) -> Call:
-    from scipy.cluster.hierarchy import linkage
+#: Under the names that these packages have for them.
+SKLEARN_METRICS = {
+    **{name: name for name in ("euclidean", "cosine", "chebyshev", "canberra", "braycurtis", "hamming")},
+    "cityblock": "manhattan",
+}
+CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manhattan"}
 
-    points = _float64(work)
-    return lambda: linkage(points, "single")
+
+def _known(work: Work, package: str, metrics: dict[str, str]) -> str:
+    if work.case.metric not in metrics:
+        raise NotImplementedError(f"{package} has no single linkage by {work.case.metric}")
+    return metrics[work.case.metric]
+
+
+def scipy_fit(work: Work) -> Call:
+    return scipys(work)
 
 
 def fastcluster_fit(work: Work) -> Call:
     import fastcluster
 
-    points = _float64(work)
-    return lambda: fastcluster.linkage_vector(points, "single")
+    points, metric = work.points, work.case.metric
+    points = points if points.dtype == bool else _float64(work)
+    power = work.case.p if metric == "minkowski" else None
+    return lambda: fastcluster.linkage_vector(points, "single", metric=metric, extraarg=power)
 
 
 def sklearn_fit(work: Work) -> Call:
     from sklearn.cluster import AgglomerativeClustering
 
-    points, model = _float64(work), AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single")
+    metric = _known(work, "sklearn", SKLEARN_METRICS)
+    points = _float64(work)
+    model = AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single", metric=metric)
     return lambda: model.fit(points)
 
 
 def cuml_fit(work: Work) -> Call:
     from cuml.cluster import AgglomerativeClustering
 
+    metric = _known(work, "cuml", CUML_METRICS)
     points = _float32_on_gpu(work.points)
-    return lambda: AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single").fit(points)
+    return lambda: AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single", metric=metric).fit(points)
 
 
 def sklearn_knn(work: Work) -> Call:

@@ -39,7 +39,7 @@ class Work:
     @property
     def stages(self) -> set[str]:
         """The stages that there is an input for."""
-        return set(STAGES)
+        return set(STAGES) if self.case.metric == "euclidean" else {"fit", "connect", "linkage", "cut", "cuts"}
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -62,7 +62,7 @@ class Work:
     @cached_property
     def model(self) -> Any:
         """A fitted model."""
-        return rapids_slink.fit(self.table, n_clusters=self.case.n_clusters, device=self.device.name)
+        return fit(self)()
 
     @cached_property
     def edges(self) -> Any:
@@ -146,8 +146,8 @@ Call = Callable[[], Any]
 
 def fit(work: Work) -> Call:
     """The whole pipeline, from a frame."""
-    table, n_clusters, device = work.table, work.case.n_clusters, work.device.name
-    return lambda: rapids_slink.fit(table, n_clusters=n_clusters, device=device)
+    table, case, device = work.table, work.case, work.device.name
+    return lambda: rapids_slink.fit(table, case.n_clusters, metric=case.metric, p=case.p, device=device)
 
 
 def knn(work: Work) -> Call:
