@@ -46,14 +46,15 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
             return device.frames.concat(frames, ignore_index=True)
         with report.stage("connect", device):
             largest = int(device.xp.bincount(state.component).argmax())
-            rows = _unsure_rows(lists, state, largest, device)
+            rows = _unsure_rows(state, largest, device)
             bridges = None
             if pays(search, state.component, components, rows.size):
-                bridges = join_components(search, state.component, partial(_join, device=device), device, report)
+                rounds = partial(_join, device=device)
+                bridges = join_components(search, lists.core, state.component, rounds, device, report)
             if bridges is not None:
                 state.component[:] = 0
             else:
-                nearest = _search_bridges(state, rows, search, device, report)
+                nearest = _search_bridges(state, rows, search, lists.core, device, report)
                 bridges = _lightest_of_each_component(state, largest, nearest, device)
                 _regroup(state, bridges, device)
                 bridges = bridges[["src", "dst", "weight"]].drop_duplicates(["src", "dst"])
@@ -61,7 +62,9 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
             report.count("connect", rounds=1, edges_certified_by_search=len(bridges))
 
 
-def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, report: Report) -> tuple[Any, Any, Any]:
+def _search_bridges(
+    state: ForestState, rows: Any, search: Any, core: Any, device: Device, report: Report
+) -> tuple[Any, Any, Any]:
     """For each of the rows the nearest point outside its component, unless its component has a lighter edge.
 
     Returns
@@ -71,7 +74,7 @@ def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, 
     """
     xp = device.xp
     upper = state.best_weight[state.component[rows]]
-    found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True))
+    found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True, core=core))
     report.count("connect", rows_searched=rows.size)
     ids, weights = found.ids[:, 0], found.weights[:, 0]
     state.found[rows], state.found_weight[rows] = ids, weights
@@ -84,13 +87,12 @@ def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, 
     return state.component[at], codes, weights[hit]
 
 
-def _unsure_rows(lists: NeighborLists, state: ForestState, largest: int, device: Device) -> Any:
+def _unsure_rows(state: ForestState, largest: int, device: Device) -> Any:
     """The points of uncertified components, but the largest, that may have an edge below their component's best."""
     xp, mine = device.xp, state.component
     weight, code = state.best_weight[mine], state.best_code[mine]
     below = (state.bound_weight < weight) | ((state.bound_weight == weight) & (state.bound_code < code))
-    used_up = state.cursor == lists.ids.shape[1]
-    return xp.flatnonzero(below & used_up & ~state.certified[mine] & (mine != largest)).astype("int32")
+    return xp.flatnonzero(below & ~state.certified[mine] & (mine != largest)).astype("int32")
 
 
 def _lightest_of_each_component(state: ForestState, largest: int, bridges: tuple[Any, Any, Any], device: Device) -> Any:
