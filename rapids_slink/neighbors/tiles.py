@@ -5,9 +5,9 @@
     columns┘
 
 The columns stand in a scattered order, so that the first band is a fair sample and every later one brings a row
-about as many candidates as it is times larger than all before. Where points have cores and all rows a bound, the columns
-stand by core instead, and those whose core is above the bounds are left out: they may be many, since a point amid
-the others is near to all. A row whose candidates all fitted into its buffer is
+about as many candidates as it is times larger than all before. Where points have cores the columns stand by core
+instead, and those whose core is above all rows' bounds are left out: they may be many, since a point amid the others
+is near to all. A row whose candidates all fitted into its buffer is
 proven (operand.py says why); the others are done again with the bound they have reached, then in float64, then by
 computing every distance exactly.
 """

@@ -49,8 +49,8 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
             rows = _unsure_rows(state, largest, device)
             bridges = None
             if pays(search, state.component, components, rows.size):
-                rounds = partial(_join, device=device)
-                bridges = join_components(search, lists.core, state.component, rounds, device, report)
+                by_rounds = partial(_join, device=device)
+                bridges = join_components(search, lists.core, state.component, by_rounds, device, report)
             if bridges is not None:
                 state.component[:] = 0
             else:

@@ -86,9 +86,9 @@ def _propose(
             other, weight = ids[v, at], weights[v, at]
             code = edge_code(v, other)
         if found[v] >= 0 and component[found[v]] != mine:
-            if lighter(found_weight[v], edge_code(v, found[v]), weight, code):
-                other, weight = found[v], found_weight[v]
-                code = edge_code(v, other)
+            again = edge_code(v, found[v])
+            if lighter(found_weight[v], again, weight, code):
+                other, weight, code = found[v], found_weight[v], again
         if other < 0:
             continue
         theirs = component[other]
