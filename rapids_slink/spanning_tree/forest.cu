@@ -5,7 +5,10 @@
 #include "threads.cuh"
 
 // The root of v, halving the path on the way. Pointers only ever move to ancestors, so a reader between two writes
-// of other threads still climbs towards the same root.
+// of other threads still climbs towards the same root. The climb ends, since no pointers close a cycle: where components
+// hook, pointers follow ever lighter edges but for the pairs that hook_components breaks up; where neighbours join,
+// they go to smaller numbers. Every step is to a proper ancestor of where the pointers led to at the start, so that
+// there are at most as many as v then was deep, and fewer the more paths the other threads have halved.
 __device__ __forceinline__ int find_root(int* parent, int v) {
     int p = ((volatile int*)parent)[v];
     while (p != v) {
