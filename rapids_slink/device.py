@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 
 NAMES = ("auto", "cpu", "cuda")
+#: A block, in kernels that have a thread for each job.
+THREADS = 256
 
 _working = threading.local()  # `pool`: the memory pool of the run that is under way in this thread
 
@@ -224,3 +226,20 @@ def cuda_module(path: Path, *options: str) -> Any:
     """The compiled module of a ``.cu`` file, once a process and set of options."""
     cupy = sys.modules["cupy"]
     return cupy.RawModule(code=cuda_source(path), options=("--std=c++17", *options))
+
+
+def launch(path: Path, name: str, jobs: int, *arguments: Any, items: int = 1) -> None:
+    """Start a kernel of a ``.cu`` file with a thread for every `items` of the `jobs`; arrays must be contiguous."""
+    array = sys.modules["cupy"].ndarray
+    for argument in arguments:
+        if isinstance(argument, array) and not argument.flags.c_contiguous:
+            raise TypeError(f"{name} needs contiguous arrays")
+    if jobs:
+        cuda_module(path).get_function(name)((-(-jobs // (THREADS * items)),), (THREADS,), arguments)
+
+
+def check_arrays(dtype: Any, *arrays: Any) -> None:
+    """Refuse arrays that a kernel would misread."""
+    for array in arrays:
+        if array.dtype != dtype or not array.flags.c_contiguous:
+            raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")

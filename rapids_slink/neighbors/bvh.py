@@ -8,9 +8,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import Device, cuda_module
+from rapids_slink.device import Device, check_arrays, cuda_module
 from rapids_slink.neighbors.contract import Found, Task, drop_late
-from rapids_slink.neighbors.cuda import check_arrays
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 

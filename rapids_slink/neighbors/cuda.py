@@ -14,7 +14,7 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import cuda_module
+from rapids_slink.device import check_arrays, cuda_module
 from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
@@ -384,13 +384,6 @@ def _half_product(a: Any, b: Any, out: Any) -> None:
         one.ctypes.data, b.data.ptr, half, d, a.data.ptr, half, d, zero.ctypes.data, out.data.ptr, single, n,
         compute, default,
     )  # fmt: skip
-
-
-def check_arrays(dtype: Any, *arrays: Any) -> None:
-    """Refuse arrays that a kernel would misread."""
-    for array in arrays:
-        if array.dtype != dtype or not array.flags.c_contiguous:
-            raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")
 
 
 def _filter(name: str, dtype: Any) -> Any:

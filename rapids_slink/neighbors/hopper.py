@@ -8,9 +8,9 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import cuda_module
+from rapids_slink.device import check_arrays, cuda_module
 from rapids_slink.neighbors.contract import scattered
-from rapids_slink.neighbors.cuda import Candidates, Packed, check_arrays, multiprocessors, pack_rows
+from rapids_slink.neighbors.cuda import Candidates, Packed, multiprocessors, pack_rows
 from rapids_slink.neighbors.operand import Scaling
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import cuda_module
+from rapids_slink.device import launch
 from rapids_slink.ordering import NO_EDGE
 
-THREADS = 256
+_launch = partial(launch, Path(__file__).parent / "forest.cu")
 
 
 def connected_components(ids: Any) -> int:
@@ -81,12 +82,3 @@ def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
         _launch("offer_edges", edges.size, np.int64(edges.size), edges, src, dst, component, best)
         _launch("take_edges", n_nodes, np.int64(n_nodes), src, dst, component, best, parent, taken)
         _launch("relabel", n_nodes, np.int64(n_nodes), parent, component)
-
-
-def _launch(name: str, jobs: int, *arguments: Any) -> None:
-    for argument in arguments:
-        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
-            raise TypeError(f"{name} needs contiguous arrays")
-    if jobs:
-        kernel = cuda_module(Path(__file__).parent / "forest.cu").get_function(name)
-        kernel((-(-jobs // THREADS),), (THREADS,), arguments)
