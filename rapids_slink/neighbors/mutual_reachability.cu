@@ -1,12 +1,13 @@
 // Neighbour lists by mutual reachability; mutual_reachability.py says what they are.
 #include "neighbors/canonical.cuh"
 #include "ordering.cuh"
+#include "threads.cuh"
 
 // Raises each list's kernel values to mutual reachability and sorts it again, in place: one thread a list, by Shell's
 // method, in which every gap-th entry is sorted by insertion.
 extern "C" __global__ void sort_by_reachability(
     long long n, int k, const double* __restrict__ core, int* __restrict__ ids, double* __restrict__ weights) {
-    long long v = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    long long v = thread_index();
     if (v >= n) return;
     int* id = ids + v * k;
     double *weight = weights + v * k, mine = core[v];
