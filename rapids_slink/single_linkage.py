@@ -40,9 +40,10 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         against that of another and has no say in the result.
     min_samples : int, optional
         Cluster by mutual reachability, as HDBSCAN does: two rows are as far apart as the largest of their distance and
-        the distances from either to its `min_samples`-th nearest other row. At most n - 1. This is the count of the
-        package hdbscan; scikit-learn's HDBSCAN counts the row itself too, so that its ``min_samples`` is one more.
-        1 is the same as None: the distances themselves. At least one neighbour more is put into the k-NN graph.
+        the distances from either to its `min_samples`-th nearest other row, and the heights are those of SciPy's
+        ``linkage`` of these. At most n - 1. This is the count of the package hdbscan; scikit-learn's HDBSCAN counts
+        the row itself too, so that its ``min_samples`` is one more. 1 is the same as None: the distances themselves.
+        The k-NN graph then has at least one neighbour more than this.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
     progress : bool

@@ -4,7 +4,8 @@
 
 A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the
 task in which every point is a group; the search of connect has the components for groups and k = 1;
-`nearest_neighbors` has two point sets and no groups.
+`nearest_neighbors` has two point sets and no groups. Points may have cores: then a search goes by mutual reachability
+(mutual_reachability.py), for HDBSCAN's hierarchy.
 """
 
 from __future__ import annotations
