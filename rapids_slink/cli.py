@@ -64,6 +64,9 @@ def _parser() -> Parser:
     parser.add_argument("--metric", default="euclidean")
     parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
     parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
+    parser.add_argument(
+        "--min-samples", type=int, help="cluster by mutual reachability, as hdbscan does with this number"
+    )
     parser.add_argument("--device", default="auto", choices=NAMES)
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
     parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
@@ -114,6 +117,7 @@ def _run(options: argparse.Namespace) -> None:
         metric=options.metric,
         p=options.p,
         n_neighbors=options.n_neighbors,
+        min_samples=options.min_samples,
         device=options.device,
         progress=options.progress,
     )

@@ -123,7 +123,7 @@ class Metric:
         return int(values.shape[1]) - (self.rows in ("normed", "centred"))
 
     def distance_above(self, weight: Any, n_features: int, xp: Any) -> Any:
-        """An upper bound of the true distance of the points of the product form (unit rows, for cosine and correlation).
+        """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
 
         It holds for every pair whose computed kernel value is at most `weight`.
 
@@ -202,7 +202,9 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     if weight.size and not bool(weight.max() < BEYOND):  # which NaN is not, either
         at = int((~(weight < BEYOND)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
-        raise ValueError(f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one.")
+        raise ValueError(
+            f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one."
+        )
     if metric.distance == "angle":
         return device.asarray(great_circle(*(to_host(part[end]) for part, end in zip(points, ends, strict=True))))
     if metric.distance == "share":

@@ -1,12 +1,20 @@
 // The total order on edges, as in ordering.py: (weight, smaller id, larger id).
 #pragma once
 
+// After every edge's code, and after every edge's rank.
+constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
+
 __device__ __forceinline__ long long edge_code(int u, int v) {
     return ((long long)min(u, v) << 32) | (unsigned)max(u, v);
 }
 
 __device__ __forceinline__ bool lighter(double weight, long long code, double other_weight, long long other_code) {
     return weight < other_weight || (weight == other_weight && code < other_code);
+}
+
+// The same order on the edges of one point, by their other ends.
+__device__ __forceinline__ bool before(double weight, int id, double other_weight, int other_id) {
+    return weight < other_weight || (weight == other_weight && id < other_id);
 }
 
 // *at = min(*at, value). The plain read in front may be late: it is only ever too large, so at worst a needless atomic is

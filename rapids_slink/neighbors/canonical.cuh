@@ -2,7 +2,7 @@
 // multiply-add. METRIC names the struct; `powers` also takes HALVES (twice the exponent, an integer) or EXPONENT.
 //
 // A struct sums up `summed(d)` of the d columns of two rows, one after the other; `value` turns the sum into the value.
-// Those whose values boxes bound take gaps too: `add_gap(x - y)` is `add(x, y)`.
+// Those whose values boxes bound take gaps too: `add_gap(x - y)` is `add(x, y)`. And what cores make of a value.
 #pragma once
 
 #ifndef METRIC
@@ -191,4 +191,10 @@ template <class V> __device__ __forceinline__ double value_of(const V* x, const 
     int n = Sum::summed(d);
     for (int f = 0; f < n; f++) sum.add(widen(x[f]), widen(y[f]));
     return sum.value(x, y, d);
+}
+
+// The mutual reachability of two points: the largest of their value and their cores.
+__device__ __forceinline__ double reachability(double value, double core, double other_core) {
+    double larger = core < other_core ? other_core : core;
+    return value < larger ? larger : value;
 }

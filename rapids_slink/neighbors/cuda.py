@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import cuda_module
+from rapids_slink.device import check_arrays, cuda_kernel, launch
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
@@ -26,11 +25,11 @@ ROWS = 8192
 COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
+MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 WARP = 32
 WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
 ROWS_PER_BLOCK, THREADS, COLUMNS_PER_THREAD = 32, 256, 4  # as in filter.cu
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def pack_rows(
     tail_shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, "float32")
     none = np.uintp(0)
     if padded:
-        kernel = cuda_module(HERE / "pack.cu", _value(values.dtype)).get_function("pack")
+        kernel = cuda_kernel("neighbors/pack.cu", "pack", _value(values.dtype))
         kernel(
             (-(-padded // WARPS),), (WARPS * WARP,),
             (values, np.int32(d), none if rows is None else rows, np.int64(m), np.int64(padded),
@@ -137,7 +136,7 @@ def extent(values: Any, centre: Any) -> Extent:
     found = cp.zeros(4)
     if values.size:
         blocks = min(-(-n // WARPS), 16 * multiprocessors())
-        kernel = cuda_module(HERE / "pack.cu", _value(values.dtype)).get_function("extent")
+        kernel = cuda_kernel("neighbors/pack.cu", "extent", _value(values.dtype))
         kernel((blocks,), (WARPS * WARP,), (values, np.int64(n), np.int32(d), centre, found))
     moved, largest, uneven, unlike_bytes = found.tolist()
     return Extent(moved, largest, small_integers=uneven == 0, byte_values=unlike_bytes == 0)
@@ -251,20 +250,23 @@ def rerank(
     groups: tuple[Any, Any] | None,
     upper: Any,
     top: Lists,
+    core: Any = None,
     *,
     metric: Metric = EUCLIDEAN,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
     `groups` are the rows' and the columns', if there are any: candidates of a row's own group are passed over.
+    `core` is the task's.
     """
     m, k = top.ids.shape
     groups = (np.uintp(0), np.uintp(0)) if groups is None else groups
+    core = np.uintp(0) if core is None else core
     check_arrays("int32", rows, candidates.ids, candidates.count, *(g for g in groups if g.ndim), top.ids)
-    check_arrays("float64", upper, top.weights)
+    check_arrays("float64", upper, top.weights, *([core] if core.ndim else []))
     capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
-    arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, upper
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, core, upper
     _launch_by_warp("rerank", metric, m, k, queries, values, arguments, (top.ids, top.weights))
 
 
@@ -276,25 +278,36 @@ def rerank_all(
     column_group: Any,
     upper: Any,
     k: int,
+    core: Any = None,
     *,
     metric: Metric = EUCLIDEAN,
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     m, n = rows.size, values.shape[0]
     check_arrays("int32", rows, row_group, column_group)
-    check_arrays("float64", upper)
+    check_arrays("float64", upper, *([] if core is None else [core]))
     if k > MAX_LIST:
-        return _by_sorting(metric, queries, values, rows, row_group, column_group, upper, k)
+        return _by_sorting(metric, queries, values, rows, row_group, column_group, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
     _launch_by_warp(
         "rerank_all", metric, m * parts, k, queries, values,
-        (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
+        (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts),
+         np.uintp(0) if core is None else core, upper), (ids,),
     )  # fmt: skip
     top = new_lists(m, k)
     likely = Candidates(ids, cp.full(m, parts * k, cp.int32))
-    rerank(queries, values, rows, likely, (row_group, column_group), upper, top, metric=metric)
+    rerank(queries, values, rows, likely, (row_group, column_group), upper, top, core, metric=metric)
     return top.ids, top.weights
+
+
+def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+    """Raise each list's kernel values to mutual reachability, and sort it again."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights, core)
+    n, k = ids.shape
+    source = "neighbors/mutual_reachability.cu"
+    launch(source, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
 
 
 def lower_groups(least: Any, group: Any, weights: Any) -> None:
@@ -303,7 +316,7 @@ def lower_groups(least: Any, group: Any, weights: Any) -> None:
     check_arrays("float64", least, weights)
     m, k = weights.shape
     if m:
-        kernel = _rerank_module(cp.float32, EUCLIDEAN).get_function("lower_groups")
+        kernel = _rerank_kernel("lower_groups", cp.float32)
         kernel((-(-m // THREADS),), (THREADS,), (np.int32(m), group, weights, np.int32(k), least))
 
 
@@ -338,7 +351,7 @@ def pair_values(values: Any, src: Any, dst: Any, *, metric: Metric = EUCLIDEAN) 
     check_arrays("int32", src, dst)
     out = cp.empty(src.size)
     if src.size:
-        kernel = _rerank_module(values.dtype, metric).get_function("pair_values")
+        kernel = _rerank_kernel("pair_values", values.dtype, metric)
         args = (values, np.int32(values.shape[1]), np.int64(src.size), src, dst, out)
         kernel((-(-src.size // THREADS),), (THREADS,), args)
     return out
@@ -349,25 +362,35 @@ def with_norms(values: Any, centre: bool) -> Any:
     check_arrays(values.dtype, values)
     n, d = values.shape
     rows = cp.empty((n, d + 1))
-    kernel = cuda_module(HERE / "rows.cu", _value(values.dtype)).get_function("put_norms")
+    kernel = cuda_kernel("neighbors/rows.cu", "put_norms", _value(values.dtype))
     kernel((-(-n // THREADS),), (THREADS,), (values, np.int64(n), np.int32(d), np.bool_(centre), rows))
     return rows
 
 
 def _by_sorting(
-    metric: Metric, queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    metric: Metric,
+    queries: Any,
+    values: Any,
+    rows: Any,
+    row_group: Any,
+    column_group: Any,
+    upper: Any,
+    k: int,
+    core: Any,
 ) -> tuple[Any, Any]:
     n, d = values.shape
     ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
     step = max(1, 2**26 // n)
     check_arrays(values.dtype, queries, values)
-    kernel = _rerank_module(values.dtype, metric).get_function("all_values")
+    kernel = _rerank_kernel("all_values", values.dtype, metric)
     for start in range(0, rows.size, step):
         at = slice(start, min(start + step, rows.size))
         m = at.stop - at.start
         out = cp.empty((m, n))
         args = (queries, values, np.int32(d), rows[at], np.int32(m), row_group[at], column_group, np.int32(n), out)
         kernel((-(-m * n // THREADS),), (THREADS,), args)
+        if core is not None:
+            out = cp.maximum(out, cp.maximum(core[rows[at], None], core))
         out[out > upper[at, None]] = cp.inf
         order = cp.argsort(out, axis=1)[:, :k]  # CuPy's sort is stable: equal values by column
         ids[at], weights[at] = order, cp.take_along_axis(out, order, axis=1)
@@ -388,7 +411,7 @@ def _launch_by_warp(
     aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
     room = np.int32(width), np.int32(pitch), np.bool_(aligned)
     if jobs:
-        _rerank_module(values.dtype, metric).get_function(name)(
+        _rerank_kernel(name, values.dtype, metric)(
             (-(-jobs // warps),), (warps * WARP,),
             (queries, values, np.int32(d), *arguments, np.int32(k), np.int32(size), *room, *outputs),
             shared_mem=warps * bytes_a_warp,
@@ -408,19 +431,12 @@ def _half_product(a: Any, b: Any, out: Any) -> None:
     )  # fmt: skip
 
 
-def check_arrays(dtype: Any, *arrays: Any) -> None:
-    """Refuse arrays that a kernel would misread."""
-    for array in arrays:
-        if array.dtype != dtype or not array.flags.c_contiguous:
-            raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")
-
-
 def _filter(name: str, dtype: Any) -> Any:
-    return cuda_module(HERE / "filter.cu", f"-DREAL={'double' if dtype == cp.float64 else 'float'}").get_function(name)
+    return cuda_kernel("neighbors/filter.cu", name, f"-DREAL={'double' if dtype == cp.float64 else 'float'}")
 
 
-def _rerank_module(dtype: Any, metric: Metric) -> Any:
-    return cuda_module(HERE / "rerank.cu", _value(dtype), *metric.options)
+def _rerank_kernel(name: str, dtype: Any, metric: Metric = EUCLIDEAN) -> Any:
+    return cuda_kernel("neighbors/rerank.cu", name, _value(dtype), *metric.options)
 
 
 def _value(dtype: Any) -> str:
@@ -429,4 +445,4 @@ def _value(dtype: Any) -> str:
 
 def multiprocessors() -> int:
     """Of the current GPU."""
-    return int(cp.cuda.Device().attributes["MultiProcessorCount"])
+    return cp.cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, cp.cuda.runtime.getDevice())

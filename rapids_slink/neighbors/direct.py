@@ -1,7 +1,7 @@
 """The direct filter: the kernel's value itself, of points rounded to float32, in tiles of rows and columns.
 
-Let z be a row's features, scaled by a power of two so that |z| <= 1, and centred where only differences count; y is z in
-float32. With u = 2⁻²⁴ a float32 sum of d terms that are not negative is off by less than a factor of 1 ± (d + 1)u.
+Let z be a row's features, scaled by a power of two so that |z| <= 1, and centred where only differences count; y is z
+in float32. With u = 2⁻²⁴ a float32 sum of d terms that are not negative is off by less than a factor of 1 ± (d + 1)u.
 The terms and the tests that no pair of a value up to w fails:
 
 norms (absolutes, largest, powers)
@@ -170,9 +170,10 @@ class DirectSearch(TileSearch):
 
     def _seed(self, task: Any, rows: Any, group: Any) -> Any:
         """A first bound of each row, from its exact values with a sample of the columns."""
+        xp, kernels = self.device.xp, self.kernels
         sample = self.order[: max(SAMPLE, 2 * task.k)]
-        _, weights = self.kernels.rerank_all(
-            self.queries, self.values[sample], rows, group, task.column_group[sample],
-            self.device.xp.full(rows.size, self.device.xp.inf), task.k, metric=self.metric,
-        )  # fmt: skip
-        return weights[:, -1]
+        ids = xp.where(task.column_group[sample] != group[:, None], sample, xp.int32(-1))
+        likely = kernels.Candidates(ids, xp.full(rows.size, sample.size, "int32"))
+        top, bound = kernels.new_lists(rows.size, task.k), xp.full(rows.size, xp.inf)
+        self._rerank(rows, likely, (group, task.column_group), bound, top, task.core)
+        return top.weights[:, -1]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import cuda_module
-from rapids_slink.neighbors.cuda import Candidates, check_arrays
+from rapids_slink.device import check_arrays, cuda_kernel
+from rapids_slink.neighbors.cuda import Candidates
 from rapids_slink.neighbors.direct import DirectOperand, Form
 
 THREADS, TILE = 256, 128  # as in direct.cu
@@ -31,8 +30,7 @@ def keep(
     if not m or not n:
         return
     options = f"-DFORM={form.kernel}", f"-DHALVES={form.halves}"
-    kernel = cuda_module(Path(__file__).parent / "direct.cu", *options).get_function("keep_near")
-    kernel(
+    cuda_kernel("neighbors/direct.cu", "keep_near", *options)(
         (-(-n // TILE), -(-m // TILE)), (THREADS,),
         (rows.y, np.int64(m), columns.y, np.int64(n), np.int32(d), radius, rows.error, columns.error, row_group,
          column_group, ids, np.int32(into.capacity), into.ids, into.count),

@@ -141,9 +141,7 @@ def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) 
     return Operand(y, half_norm, error)
 
 
-def reach(
-    weight: Any, error: Any, scaling: Scaling, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
-) -> Any:
+def reach(weight: Any, error: Any, scaling: Scaling, n_features: int, xp: Any, metric: Metric = EUCLIDEAN) -> Any:
     """The test's `reach` of rows with the given `error` that look for kernel values up to `weight`."""
     epsilon = EPSILON[str(error.dtype)]
     return (error + grow(scaling.scale * metric.distance_above(weight, n_features, xp), epsilon)).astype(error.dtype)

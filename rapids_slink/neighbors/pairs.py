@@ -77,7 +77,7 @@ def squared(x, y):
 
 @njit(cache=True)
 def dot(x, y, d):
-    """The dot product of the first d features: the even ones and the odd ones apart, a last one without a partner after."""
+    """The dot product of d features: even and odd ones apart, and after both a last one without a partner."""
     even, odd = 0.0, 0.0
     for f in range(0, d - 1, 2):
         even += np.float64(x[f]) * np.float64(y[f])

@@ -37,8 +37,8 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
         zeros = zero_rows(values, device)
         if zeros.size > 1:
             raise ValueError(
-                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their braycurtis distance "
-                "is not defined. Keep one of them."
+                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their braycurtis "
+                "distance is not defined. Keep one of them."
             )
     if metric.kernel == "inner_product":
         _require_finite_squares(values, metric, name, device)
@@ -68,9 +68,10 @@ def _on_sphere(values: Any, name: str, device: Device) -> Any:
     latitude, longitude = to_host(values).astype(np.float64).T
     beyond = np.flatnonzero(np.abs(latitude) > np.pi / 2 * (1 + 1e-6))  # as float32 rounds it
     if beyond.size:
+        row = beyond[0]
         raise ValueError(
-            f"metric='haversine' takes latitudes from -π/2 to π/2: row {beyond[0]} of {name} has {latitude[beyond[0]]:g}. "
-            "Convert degrees to radians."
+            f"metric='haversine' takes latitudes from -π/2 to π/2: row {row} of {name} has {latitude[row]:g}. Convert "
+            "degrees to radians."
         )
     level = np.cos(latitude)
     return device.asarray(np.column_stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]))
@@ -97,7 +98,8 @@ def _check_norms(norm: Any, metric: Metric, name: str) -> None:
     if not bool(bad.any()):
         return
     row = int(bad.argmax())
-    what = "its values are too large" if float(norm[row]) != 0 else (
-        "its squares sum to zero" if metric.rows == "normed" else "all its values are equal"
-    )
+    if float(norm[row]) != 0:
+        what = "its values are too large"
+    else:
+        what = "its squares sum to zero" if metric.rows == "normed" else "all its values are equal"
     raise ValueError(f"row {row} of {name} has no {metric.name} distance: {what}. Drop or rescale it.")
