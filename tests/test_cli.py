@@ -90,12 +90,13 @@ def test_options_reach_the_model(run, monkeypatch):
     seen = {}
     fit = rapids_slink.fit
     monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
-    options = ["--metric", "sqeuclidean", "--n-neighbors", 2, "--min-samples", 3, "--progress"]
+    options = ["--metric", "minkowski", "--p", 3, "--n-neighbors", 2, "--min-samples", 3, "--progress"]
     run("points.csv", "--columns", "x,y", *options)
     assert seen == {
         "n_clusters": 2,
         "distance_threshold": None,
-        "metric": "sqeuclidean",
+        "metric": "minkowski",
+        "p": 3.0,
         "n_neighbors": 2,
         "min_samples": 3,
         "device": "cpu",

@@ -182,6 +182,21 @@ def test_inner_product_gives_the_maximum_spanning_tree_of_dot_products(d, device
     np.testing.assert_array_equal(graph["weight"].to_numpy()[::2], -others.max(axis=1))
 
 
+@pytest.mark.parametrize("name", ["uneven_blobs_8d", "tight_clusters", "images", "repeated_rows"])
+@pytest.mark.parametrize("metric", ["cityblock", "chebyshev", "canberra", "braycurtis", "hamming", "jaccard", "cosine"])
+def test_mutual_reachability_in_every_metric(metric, name, device):
+    X = points(name, metric)
+    apart = squareform(all_pairs(X, metric, 2.0))
+    for min_samples in (2, 5):
+        core = np.sort(apart, axis=1)[:, min_samples]
+        weights = np.maximum(apart, np.maximum(core[:, None], core))
+        np.fill_diagonal(weights, 0.0)
+        expected = hierarchy.linkage(squareform(weights, checks=False), "single")[:, 2]
+        for n_neighbors in (1, None):
+            model = fit(X, 1, metric=metric, min_samples=min_samples, n_neighbors=n_neighbors, device=device)
+            np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
 # ------------------------------------------------------------------------------------------------ on the sphere
 
 

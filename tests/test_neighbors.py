@@ -189,7 +189,7 @@ def test_refusals(device):
     ]:
         with pytest.raises(error, match=message):
             knn_graph(X, n_neighbors, device=device)
-    with pytest.raises(ValueError, match="metric must be one of 'euclidean', .*, got 'l3'"):
+    with pytest.raises(ValueError, match=r"metric must be one of 'euclidean', .*, got 'l3'"):
         knn_graph(X, 2, metric="l3", device=device)
     with pytest.raises(ValueError, match="same number of features, got 3 and 2"):
         nearest_neighbors(X, X[:, :2], device=device)

@@ -19,6 +19,8 @@ import pytest
 
 import rapids_slink
 from rapids_slink.device import cuda_source
+from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.neighbors.direct import Form
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -144,6 +146,22 @@ def test_cuda_source_compiles(path, architecture):
         cuda_source(str(path.relative_to(PACKAGE))), path.name, "--std=c++17", f"-arch={architecture}", *headers
     )
     assert log is None, log
+
+
+@pytest.mark.parametrize("source", ["rerank.cu", "bvh.cu", "direct.cu"])
+def test_cuda_source_compiles_for_every_metric(source):
+    path = PACKAGE / "neighbors" / source
+    compiled = 0
+    for metric in [*METRICS.values(), *(get_metric("minkowski", p) for p in (2.3, 2.5, 7))]:
+        if source == "direct.cu":
+            form = Form.of(metric) if metric.filter == "direct" else None
+            options = () if form is None else (f"-DFORM={form.kernel}", f"-DHALVES={form.halves}")
+        else:
+            options = metric.options if source == "rerank.cu" or metric.boxes else ()
+        if options:
+            assert compile_log(cuda_source(path), source, "--std=c++17", "-arch=sm_90", *options) is None, metric
+            compiled += 1
+    assert compiled >= 7
 
 
 def test_compile_check_can_fail():

@@ -385,7 +385,8 @@ def test_parameters_as_scikit_learn_wants_them(device):
     parameters = {
         "n_clusters": None,
         "distance_threshold": 1.5,
-        "metric": "sqeuclidean",
+        "metric": "minkowski",
+        "p": 3.0,
         "n_neighbors": 4,
         "min_samples": 3,
         "device": device,
