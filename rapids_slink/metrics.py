@@ -199,7 +199,7 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     ValueError
         A pair's distance is beyond float64, or not defined.
     """
-    if weight.size and not bool(weight.max() < BEYOND):  # which NaN is not, either
+    if metric.kernel in ("powers", "braycurtis") and weight.size and not bool(weight.max() < BEYOND):
         at = int((~(weight < BEYOND)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
         raise ValueError(

@@ -145,7 +145,7 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", p: float = 2
         found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
         dst = found.ids[:, 0]
         if not bool(xp.isfinite(found.weights).all()):
-            raise ValueError("Squared distances between X and Y overflow float64. Rescale both.")
+            raise ValueError(f"The {chosen.name} distances between X and Y overflow float64. Rescale both.")
         weight = distances(chosen, found.weights[:, 0], (rows, dst), both, place)
         nearest = place.frame({"src": rows, "dst": dst, "weight": weight})
     return points.frame(place.keep(nearest))
