@@ -28,8 +28,8 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     """Exact single-linkage hierarchical clustering.
 
     The heights are those of ``scipy.cluster.hierarchy.linkage(X, "single", metric)`` to the last bit, on a GPU and on a
-    CPU, whatever `n_neighbors` is; where no two distances tie, so is the rest of SciPy's Z. (For minkowski, whose powers
-    are a library's in SciPy, up to 4 units in the last place, but still to the same bits on a GPU and on a CPU.)
+    CPU, whatever `n_neighbors` is; where no two distances tie, so is the rest of SciPy's Z. (For minkowski, whose
+    powers are a library's in SciPy, within 4 units in the last place, and to the same bits on a GPU and on a CPU.)
 
     Parameters
     ----------
