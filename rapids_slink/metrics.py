@@ -96,9 +96,9 @@ class Metric:
     p: float = 2.0
 
     @property
-    def rule(self) -> tuple[int, float]:
-        """The kernel and p, as the CPU's kernels take them."""
-        return KERNELS.index(self.kernel), self.p
+    def rule(self) -> tuple[int, float] | None:
+        """The kernel and p, as the CPU's kernels take them; None for squares."""
+        return None if self.kernel == "squares" else (KERNELS.index(self.kernel), self.p)
 
     @property
     def options(self) -> tuple[str, ...]:
