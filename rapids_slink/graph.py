@@ -24,14 +24,14 @@ class GraphHierarchy(Hierarchy):
 
     Attributes
     ----------
-    labels_ : Series of shape (n_leaves_,), int32
+    labels_ : Series of shape (n,), int32
         Its index is the nodes' ids.
     mst_ : DataFrame
         The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or ids as they
         came) and ``weight`` (float64). Equal weights merge in the order of their rows.
     n_connected_components_ : int
         Of the graph: the hierarchy is a forest of as many trees.
-    component_ : Series of shape (n_leaves_,), int32
+    component_ : Series of shape (n,), int32
         The connected component of each node, 0..c-1 in order of first appearance; indexed as `labels_`.
     report_ : dict
         The seconds of each stage.

@@ -35,6 +35,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     distance_threshold : float, optional
         Cut so that clusters at or above this distance are not merged.
     metric : {"euclidean", "sqeuclidean"}
+        The distance of two rows; see `rapids_slink.metrics`.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
         against that of another and has no say in the result.
@@ -54,6 +55,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     children_, distances_ : array of shape (n - 1, 2), (n - 1,)
         The linkage as scikit-learn's `AgglomerativeClustering` has it.
     n_clusters_, n_leaves_, n_features_in_ : int
+        Clusters that `labels_` names, rows, columns.
     n_connected_components_ : int
         Of the k-NN graph, before it was connected.
     feature_names_in_ : ndarray of str
@@ -97,13 +99,15 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         Parameters
         ----------
         X : dataframe or array, (n, d)
-            cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
+            A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
             float32 or float64, integers and booleans are converted.
-        y : ignored
+        y : None
+            Not used; a `Pipeline` passes it.
 
         Returns
         -------
-        self
+        SingleLinkage
+            The model itself.
 
         Raises
         ------
@@ -195,6 +199,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     Parameters
     ----------
     X : dataframe or array, (n, d)
+        As `SingleLinkage.fit` takes it.
     n_clusters : int, optional
         2 unless it or ``distance_threshold`` is given.
     **parameters

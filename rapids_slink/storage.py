@@ -40,24 +40,7 @@ CLASSES = {"GraphHierarchy": "graph", "SingleLinkage": "single_linkage"}
 
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:
-    """Write a fitted hierarchy to a file.
-
-    Parameters
-    ----------
-    model : SingleLinkage or GraphHierarchy
-    path : path
-        The file is written beside it under another name and then renamed: an older file of that name stays whole
-        until the new one is. No suffix is added; ``.slink`` is a good one.
-
-    Raises
-    ------
-    ImportError
-        pyarrow, which writes Parquet, is not installed.
-    TypeError
-        A parameter or the index holds objects that neither Parquet nor JSON can keep.
-    OSError
-        The file cannot be written.
-    """
+    """`Hierarchy.save`."""
     _require_pyarrow()
     name = type(model).__name__
     if CLASSES.get(name) != type(model).__module__.removeprefix("rapids_slink."):
@@ -80,6 +63,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     Returns
     -------
     SingleLinkage or GraphHierarchy
+        Fitted, as it was saved.
 
     Raises
     ------

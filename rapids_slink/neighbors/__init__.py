@@ -50,17 +50,20 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     Parameters
     ----------
     X : dataframe or array, (n, d)
-        cuDF or pandas DataFrame, CuPy or NumPy array, or anything with DLPack.
+        A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with DLPack.
     n_neighbors : int
         Neighbours a row, itself not counted; at most n - 1.
     metric : {"euclidean", "sqeuclidean"}
+        The distance of two rows; see `rapids_slink.metrics`.
     device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
 
     Returns
     -------
     DataFrame
-        n·k rows ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src`` and then from the
-        nearest on; neighbours whose squared distances are equal go by ``dst``. cuDF if `X` is on a GPU, else pandas.
+        An edge a row, n·k in all: ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src``
+        and then from the nearest on; neighbours whose squared distances are equal go by ``dst``. cuDF if `X` is on a
+        GPU, else pandas.
 
     Raises
     ------
@@ -88,13 +91,17 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
     Parameters
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
-    metric, device : see `knn_graph`
+        As `knn_graph` takes it.
+    metric : {"euclidean", "sqeuclidean"}
+        The distance of two rows; see `rapids_slink.metrics`.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
 
     Returns
     -------
     DataFrame
-        n rows ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of several rows at
-        the same squared distance, the first.
+        An edge a row of `X`: ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of
+        several rows at the same squared distance, the first.
 
     Raises
     ------
