@@ -12,8 +12,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-import rapids_slink  # noqa: E402
-from bench import recipe, report  # noqa: E402
+import rapids_slink
+from bench import recipe, report
 
 project = "rapids_slink"
 release = version = rapids_slink.__version__
@@ -21,7 +21,7 @@ extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autos
 exclude_patterns = ["_build"]
 
 default_role = "py:obj"
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 autosummary_generate = False  # the tables link to the entries below them
 autodoc_typehints = "none"  # numpydoc's sections say more
