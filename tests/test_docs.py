@@ -44,7 +44,7 @@ EXAMPLES = [page for page in PAGES if code_of(page)]
 
 
 def test_there_are_pages():
-    assert len(EXAMPLES) >= 3
+    assert len(EXAMPLES) >= 4
 
 
 @pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
@@ -108,6 +108,16 @@ def test_tables_come_from_the_result_files(site):
     for cell in ("gauss-20k-16", "mnist-60k-784", "30 strings of tight groups"):
         assert cell in page
     assert "30 strings of tight groups" in (site / "why-exact.html").read_text()
+
+
+def test_figures_are_drawn_by_the_script(tmp_path):
+    """And those in the repository are small."""
+    pytest.importorskip("matplotlib")
+    code = "import pathlib, sys; sys.path.insert(0, 'docs'); import figures; figures.main(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True)
+    committed = sorted((ROOT / "docs" / "_static").glob("*.png"))
+    assert [path.name for path in committed] == sorted(path.name for path in tmp_path.glob("*.png"))
+    assert all(1_000 < path.stat().st_size < 60_000 for path in committed)
 
 
 # --- docstrings
