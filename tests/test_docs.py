@@ -1,8 +1,10 @@
 """The documentation: its examples print what the pages say, it builds without a warning, docstrings are whole."""
 
+import doctest
 import importlib.util
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -130,6 +132,14 @@ def test_docstring_is_whole(name):
     checks = validate.get_validation_checks(set(checks))
     assert {"GL08", "PR01", "PR02", "PR07", "RT01", "RT03"} <= checks
     assert [error for error in validate.validate(name)["errors"] if error[0] in checks] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_examples_of_docstring(name):
+    item = pkgutil.resolve_name(name)
+    tests = doctest.DocTestFinder(recurse=False).find(item, name)
+    failures = [doctest.DocTestRunner().run(test).failed for test in tests]
+    assert sum(failures) == 0
 
 
 def test_class_docstrings_name_every_attribute():
