@@ -28,7 +28,6 @@ from rapids_slink import device
 from rapids_slink.device import to_host
 
 FOLDER = results.FOLDER / "recipe"
-N_NEIGHBORS = 15
 #: The recipe takes a search a component here, which is for small cases only.
 MOST_ROWS = 20_000
 
@@ -44,7 +43,7 @@ class Case:
 
 
 def galaxies(strings: int) -> Callable[[], np.ndarray]:
-    """Strings of 8 tight groups of 20 points each, in a sparse field of single points, 20 a string."""
+    """Strings of 8 tight groups of 40 points each, in a sparse field of single points, 20 a string."""
 
     def points() -> np.ndarray:
         rng = np.random.default_rng(SEED)
@@ -52,7 +51,7 @@ def galaxies(strings: int) -> Callable[[], np.ndarray]:
         turn = rng.uniform(0, 2 * np.pi, (strings, 1)) + rng.normal(0, 0.3, (strings, 8)).cumsum(axis=1)
         steps = 0.012 * np.stack([np.cos(turn), np.sin(turn)], axis=2)
         groups = rng.uniform(0, side, (strings, 1, 2)) + steps.cumsum(axis=1)
-        members = groups.reshape(-1, 1, 2) + rng.normal(0, 3e-4, (strings * 8, 20, 2))
+        members = groups.reshape(-1, 1, 2) + rng.normal(0, 3e-4, (strings * 8, 40, 2))
         field = rng.uniform(0, side, (20 * strings, 2))
         return np.concatenate([members.reshape(-1, 2), field]).astype(np.float32)
 
@@ -68,9 +67,9 @@ def filaments() -> np.ndarray:
 
 
 CASES = [
-    Case("strings-5k", "5,400 points: 30 strings of tight groups in a sparse field", galaxies(30), 100),
+    Case("strings-10k", "10,200 points: 30 strings of tight groups in a sparse field", galaxies(30), 100),
     Case("walks-4k", "4,020 points: 30 random walks of uneven density", filaments, 100),
-    Case("strings-1m", "1,080,000 points: 6,000 strings of tight groups in a sparse field", galaxies(6000), 20_000),
+    Case("strings-1m", "1,020,000 points: 3,000 strings of tight groups in a sparse field", galaxies(3000), 10_000),
 ]
 
 
@@ -99,7 +98,7 @@ def measure(case: Case, where: device.Device) -> dict[str, Any]:
     exact, heights = to_host(model.labels_), to_host(model.distances_)
     others = {}
     if where.name == "cpu" and len(points) <= MOST_ROWS:
-        merges = rapids_slink.linkage(recipe(points, N_NEIGHBORS), device="cpu")
+        merges = rapids_slink.linkage(recipe(points, neighbors(len(points))), device="cpu")
         theirs = merges["height"].to_numpy()
         labels = rapids_slink.cut(merges, n_clusters=case.n_clusters).to_numpy()
         others["recipe"] = {
@@ -109,8 +108,13 @@ def measure(case: Case, where: device.Device) -> dict[str, Any]:
         }
     if where.name == "cuda" and importlib.util.find_spec("cuml") is not None:
         others["cuml"] = {"adjusted_rand": adjusted_rand_score(exact, cuml_labels(points, case.n_clusters))}
-    counts = {"n": len(points), "n_clusters": case.n_clusters, "n_neighbors": N_NEIGHBORS}
+    counts = {"n": len(points), "n_clusters": case.n_clusters, "n_neighbors": neighbors(len(points))}
     return {"what": case.what, **counts, "others": others}
+
+
+def neighbors(n: int) -> int:
+    """How long the lists of n points are: as cuML's are by default."""
+    return int(np.log2(n)) + 15
 
 
 def recipe(points: np.ndarray, k: int) -> pd.DataFrame:
@@ -137,9 +141,7 @@ def cuml_labels(points: np.ndarray, n_clusters: int) -> np.ndarray:
     import cupy
     from cuml.cluster import AgglomerativeClustering
 
-    model = AgglomerativeClustering(
-        n_clusters=n_clusters, linkage="single", connectivity="knn", n_neighbors=N_NEIGHBORS, output_type="numpy"
-    )
+    model = AgglomerativeClustering(n_clusters=n_clusters, connectivity="knn", linkage="single")
     return to_host(model.fit(cupy.asarray(points)).labels_)
 
 
