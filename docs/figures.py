@@ -59,11 +59,12 @@ def clusters() -> Any:
 def forests() -> Any:
     """A part of the strings of groups: the recipe's tree beside the exact one."""
     points = recipe.CASES[0].points()
-    theirs = recipe.recipe(points, recipe.N_NEIGHBORS)
+    k = recipe.neighbors(len(points))
+    theirs = recipe.recipe(points, k)
     ours = rapids_slink.fit(points, device="cpu").mst_
     figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharex=True, sharey=True)
     for panel, title, tree, other in (
-        (axes[0], f"the recipe's tree, {recipe.N_NEIGHBORS} neighbours", theirs, ours),
+        (axes[0], f"the recipe's tree, {k} neighbours", theirs, ours),
         (axes[1], "the minimum spanning tree", ours, theirs),
     ):
         alone = ~np.isin(_codes(tree), _codes(other))
