@@ -16,6 +16,7 @@ from test_package import ROOT, python
 
 import rapids_slink
 from bench import recipe
+from bench.stages import STAGES
 from rapids_slink import graph, hierarchy
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -111,6 +112,11 @@ def test_tables_come_from_the_result_files(site):
     for cell in ("gauss-20k-16", "mnist-60k-784", "30 strings of tight groups"):
         assert cell in page
     assert "30 strings of tight groups" in (site / "why-exact.html").read_text()
+
+
+def test_every_stage_of_the_benchmarks_has_a_table():
+    marks = re.findall(r"<!-- bench: ([\w ]+) -->", (ROOT / "docs" / "benchmarks.md").read_text())
+    assert set(STAGES) == set(" ".join(marks).split())
 
 
 def test_figures_are_drawn_by_the_script(tmp_path):
