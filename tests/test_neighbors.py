@@ -714,11 +714,12 @@ def test_tree_is_a_partition_in_boxes(name):
     tree = build(X)
     assert sorted(tree.order) == list(range(len(X)))
     np.testing.assert_array_equal(tree.order[tree.at], np.arange(len(X)))
-    np.testing.assert_array_equal(tree.points, X[tree.order].astype(np.float64))
+    points = tree.columns[:, : len(X)].T
+    np.testing.assert_array_equal(points, X[tree.order].astype(np.float64))
     leaves = (tree.low.shape[0] + 1) // 2
     assert (tree.first[0], tree.last[0]) == (0, len(X))
     for v in range(tree.low.shape[0]):
-        inside = tree.points[tree.first[v] : tree.last[v]]
+        inside = points[tree.first[v] : tree.last[v]]
         if len(inside):
             np.testing.assert_array_equal(tree.low[v], inside.min(axis=0))
             np.testing.assert_array_equal(tree.high[v], inside.max(axis=0))

@@ -260,7 +260,7 @@ def _keep_pairs(
 def _pair_values(values, src, dst):
     out = np.empty(src.size)
     for i in range(src.size):
-        out[i] = squared(values[src[i]], values[dst[i]])
+        out[i] = squared(values, src[i], values, dst[i])
     return out
 
 
@@ -280,52 +280,54 @@ def _seed(product, column_half_norm, row_group, column_group, ids, out):
                     out[i, b] = ids[j]
 
 
-@njit(cache=True, inline="always")
-def squared(x, y):
-    """The canonical squared Euclidean distance: float64, features in order, no fused multiply-add."""
+@njit(cache=True)
+def squared(x, i, y, j):
+    """The canonical squared Euclidean distance of two rows: float64, features in order, no fused multiply-add."""
     total = 0.0
-    for f in range(x.size):
-        difference = np.float64(x[f]) - np.float64(y[f])
+    for f in range(x.shape[1]):
+        difference = np.float64(x[i, f]) - np.float64(y[j, f])
         total += difference * difference
     return total
 
 
-@njit(cache=True, inline="always")
-def insert(ids, weights, id_, weight):
-    """Put (weight, id) into a sorted list, dropping its last."""
-    at = ids.size - 1
-    while at > 0 and (weights[at - 1] > weight or (weights[at - 1] == weight and ids[at - 1] > id_)):
-        ids[at], weights[at] = ids[at - 1], weights[at - 1]
+# The lists are rows of arrays that are not sliced, and the test is one expression without branches: otherwise Numba counts
+# references to the arrays at each call, and the threads wait for each other's counts.
+
+
+@njit(cache=True)
+def insert(ids, weights, i, id_, weight):
+    """Put (weight, id) into the sorted list i, dropping its last."""
+    at = ids.shape[1] - 1
+    while at > 0 and (weights[i, at - 1] > weight or (weights[i, at - 1] == weight and ids[i, at - 1] > id_)):
+        ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
         at -= 1
-    ids[at], weights[at] = id_, weight
+    ids[i, at], weights[i, at] = id_, weight
 
 
-@njit(cache=True, inline="always")
-def comes_before_last(ids, weights, id_, weight):
-    """Whether (weight, id) belongs into a sorted list that is full."""
-    last = ids.size - 1
-    return weight < weights[last] or (weight == weights[last] and (id_ < ids[last] or ids[last] < 0))
+@njit(cache=True)
+def comes_before_last(ids, weights, i, id_, weight):
+    """Whether (weight, id) belongs into the sorted list i, which is full."""
+    last_id, last = ids[i, -1], weights[i, -1]
+    return (weight < last) | ((weight == last) & ((id_ < last_id) | (last_id < 0)))
 
 
 @njit(nogil=True, cache=True)
 def _rerank(queries, values, rows, candidates, count, upper, ids, weights):
     capacity = candidates.shape[1]
     for i in range(rows.size):
-        x = queries[rows[i]]
         for c in range(min(count[i], capacity)):
             j = candidates[i, c]
             if j >= 0:
-                weight = squared(x, values[j])
-                if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
-                    insert(ids[i], weights[i], j, weight)
+                weight = squared(queries, rows[i], values, j)
+                if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
+                    insert(ids, weights, i, j, weight)
 
 
 @njit(nogil=True, cache=True)
 def _rerank_all(queries, values, rows, row_group, column_group, upper, ids, weights):
     for i in range(rows.size):
-        x = queries[rows[i]]
         for j in range(values.shape[0]):
             if column_group[j] != row_group[i]:
-                weight = squared(x, values[j])
-                if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
-                    insert(ids[i], weights[i], j, weight)
+                weight = squared(queries, rows[i], values, j)
+                if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
+                    insert(ids, weights, i, j, weight)

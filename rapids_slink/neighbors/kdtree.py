@@ -16,12 +16,13 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.device import Device
-from rapids_slink.neighbors.contract import Found, Task
+from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.cpu import comes_before_last, each, insert
 from rapids_slink.report import Report
 
-LEAF = 12
+LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
 CHUNK = 4096
+NO_ID = 2**31 - 1  # after every row's
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Tree:
 
     Attributes
     ----------
-    points : (n, d) float64 array, in the order of the leaves
+    columns : (d, n + LEAF) float64 array
+        The features of the points in the order of the leaves, and zeros for the last leaves to read on.
     order : (n,) int32 array, the row of each of them
     at : (n,) int32 array, the inverse of `order`
     first, last : (nodes,) int64 arrays
@@ -39,7 +41,7 @@ class Tree:
     least : (nodes,) int32 array, the least row of each node
     """
 
-    points: np.ndarray
+    columns: np.ndarray
     order: np.ndarray
     at: np.ndarray
     first: np.ndarray
@@ -72,23 +74,28 @@ class TreeSearch:
         group = task.column_group[tree.order]
         node_group = _node_groups(tree.first, tree.last, group)
         best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
+        # Neighbours in space one after the other: their nodes are in the cache.
         if self.queries is None:
-            points, start = tree.points[tree.at[task.rows]], tree.at[task.rows]
+            row_at = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
+            row_at[tree.at[task.rows]] = np.arange(m, dtype=np.int32)
+            start = np.flatnonzero(row_at >= 0)
+            rows, columns, place = row_at[start], tree.columns, start
         else:
             points = self.queries[task.rows].astype(np.float64)
             start = _locate(points, tree.low, tree.high, tree.first)
-        queue = np.argsort(
-            start, kind="stable"
-        )  # neighbours in space one after the other: their nodes are in the cache
+            rows = place = np.argsort(start, kind="stable")
+            columns, start = np.ascontiguousarray(points.T), start[rows]
 
-        def search(at: np.ndarray) -> None:
+        def search(at: slice) -> None:
             _query(
-                points, start, task.row_group[task.rows], at, group, node_group,
-                tree.points, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
+                columns, place[at], start[at], rows[at], task.row_group[task.rows], group, node_group,
+                tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
 
-        each(search, [queue[a : a + CHUNK] for a in range(0, m, CHUNK)], task.name, self.progress)
+        each(search, [slice(a, a + CHUNK) for a in range(0, m, CHUNK)], task.name, self.progress)
+        if task.shared:
+            drop_late(ids, weights, upper)
         return Found(ids, weights, upper)
 
 
@@ -109,7 +116,9 @@ def build(values: np.ndarray) -> Tree:
     )
     at = np.empty_like(order)
     at[order] = np.arange(n, dtype=np.int32)
-    return Tree(points, order, at, first, last, low, high, _least_rows(first, last, order))
+    columns = np.zeros((d, n + LEAF))
+    columns[:, :n] = points.T
+    return Tree(columns, order, at, first, last, low, high, _least_rows(first, last, order))
 
 
 @njit(nogil=True, cache=True)
@@ -206,77 +215,132 @@ def _locate(points, low, high, first):
         v = 0
         while v < leaves:
             left, right = 2 * v + 1, 2 * v + 2
-            v = left if _box(points[i], low[left], high[left]) <= _box(points[i], low[right], high[right]) else right
+            v = left if _box(points, points, i, low, high, left) <= _box(points, points, i, low, high, right) else right
         at[i] = first[v]
     return at
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _box(x, low, high):
-    """The squared distance of a point to a box, in the canonical order of features."""
+@njit(nogil=True, cache=True)
+def _box(x_low, x_high, j, low, high, v):
+    """The squared distance of two boxes, x's j-th and node v's, in the canonical order of features."""
     total = 0.0
-    for f in range(x.size):
-        gap = max(low[f] - x[f], x[f] - high[f], 0.0)
+    for f in range(low.shape[1]):
+        gap = max(low[v, f] - x_high[j, f], x_low[j, f] - high[v, f], 0.0)
         total += gap * gap
     return total
 
 
 @njit(nogil=True, cache=True)
-def _query(
-    queries, start, query_group, at, group, node_group,
-    points, order, first, last, low, high, least, upper, best, ids, weights,
-):  # fmt: skip
-    """The lists of queries `at`; `best`, if not empty, holds a bound for each group that all its queries share.
+def _distances(x, i, columns, a, out):
+    """The squared distances of row i of `x` and the points from position `a` on, in the canonical order of features.
 
-    Several threads lower `best` without a lock: a value read late or an update lost leaves a bound that is too high,
-    which costs time and never a neighbour.
+    A function of its own, with as many points as `out` has and indices without a sign: it becomes vector instructions.
     """
-    d, k = points.shape[1], ids.shape[1]
+    a = np.uint64(a)
+    for j in range(out.size):
+        out[j] = 0.0
+    for f in range(columns.shape[0]):
+        y = x[i, f]
+        for j in range(np.uint64(out.size)):
+            difference = y - columns[f, a + j]
+            out[j] += difference * difference
+
+
+@njit(nogil=True, cache=True)
+def _query(
+    query_columns, place, start, rows, row_group, group, node_group,
+    columns, order, first, last, low, high, least, upper, best, ids, weights,
+):  # fmt: skip
+    """The lists of some rows, whose points are at `place` in `query_columns` and near position `start` of the tree.
+
+    Rows of one leaf search together: a subtree is passed over if it is too far from the box around them all. Nothing is
+    too far that is not so for each of them, since the box's distance, rounded as theirs, is at most theirs. No array is
+    sliced: Numba would count a reference each time, and the threads would wait for each other's counts.
+
+    `best`, if not empty, holds a bound for each group that all its rows share. Several threads lower it without a lock:
+    a value read late or an update lost leaves a bound that is too high, which costs time and never a neighbour.
+    """
+    d, k = columns.shape[0], ids.shape[1]
     leaves = first.size // 2
-    stack = np.empty(128, np.int64)
-    for q in at:
-        x, mine, my_ids, my_weights = queries[q], query_group[q], ids[q], weights[q]
-        bound = upper[q]
-        if best.size and best[mine] < bound:
-            bound = best[mine]
-        # The leaf that holds position start[q]: descend by position.
-        v = 0
-        while v < leaves:
-            v = 2 * v + 1 if start[q] < last[2 * v + 1] else 2 * v + 2
-        visit = v
+    x, near = np.empty((LEAF, d)), np.empty(LEAF)
+    box_low, box_high = np.empty((1, d)), np.empty((1, d))
+    mine, bound = np.empty(LEAF, np.int64), np.empty(LEAF)
+    my_ids, my_weights = np.empty((LEAF, k), np.int32), np.empty((LEAF, k))
+    stack, gaps = np.empty(64, np.int64), np.empty(64)  # of nodes to search and their distances
+    own, begin = leaves, 0
+    while begin < start.size:
+        while start[begin] >= last[own]:  # the leaf of this position: they ascend
+            own += 1
+        end = begin
+        while end < start.size and end - begin < LEAF and start[end] < last[own]:
+            end += 1
+        size = end - begin
+        together = row_group[rows[begin]]  # the group of all these rows, if it is one
+        for j in range(size):
+            q = rows[begin + j]
+            mine[j], bound[j] = row_group[q], upper[q]
+            if mine[j] != together:
+                together = -2
+            for f in range(d):
+                x[j, f] = query_columns[f, place[begin + j]]
+            for c in range(k):
+                my_ids[j, c], my_weights[j, c] = -1, np.inf
+        for f in range(d):
+            box_low[0, f] = box_high[0, f] = x[0, f]
+            for j in range(1, size):
+                box_low[0, f], box_high[0, f] = min(box_low[0, f], x[j, f]), max(box_high[0, f], x[j, f])
+        most, most_id = np.inf, NO_ID
+        # Search the subtree `visit`, at first a leaf, then step up from v and take the sibling.
+        v = visit = own
         while True:
-            # Search the subtree `visit`, then step up from v and take the sibling.
-            stack[0], height = visit, 1
+            stack[0], gaps[0], height = visit, _box(box_low, box_high, 0, low, high, visit), 1
             while height:
                 height -= 1
-                node = stack[height]
-                if node_group[node] == mine:
-                    continue
-                gap = _box(x, low[node], high[node])
-                if gap > bound or (gap == my_weights[k - 1] and least[node] > my_ids[k - 1] >= 0):
+                node, gap = stack[height], gaps[height]
+                if node_group[node] == together or gap > most or (gap == most and least[node] > most_id):
                     continue
                 if node < leaves:
-                    left, right = 2 * node + 1, 2 * node + 2
-                    if _box(x, low[left], high[left]) <= _box(x, low[right], high[right]):
-                        stack[height], stack[height + 1] = right, left
-                    else:
-                        stack[height], stack[height + 1] = left, right
+                    far, close = 2 * node + 1, 2 * node + 2
+                    far_gap, close_gap = (
+                        _box(box_low, box_high, 0, low, high, far),
+                        _box(box_low, box_high, 0, low, high, close),
+                    )
+                    if far_gap <= close_gap:
+                        far, close, far_gap, close_gap = close, far, close_gap, far_gap
+                    stack[height], gaps[height] = far, far_gap
+                    stack[height + 1], gaps[height + 1] = close, close_gap
                     height += 2
                     continue
-                for p in range(first[node], last[node]):
-                    if group[p] == mine:
-                        continue
-                    weight = 0.0
-                    for f in range(d):
-                        difference = x[f] - points[p, f]
-                        weight += difference * difference
-                    if weight <= bound and comes_before_last(my_ids, my_weights, order[p], weight):
-                        insert(my_ids, my_weights, order[p], weight)
-                        bound = min(bound, my_weights[k - 1])
+                a, count = first[node], last[node] - first[node]
+                most, most_id = -np.inf, -1
+                for j in range(size):
+                    if best.size and best[mine[j]] < bound[j]:
+                        bound[j] = best[mine[j]]
+                    if node_group[node] != mine[j]:
+                        gap = _box(x, x, j, low, high, node)
+                        if not (
+                            gap > bound[j] or (gap == my_weights[j, k - 1] and least[node] > my_ids[j, k - 1] >= 0)
+                        ):
+                            _distances(x, j, columns, a, near)
+                            for p in range(count):
+                                if near[p] <= bound[j] and group[a + p] != mine[j]:
+                                    if comes_before_last(my_ids, my_weights, j, order[a + p], near[p]):
+                                        insert(my_ids, my_weights, j, order[a + p], near[p])
+                                        bound[j] = min(bound[j], my_weights[j, k - 1])
+                            if best.size and my_weights[j, 0] < best[mine[j]]:
+                                best[mine[j]] = my_weights[j, 0]
+                    # The largest bound, and the largest last id among those that have it; none if a list is not full.
+                    if bound[j] >= most:
+                        id_ = my_ids[j, k - 1] if my_weights[j, k - 1] == bound[j] and my_ids[j, k - 1] >= 0 else NO_ID
+                        most_id = max(most_id, id_) if bound[j] == most else id_
+                        most = bound[j]
             if v == 0:
                 break
             visit = v + 1 if v % 2 else v - 1
             v = (v - 1) // 2
-        if best.size and my_weights[0] < best[mine]:
-            best[mine] = my_weights[0]
-        upper[q] = bound
+        for j in range(size):
+            q = rows[begin + j]
+            upper[q] = bound[j]
+            for c in range(k):
+                ids[q, c], weights[q, c] = my_ids[j, c], my_weights[j, c]
+        begin = end
