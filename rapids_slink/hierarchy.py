@@ -47,11 +47,13 @@ class Hierarchy:
     @property
     def children_(self) -> Any:
         """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
+        self._require_fit()
         return self._array(self.linkage_[["left", "right"]].values)
 
     @property
     def distances_(self) -> Any:
         """The height of each merge, float64."""
+        self._require_fit()
         return self._array(self.linkage_["height"].values)
 
     def cut(self, n_clusters: Any = None, *, distance_threshold: Any = None, min_cluster_size: int = 1) -> Any:
@@ -79,6 +81,7 @@ class Hierarchy:
         ValueError, TypeError
             Both or neither is given, or one is not valid.
         """
+        self._require_fit()
         linkage, _ = Caller.of(self.linkage_, resolve("auto", self.linkage_))
         device = device_of(linkage)
         with device.working(reserve=WORKSPACE * self.n_leaves_):

@@ -17,6 +17,7 @@ NetworkX imports this module while it is itself being imported.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import isnan
 from typing import Any
 
@@ -117,14 +118,12 @@ def _tree_edges(G: Any, weight: Any, ignore_nan: bool, device: str, maximum: boo
     edges = _edges(G)
     weights = [edge[-1].get(weight, 1) for edge in edges]
     edges, weights = _without_nan(edges, weights, ignore_nan)
-    order = _order(weights, maximum)
     number = {node: i for i, node in enumerate(G)}
     src = np.fromiter((number[edge[0]] for edge in edges), np.int64, len(edges))
     dst = np.fromiter((number[edge[1]] for edge in edges), np.int64, len(edges))
-    # Each edge weighs its place in the order, so that no two tie and the weight says which edge it was.
-    ranked = pd.DataFrame({"src": src[order], "dst": dst[order], "weight": np.arange(order.size)})
-    kept = np.sort(spanning_tree(ranked, device=device)["weight"].to_numpy())
-    for i in order[kept].tolist():
+    frame = pd.DataFrame({"src": src, "dst": dst, "weight": _comparable(weights)})
+    tree = spanning_tree(frame, maximum=maximum, device=device)  # of equal weights the earlier row
+    for i in sorted(tree.index.tolist(), key=weights.__getitem__, reverse=maximum):
         yield edges[i]
 
 
@@ -151,30 +150,22 @@ def _without_nan(edges: list[Any], weights: list[Any], ignore_nan: bool) -> tupl
     return [edges[i] for i in kept], [weights[i] for i in kept]
 
 
-def _order(weights: list[Any], maximum: bool) -> Any:
-    """The positions of `weights`, the lightest (for a maximum the heaviest) first, equal ones as they come."""
-    import numpy as np
-
-    numbers = _exactly(weights)
-    if numbers is None:
-        return np.array(sorted(range(len(weights)), key=weights.__getitem__, reverse=maximum), dtype=np.int64)
-    if not maximum:
-        return np.argsort(numbers, kind="stable")
-    return (numbers.size - 1 - np.argsort(numbers[::-1], kind="stable"))[::-1]
-
-
-def _exactly(weights: list[Any]) -> Any:
-    """`weights` as an array of the same numbers, or None if NumPy has no type for them."""
+def _comparable(weights: list[Any]) -> Any:
+    """An array of numbers that compare as `weights` do: themselves, or their ranks if NumPy has no type for them."""
     import numpy as np
 
     types = set(map(type, weights))
-    if not types <= {bool, float, int}:
-        return None
-    numbers = np.asarray(weights)
-    if numbers.dtype.kind == "O":
-        return None
-    # Integers among floats become floats, which hold those below 2**53.
-    return None if numbers.dtype.kind == "f" and types != {float} and (abs(numbers) >= 2**53).any() else numbers
+    if types <= {bool, float, int}:
+        numbers = np.asarray(weights)
+        # Integers among floats become floats, which hold those below 2**53.
+        mixed = numbers.dtype.kind == "f" and types != {float}
+        if numbers.dtype.kind != "O" and not (mixed and (abs(numbers) >= 2**53).any()):
+            return numbers.astype(np.int8) if numbers.dtype == bool else numbers
+    order = sorted(range(len(weights)), key=weights.__getitem__)
+    rises = [weights[a] < weights[b] for a, b in pairwise(order)]
+    ranks = np.empty(len(weights), np.int64)
+    ranks[order] = np.cumsum([0, *rises])
+    return ranks
 
 
 def _shown(edges: Iterator[tuple[Any, ...]], multigraph: bool, keys: bool, data: bool) -> Iterator[tuple[Any, ...]]:

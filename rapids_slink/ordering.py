@@ -1,4 +1,7 @@
-"""The total order on edges: (weight, smaller id, larger id). Nothing else defines "lighter".
+"""The total order on edges among points: (weight, smaller id, larger id).
+
+Nothing else defines "lighter" where points are clustered. The edges of a graph that was handed in are ordered by
+(weight, row) instead, in `spanning_tree.edges`, since their ids need have no order.
 
 Weights are float64 and ids fit in 31 bits, so an edge's ids pack into one non-negative int64
 whose order is that of (smaller id, larger id). All keys are distinct, so the minimum spanning tree is

@@ -113,6 +113,26 @@ def test_copies_are_the_same(X, again, device):
     assert_same(again(SingleLinkage(7)), SingleLinkage(7))
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model: model.cut(2),
+        lambda model: model.children_,
+        lambda model: model.distances_,
+        lambda model: model.to_scipy(),
+        lambda model: model.to_networkx(),
+        lambda model: model.to_cugraph(),
+        lambda model: model.plot(),
+        lambda model: model.plot_heights(),
+        lambda model: model.plot_clusters(FRAME),
+        lambda model: model.save("nowhere"),
+    ],
+)
+def test_nothing_can_be_asked_of_a_model_that_is_not_fitted(use):
+    with pytest.raises(sklearn.exceptions.NotFittedError, match="SingleLinkage is not fitted yet: call fit first"):
+        use(SingleLinkage())
+
+
 def test_copies_of_a_graphs_hierarchy(device):
     model = fit_graph(pd.DataFrame({"src": [0, 1], "dst": [1, 2], "weight": [1, 2]}), n_nodes=4, device=device)
     for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

@@ -34,19 +34,18 @@ at most log2(n) levels, and pointers are doubled.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.device import cuda_module
-from rapids_slink.neighbors.cuda import check_arrays
+from rapids_slink.device import check_arrays, launch
 from rapids_slink.ordering import NO_EDGE
 
-THREADS = 256
+_launch = partial(launch, "dendrogram/dendrogram.cu")
 REACH = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
 
 
@@ -149,12 +148,3 @@ def _merge_along_chains(contraction: _Contraction, n: int) -> tuple[Any, Any, An
         total[low:high] = cp.cumsum(total[low:high], dtype=cp.uint32)
     _launch("write_merges", m, edges, leaves, key, hung, start, total, left, right, size)
     return left, right, size
-
-
-def _launch(name: str, jobs: int, *arguments: Any) -> None:
-    for argument in arguments:
-        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
-            raise TypeError(f"{name} needs contiguous arrays")
-    if jobs:
-        kernel = cuda_module(Path(__file__).parent / "dendrogram.cu").get_function(name)
-        kernel((-(-jobs // THREADS),), (THREADS,), arguments)

@@ -5,13 +5,11 @@
 // edge and later the part that this one becomes a piece of; NO_EDGE where no edge leaves. Ranks and parts fit in 31 bits.
 // Launches order all that one kernel writes and another reads.
 #include "ordering.cuh"
+#include "threads.cuh"
 
-constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
 constexpr int WARP = 32, HOPS = 3;
 
 struct Pair { int a, b; };
-
-__device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
 __device__ __forceinline__ int upper(long long word) { return word >> 32; }
 __device__ __forceinline__ int lower(long long word) { return word & 0xffffffff; }

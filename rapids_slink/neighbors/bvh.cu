@@ -6,6 +6,7 @@
 // never exceeds the computed distance to a point inside.
 #include "neighbors/canonical.cuh"
 #include "ordering.cuh"
+#include "threads.cuh"
 
 #ifndef VALUE
 #define VALUE float
@@ -21,8 +22,6 @@ constexpr int LEAF = 8;
 constexpr int MIXED = -1;           // a node whose points are of several groups
 constexpr int NOBODY = 0x7fffffff;  // an empty entry: after every id
 constexpr double INFINITE = 1.0 / 0.0;
-
-__device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
 // The Morton code of each point: the leading bits of all features, interleaved. It only decides how fast the search is.
 extern "C" __global__ void morton_codes(

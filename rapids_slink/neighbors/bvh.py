@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import Device, cuda_module
+from rapids_slink.device import Device, check_arrays, cuda_kernel
 from rapids_slink.neighbors.contract import Found, Task, drop_late
-from rapids_slink.neighbors.cuda import check_arrays
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 
@@ -94,5 +92,4 @@ class BoxSearch:
     def _launch(self, name: str, jobs: int, arguments: tuple[Any, ...], k: int = 1) -> None:
         value = "double" if self.values.dtype == cp.float64 else "float"
         options = (f"-DVALUE={value}", f"-DFEATURES={self.values.shape[1]}", f"-DLIST={k}")
-        kernel = cuda_module(Path(__file__).parent / "bvh.cu", *options).get_function(name)
-        kernel((-(-jobs // THREADS),), (THREADS,), arguments)
+        cuda_kernel("neighbors/bvh.cu", name, *options)((-(-jobs // THREADS),), (THREADS,), arguments)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import cuda_module
+from rapids_slink.device import launch
 from rapids_slink.ordering import NO_EDGE
 
-THREADS = 256
+_launch = partial(launch, "spanning_tree/forest.cu")
 
 
 def connected_components(ids: Any) -> int:
@@ -59,6 +59,14 @@ def choose(state: Any) -> tuple[Any, Any, Any]:
     return src[:m].copy(), dst[:m].copy(), weight[:m].copy()
 
 
+def largest_component(component: Any) -> int:
+    """The label that most points have. CuPy's bincount would take a gigabyte for a million labels."""
+    n = component.size
+    size = cp.zeros(n, cp.int32)
+    _launch("count_members", n, np.int64(n), component, size)
+    return int(size.argmax())
+
+
 def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
     """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
     component = cp.arange(n_nodes, dtype=cp.int32)
@@ -73,12 +81,3 @@ def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
         _launch("offer_edges", edges.size, np.int64(edges.size), edges, src, dst, component, best)
         _launch("take_edges", n_nodes, np.int64(n_nodes), src, dst, component, best, parent, taken)
         _launch("relabel", n_nodes, np.int64(n_nodes), parent, component)
-
-
-def _launch(name: str, jobs: int, *arguments: Any) -> None:
-    for argument in arguments:
-        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
-            raise TypeError(f"{name} needs contiguous arrays")
-    if jobs:
-        kernel = cuda_module(Path(__file__).parent / "forest.cu").get_function(name)
-        kernel((-(-jobs // THREADS),), (THREADS,), arguments)

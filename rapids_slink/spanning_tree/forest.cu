@@ -2,11 +2,13 @@
 //
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "ordering.cuh"
-
-constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
+#include "threads.cuh"
 
 // The root of v, halving the path on the way. Pointers only ever move to ancestors, so a reader between two writes
-// of other threads still climbs towards the same root.
+// of other threads still climbs towards the same root. The climb ends, since no pointers close a cycle: where components
+// hook, pointers follow ever lighter edges but for the pairs that hook_components breaks up; where neighbours join,
+// they go to smaller numbers. Every step is to a proper ancestor of where the pointers led to at the start, so that
+// there are at most as many as v then was deep, and fewer the more paths the other threads have halved.
 __device__ __forceinline__ int find_root(int* parent, int v) {
     int p = ((volatile int*)parent)[v];
     while (p != v) {
@@ -17,8 +19,6 @@ __device__ __forceinline__ int find_root(int* parent, int v) {
     }
     return v;
 }
-
-__device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
 
 extern "C" __global__ void reset_components(
     long long n, const int* __restrict__ component, double* __restrict__ best_weight, long long* __restrict__ best_code,
@@ -95,6 +95,16 @@ extern "C" __global__ void count_components(
         atomicAdd(counts, roots);
         atomicAdd(counts + 1, sure);
     }
+}
+
+// size[c] grows by the number of points of component c; the lanes of a warp with one label add theirs together.
+extern "C" __global__ void count_members(long long n, const int* __restrict__ component, int* size) {
+    long long v = thread_index();
+    unsigned active = __ballot_sync(~0u, v < n);
+    if (v >= n) return;
+    int mine = component[v];
+    unsigned same = __match_any_sync(active, mine);
+    if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + mine, __popc(same));
 }
 
 // Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles

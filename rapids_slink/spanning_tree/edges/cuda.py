@@ -7,22 +7,22 @@ packed where key and row fit into 64 bits: weights of four bytes and fewer than 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import cuda_module
+from rapids_slink.device import THREADS, launch
 from rapids_slink.spanning_tree.edges import ALL, LIGHT, LIGHTEST, EdgeList
 
-THREADS = 256
 ITEMS = 4  # a thread, as in edges.cu
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # more room than the sample says is needed
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
 KINDS = {"u": 0, "i": 1, "f": 2}
 NULL = np.intp(0)
+_launch = partial(launch, "spanning_tree/edges/edges.cu", items=ITEMS)
 
 
 @dataclass
@@ -189,12 +189,3 @@ def _columns(edges: EdgeList) -> tuple[Any, ...]:
         raise TypeError(f"weights must be numbers of four or eight bytes, got {weight.dtype}")
     width, kind = np.int32(weight.dtype.itemsize), np.int32(KINDS[weight.dtype.kind])
     return src, dst, np.int32(src.dtype.itemsize), weight, width, kind
-
-
-def _launch(name: str, jobs: int, *arguments: Any) -> None:
-    for argument in arguments:
-        if isinstance(argument, cp.ndarray) and not argument.flags.c_contiguous:
-            raise TypeError(f"{name} needs contiguous arrays")
-    if jobs:
-        kernel = cuda_module(Path(__file__).parent / "edges.cu").get_function(name)
-        kernel((-(-jobs // (THREADS * ITEMS)),), (THREADS,), arguments)
