@@ -290,8 +290,8 @@ def squared(x, i, y, j):
     return total
 
 
-# The lists are rows of arrays that are not sliced, and the test is one expression without branches: otherwise Numba counts
-# references to the arrays at each call, and the threads wait for each other's counts.
+# The lists are rows of arrays that are not sliced, and the test is one expression without branches: otherwise Numba
+# counts references to the arrays at each call, and the threads wait for each other's counts.
 
 
 @njit(cache=True)

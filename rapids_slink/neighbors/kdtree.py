@@ -16,13 +16,12 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.device import Device
-from rapids_slink.neighbors.contract import Found, Task, drop_late
+from rapids_slink.neighbors.contract import Found, Task
 from rapids_slink.neighbors.cpu import comes_before_last, each, insert
 from rapids_slink.report import Report
 
 LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
 CHUNK = 4096
-NO_ID = 2**31 - 1  # after every row's
 
 
 @dataclass(frozen=True)
@@ -76,26 +75,25 @@ class TreeSearch:
         best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
         # Neighbours in space one after the other: their nodes are in the cache.
         if self.queries is None:
-            row_at = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
+            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
             row_at[tree.at[task.rows]] = np.arange(m, dtype=np.int32)
-            start = np.flatnonzero(row_at >= 0)
-            rows, columns, place = row_at[start], tree.columns, start
+            points, start = tree.columns, np.flatnonzero(row_at >= 0)
+            rows, place = row_at[start], start
         else:
-            points = self.queries[task.rows].astype(np.float64)
+            points = np.ascontiguousarray(self.queries[task.rows].T, np.float64)
             start = _locate(points, tree.low, tree.high, tree.first)
             rows = place = np.argsort(start, kind="stable")
-            columns, start = np.ascontiguousarray(points.T), start[rows]
+            start = start[rows]
+        row_group = task.row_group[task.rows]
 
         def search(at: slice) -> None:
             _query(
-                columns, place[at], start[at], rows[at], task.row_group[task.rows], group, node_group,
+                points, place[at], start[at], rows[at], row_group, group, node_group,
                 tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
 
         each(search, [slice(a, a + CHUNK) for a in range(0, m, CHUNK)], task.name, self.progress)
-        if task.shared:
-            drop_late(ids, weights, upper)
         return Found(ids, weights, upper)
 
 
@@ -208,139 +206,97 @@ def _node_groups(first, last, group):
 
 @njit(nogil=True, cache=True)
 def _locate(points, low, high, first):
-    """For each point the first tree position of a leaf near it."""
-    at = np.empty(points.shape[0], np.int64)
+    """For each column of `points` the first tree position of a leaf near it."""
+    at = np.empty(points.shape[1], np.int64)
     leaves = first.size // 2
-    for i in range(points.shape[0]):
+    for p in range(points.shape[1]):
         v = 0
         while v < leaves:
             left, right = 2 * v + 1, 2 * v + 2
-            v = left if _box(points, points, i, low, high, left) <= _box(points, points, i, low, high, right) else right
-        at[i] = first[v]
+            v = left if _box(points, p, low, high, left) <= _box(points, p, low, high, right) else right
+        at[p] = first[v]
     return at
 
 
 @njit(nogil=True, cache=True)
-def _box(x_low, x_high, j, low, high, v):
-    """The squared distance of two boxes, x's j-th and node v's, in the canonical order of features."""
+def _box(points, p, low, high, v):
+    """The squared distance of column p of `points` to a node's box, in the canonical order of features."""
     total = 0.0
-    for f in range(low.shape[1]):
-        gap = max(low[v, f] - x_high[j, f], x_low[j, f] - high[v, f], 0.0)
+    for f in range(points.shape[0]):
+        gap = max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0)
         total += gap * gap
     return total
 
 
 @njit(nogil=True, cache=True)
-def _distances(x, i, columns, a, out):
-    """The squared distances of row i of `x` and the points from position `a` on, in the canonical order of features.
+def _distances(points, p, columns, a, out):
+    """The squared distances of column p of `points` and the columns from `a` on, in the canonical order of features.
 
-    A function of its own, with as many points as `out` has and indices without a sign: it becomes vector instructions.
+    A function of its own, with as many columns as `out` has and indices without a sign: it becomes vector instructions.
     """
     a = np.uint64(a)
     for j in range(out.size):
         out[j] = 0.0
-    for f in range(columns.shape[0]):
-        y = x[i, f]
+    for f in range(points.shape[0]):
+        x = points[f, p]
         for j in range(np.uint64(out.size)):
-            difference = y - columns[f, a + j]
+            difference = x - columns[f, a + j]
             out[j] += difference * difference
 
 
 @njit(nogil=True, cache=True)
 def _query(
-    query_columns, place, start, rows, row_group, group, node_group,
+    points, place, start, rows, row_group, group, node_group,
     columns, order, first, last, low, high, least, upper, best, ids, weights,
 ):  # fmt: skip
-    """The lists of some rows, whose points are at `place` in `query_columns` and near position `start` of the tree.
-
-    Rows of one leaf search together: a subtree is passed over if it is too far from the box around them all. Nothing is
-    too far that is not so for each of them, since the box's distance, rounded as theirs, is at most theirs. No array is
-    sliced: Numba would count a reference each time, and the threads would wait for each other's counts.
+    """The lists of some rows, whose points are the columns `place` of `points`, near position `start` of the tree.
 
     `best`, if not empty, holds a bound for each group that all its rows share. Several threads lower it without a lock:
     a value read late or an update lost leaves a bound that is too high, which costs time and never a neighbour.
     """
-    d, k = columns.shape[0], ids.shape[1]
+    k = ids.shape[1]
     leaves = first.size // 2
-    x, near = np.empty((LEAF, d)), np.empty(LEAF)
-    box_low, box_high = np.empty((1, d)), np.empty((1, d))
-    mine, bound = np.empty(LEAF, np.int64), np.empty(LEAF)
-    my_ids, my_weights = np.empty((LEAF, k), np.int32), np.empty((LEAF, k))
-    stack, gaps = np.empty(64, np.int64), np.empty(64)  # of nodes to search and their distances
-    own, begin = leaves, 0
-    while begin < start.size:
-        while start[begin] >= last[own]:  # the leaf of this position: they ascend
-            own += 1
-        end = begin
-        while end < start.size and end - begin < LEAF and start[end] < last[own]:
-            end += 1
-        size = end - begin
-        together = row_group[rows[begin]]  # the group of all these rows, if it is one
-        for j in range(size):
-            q = rows[begin + j]
-            mine[j], bound[j] = row_group[q], upper[q]
-            if mine[j] != together:
-                together = -2
-            for f in range(d):
-                x[j, f] = query_columns[f, place[begin + j]]
-            for c in range(k):
-                my_ids[j, c], my_weights[j, c] = -1, np.inf
-        for f in range(d):
-            box_low[0, f] = box_high[0, f] = x[0, f]
-            for j in range(1, size):
-                box_low[0, f], box_high[0, f] = min(box_low[0, f], x[j, f]), max(box_high[0, f], x[j, f])
-        most, most_id = np.inf, NO_ID
-        # Search the subtree `visit`, at first a leaf, then step up from v and take the sibling.
-        v = visit = own
+    near = np.empty(LEAF)
+    stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to search and how far they are
+    leaf = leaves
+    for i in range(start.size):
+        q, p = rows[i], place[i]
+        mine, bound = row_group[q], upper[q]
+        if best.size and best[mine] < bound:
+            bound = best[mine]
+        while start[i] >= last[leaf]:  # the leaf of this position: they ascend
+            leaf += 1
+        v = visit = leaf
         while True:
-            stack[0], gaps[0], height = visit, _box(box_low, box_high, 0, low, high, visit), 1
+            # Search the subtree `visit`, then step up from v and take the sibling.
+            stack[0], gaps[0], height = visit, _box(points, p, low, high, visit), 1
             while height:
                 height -= 1
                 node, gap = stack[height], gaps[height]
-                if node_group[node] == together or gap > most or (gap == most and least[node] > most_id):
+                if node_group[node] == mine:
+                    continue
+                if gap > bound or (gap == weights[q, k - 1] and least[node] > ids[q, k - 1] >= 0):
                     continue
                 if node < leaves:
                     far, close = 2 * node + 1, 2 * node + 2
-                    far_gap, close_gap = (
-                        _box(box_low, box_high, 0, low, high, far),
-                        _box(box_low, box_high, 0, low, high, close),
-                    )
+                    far_gap, close_gap = _box(points, p, low, high, far), _box(points, p, low, high, close)
                     if far_gap <= close_gap:
                         far, close, far_gap, close_gap = close, far, close_gap, far_gap
                     stack[height], gaps[height] = far, far_gap
                     stack[height + 1], gaps[height + 1] = close, close_gap
                     height += 2
                     continue
-                a, count = first[node], last[node] - first[node]
-                most, most_id = -np.inf, -1
-                for j in range(size):
-                    if best.size and best[mine[j]] < bound[j]:
-                        bound[j] = best[mine[j]]
-                    if node_group[node] != mine[j]:
-                        gap = _box(x, x, j, low, high, node)
-                        if not (
-                            gap > bound[j] or (gap == my_weights[j, k - 1] and least[node] > my_ids[j, k - 1] >= 0)
-                        ):
-                            _distances(x, j, columns, a, near)
-                            for p in range(count):
-                                if near[p] <= bound[j] and group[a + p] != mine[j]:
-                                    if comes_before_last(my_ids, my_weights, j, order[a + p], near[p]):
-                                        insert(my_ids, my_weights, j, order[a + p], near[p])
-                                        bound[j] = min(bound[j], my_weights[j, k - 1])
-                            if best.size and my_weights[j, 0] < best[mine[j]]:
-                                best[mine[j]] = my_weights[j, 0]
-                    # The largest bound, and the largest last id among those that have it; none if a list is not full.
-                    if bound[j] >= most:
-                        id_ = my_ids[j, k - 1] if my_weights[j, k - 1] == bound[j] and my_ids[j, k - 1] >= 0 else NO_ID
-                        most_id = max(most_id, id_) if bound[j] == most else id_
-                        most = bound[j]
+                a = first[node]
+                _distances(points, p, columns, a, near)
+                for j in range(last[node] - a):
+                    weight, other = near[j], order[a + j]
+                    if weight <= bound and group[a + j] != mine and comes_before_last(ids, weights, q, other, weight):
+                        insert(ids, weights, q, other, weight)
+                        bound = min(bound, weights[q, k - 1])
             if v == 0:
                 break
             visit = v + 1 if v % 2 else v - 1
             v = (v - 1) // 2
-        for j in range(size):
-            q = rows[begin + j]
-            upper[q] = bound[j]
-            for c in range(k):
-                ids[q, c], weights[q, c] = my_ids[j, c], my_weights[j, c]
-        begin = end
+        if best.size and weights[q, 0] < best[mine]:
+            best[mine] = weights[q, 0]
+        upper[q] = bound
