@@ -258,13 +258,15 @@ def _query(
     leaves = first.size // 2
     near = np.empty(LEAF)
     stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to search and how far they are
-    leaf = leaves
+    leaf = 0
+    while start.size and leaf < leaves:
+        leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
     for i in range(start.size):
         q, p = rows[i], place[i]
         mine, bound = row_group[q], upper[q]
         if best.size and best[mine] < bound:
             bound = best[mine]
-        while start[i] >= last[leaf]:  # the leaf of this position: they ascend
+        while start[i] >= last[leaf]:  # positions ascend
             leaf += 1
         v = visit = leaf
         while True:
