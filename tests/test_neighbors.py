@@ -8,7 +8,7 @@ import pytest
 from hard_cases import CASES
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, to_host
@@ -80,6 +80,7 @@ def test_the_oracle_is_scipys():
     for name in ("filaments", "uneven_blobs_32d", "cauchy"):
         X = CASES[name]("float32")[:300].astype(np.float64)
         np.testing.assert_array_equal(squares(X), squareform(pdist(X, "sqeuclidean")))
+        np.testing.assert_array_equal(squares(X), cdist(X, X, "sqeuclidean"))
 
 
 # ------------------------------------------------------------------------------------------------ the lists
@@ -137,6 +138,88 @@ def test_queries_and_points_that_differ(name, dtype, where, make):
     groups = where.xp.zeros(len(X), "int32"), where.xp.ones(len(Y), "int32")
     found = make(Y, queries=X).find(Task(rows, 4, *groups, where.xp.full(len(X), where.xp.inf)))
     assert_lists(found, least(squares(X, Y), 4))
+
+
+# What is hard for the filter's bounds, in numbers that bring several bands and sweeps; (n, d) float64.
+ADVERSARIAL = {
+    "sphere_of_radius_1e6": lambda rng, n, d: 1e6 * directions(rng, n, d) + rng.normal(size=(n, d)),
+    "clusters_1000_times_tighter": lambda rng, n, d: (
+        np.repeat(1000 * rng.normal(size=(-(-n // 200), d)), 200, axis=0)[:n] + rng.normal(size=(n, d))
+    ),
+    "all_rows_equal": lambda rng, n, d: np.full((n, d), 0.7),
+    "last_bit": lambda rng, n, d: 1 + rng.integers(0, 2, (n, d)) * 2.0**-23,
+    "last_bit_of_float64": lambda rng, n, d: 1 + rng.integers(0, 2, (n, d)) * 2.0**-52,
+    "one_feature_1e6_times_larger": lambda rng, n, d: (
+        rng.normal(size=(n, d)) * np.where(np.arange(d) == d // 2, 1e6, 1)
+    ),
+    "denormal_float32": lambda rng, n, d: 1e-40 * rng.normal(size=(n, d)),
+    "denormal_float64": lambda rng, n, d: 1e-310 * rng.normal(size=(n, d)),
+    "denormal_squares": lambda rng, n, d: 1e-157 * rng.normal(size=(n, d)),
+    "bytes": lambda rng, n, d: rng.integers(0, 256, (n, d)),
+    "integers_to_2048": lambda rng, n, d: rng.integers(-2048, 2049, (n, d)),
+}
+
+
+def directions(rng, n, d):
+    points = rng.normal(size=(n, d))
+    return points / np.linalg.norm(points, axis=1)[:, None]
+
+
+def assert_lists_of_rows(found, X, k, step):
+    """Every `step`-th row's list against all its distances."""
+    rows = np.arange(0, len(X), step)
+    apart = cdist(X[rows].astype(np.float64), X.astype(np.float64), "sqeuclidean")
+    apart[np.arange(rows.size), rows] = np.inf
+    ids, weights = least(apart, k)
+    np.testing.assert_array_equal(to_host(found.ids)[rows], ids)
+    np.testing.assert_array_equal(to_host(found.weights)[rows], weights)
+
+
+@pytest.fixture
+def make_large(request, make):
+    """`make`, which refuses a tree in many dimensions: it would look at all pairs, one by one."""
+
+    def search(values):
+        if values.shape[1] > 8 and request.node.callspec.params["make"] == "tree":
+            pytest.skip("a tree is for few features")
+        return make(values)
+
+    return search
+
+
+@pytest.mark.parametrize(
+    ("d", "dtype", "k"), [(3, "float32", 1), (3, "float64", 16), (40, "float32", 16), (40, "float64", 64)]
+)
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_lists_of_adversarial_rows(name, d, dtype, k, where, make_large):
+    X = np.ascontiguousarray(ADVERSARIAL[name](np.random.default_rng(d), 3001, d), dtype)
+    assert_lists_of_rows(neighbor_lists(make_large(X), len(X), k, where), X, k, 4)
+
+
+@pytest.mark.parametrize("k", [1, 16, 64, 100])
+@pytest.mark.parametrize("n", [3072, 3200, 3333])
+def test_lists_of_every_length_and_fraction_of_a_tile(n, k, where, make_large):
+    """Rows fill blocks of 256 and tiles of 128 columns, only the tiles, or neither."""
+    X = np.random.default_rng(n).normal(size=(n, 20)).astype(np.float32)
+    assert_lists_of_rows(neighbor_lists(make_large(X), n, k, where), X, k, 4)
+
+
+@pytest.mark.parametrize(("d", "step"), [(1, 4), (4096, 60)])
+def test_lists_of_one_feature_and_of_thousands(d, step, where, make_large):
+    X = np.random.default_rng(d).normal(size=(3001, d)).astype(np.float32)
+    assert_lists_of_rows(neighbor_lists(make_large(X), len(X), 16, where), X, 16, step)
+
+
+@pytest.mark.parametrize(("dtype", "high"), [("uint8", 256), ("int16", 2049), ("int64", 100_000), ("bool", 2)])
+def test_lists_of_integers(dtype, high, device):
+    X = np.random.default_rng(high).integers(0, high, (3100, 50)).astype(dtype)
+    rows = np.arange(0, len(X), 7)
+    apart = cdist(X[rows].astype(np.float64), X.astype(np.float64), "sqeuclidean")
+    apart[np.arange(rows.size), rows] = np.inf
+    ids, weights = least(apart, 16)
+    graph = knn_graph(X, 16, metric="sqeuclidean", device=device)
+    np.testing.assert_array_equal(graph["dst"].to_numpy().reshape(len(X), 16)[rows], ids)
+    np.testing.assert_array_equal(graph["weight"].to_numpy().reshape(len(X), 16)[rows], weights)
 
 
 # ------------------------------------------------------------------------------------------- public functions
