@@ -38,6 +38,12 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
         against that of another and has no say in the result.
+    min_samples : int, optional
+        Cluster by mutual reachability, as HDBSCAN does: two rows are as far apart as the largest of their distance and
+        the distances from either to its `min_samples`-th nearest other row, and the heights are those of SciPy's
+        ``linkage`` of these. At most n - 1. This is the count of the package hdbscan; scikit-learn's HDBSCAN counts
+        the row itself too, so that its ``min_samples`` is one more. 1 is the same as None: the distances themselves.
+        The k-NN graph then has at least one neighbour more than this.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
     progress : bool
@@ -81,6 +87,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         distance_threshold: float | None = None,
         metric: str = "euclidean",
         n_neighbors: int | None = None,
+        min_samples: int | None = None,
         device: str = "auto",
         progress: bool = False,
     ) -> None:
@@ -88,6 +95,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.distance_threshold = distance_threshold
         self.metric = metric
         self.n_neighbors = n_neighbors
+        self.min_samples = min_samples
         self.device = device
         self.progress = progress
 
@@ -115,15 +123,27 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         metric = get_metric(self.metric)
         if self.n_neighbors is not None:
             check_n_neighbors(self.n_neighbors)
+        if self.min_samples is not None:
+            check_n_neighbors(self.min_samples, "min_samples")
         place = resolve(self.device, X)
         report = Report(device=place.name, metric=metric.name)
+        if self.min_samples is not None:
+            report["min_samples"] = int(self.min_samples)
         with place.working():
             with report.stage("input", place):
                 points = as_points(X, place)
                 n, d = points.values.shape
                 check_cut(n, 1, self.n_clusters, self.distance_threshold)
+                if (self.min_samples or 0) > n - 1:
+                    raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {self.min_samples}")
             tree, components = minimum_spanning_tree_of_points(
-                points.values, metric, self.n_neighbors or DEFAULT_NEIGHBORS, place, report, self.progress
+                points.values,
+                metric,
+                self.n_neighbors or DEFAULT_NEIGHBORS,
+                place,
+                report,
+                min_samples=self.min_samples or 1,
+                progress=self.progress,
             )
             with report.stage("linkage", place):
                 merges = build_linkage(tree, n, place)
@@ -158,7 +178,14 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
 
 
 def minimum_spanning_tree_of_points(
-    values: Any, metric: Metric, n_neighbors: int, device: Device, report: Report, progress: bool = False
+    values: Any,
+    metric: Metric,
+    n_neighbors: int,
+    device: Device,
+    report: Report,
+    *,
+    min_samples: int = 1,
+    progress: bool = False,
 ) -> tuple[Any, int]:
     """The exact minimum spanning tree over all pairs of points.
 
@@ -167,11 +194,13 @@ def minimum_spanning_tree_of_points(
     values : (n, d) array on the device
     n_neighbors : int
         Neighbours of each row in the graph that the forest is grown on.
+    min_samples : int
+        Edges weigh mutual reachability with this many neighbours in a core; 1 for the metric's distance.
 
     Returns
     -------
     tree : edge frame
-        n - 1 rows in the total order, weighing the metric's distance.
+        n - 1 rows in the total order, weighing distances.
     components : int
         Connected components of the k-NN graph.
     """
@@ -180,7 +209,9 @@ def minimum_spanning_tree_of_points(
         return empty_edges(device), 1
     with report.stage("neighbors", device):
         search = prepare(values, device, report, progress=progress)
-        lists = neighbor_lists(search, n, n_neighbors, device)
+        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
+            n_neighbors = max(n_neighbors, min_samples + 1)
+        lists = neighbor_lists(search, n, n_neighbors, device, min_samples)
     device.trim()
     with report.stage("components", device):
         components = count_connected_components(lists, device)

@@ -4,7 +4,8 @@
 
 A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the
 task in which every point is a group; the search of connect has the components for groups and k = 1;
-`nearest_neighbors` has two point sets and no groups.
+`nearest_neighbors` has two point sets and no groups. Points may have cores: then a search goes by mutual reachability
+(mutual_reachability.py), for HDBSCAN's hierarchy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from rapids_slink.device import Device, resolve
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
+from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.points import as_integer, as_points
 from rapids_slink.report import Report
 
@@ -36,12 +38,13 @@ def prepare(values: Any, device: Device, report: Report, queries: Any = None, pr
     return TileSearch(values, device, report, queries, progress)
 
 
-def neighbor_lists(search: Any, n: int, k: int, device: Device) -> NeighborLists:
-    """Each of the n points' k nearest others."""
+def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int = 1) -> NeighborLists:
+    """Each of the n points' k nearest others, weighed by mutual reachability if `min_samples` is above 1."""
     xp = device.xp
     rows = xp.arange(n, dtype="int32")
     found = search.find(Task(rows, min(k, n - 1), rows, rows, xp.full(n, xp.inf)))
-    return NeighborLists(found.ids, found.weights)
+    lists = NeighborLists(found.ids, found.weights)
+    return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
 
 
 def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: str = "auto") -> Any:
@@ -122,7 +125,7 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
     return points.frame(place.keep(nearest))
 
 
-def check_n_neighbors(n_neighbors: Any) -> None:
+def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> None:
     """Refuse what is no number of neighbours."""
-    if as_integer(n_neighbors, "n_neighbors") < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+    if as_integer(n_neighbors, name) < 1:
+        raise ValueError(f"{name} must be at least 1, got {n_neighbors}")

@@ -23,6 +23,7 @@ FILTER_NAME = "float32 tiles"
 MAX_LIST = 2**31  # lists of any length
 ROWS = 512  # a tile of products stays in the second-level cache
 COLUMNS = 1024
+NO_CORE = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -157,22 +158,37 @@ def seed(
 
 
 def rerank(
-    queries: Any, values: Any, rows: Any, candidates: Candidates, groups: tuple[Any, Any], upper: Any, top: Lists
+    queries: Any,
+    values: Any,
+    rows: Any,
+    candidates: Candidates,
+    groups: tuple[Any, Any],
+    upper: Any,
+    top: Lists,
+    core: Any = None,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
     `groups` are the rows' and the columns'; the filter has passed over candidates of a row's own group already.
+    `core` is the task's.
     """
-    _rerank(queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
+    core = NO_CORE if core is None else core
+    _rerank(queries, values, rows, candidates.ids, candidates.count, core, upper, top.ids, top.weights)
 
 
 def rerank_all(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int, core: Any = None
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     top = new_lists(rows.size, k)
-    _rerank_all(queries, values, rows, row_group, column_group, upper, top.ids, top.weights)
+    core = NO_CORE if core is None else core
+    _rerank_all(queries, values, rows, row_group, column_group, core, upper, top.ids, top.weights)
     return top.ids, top.weights
+
+
+def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+    """Raise each list's kernel values to mutual reachability, and sort it again."""
+    each(lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), blocks(*ids.shape))
 
 
 def lower_groups(least: Any, group: Any, weights: Any) -> None:
@@ -290,15 +306,21 @@ def squared(x, i, y, j):
     return total
 
 
-# The lists are rows of arrays that are not sliced, and the test is one expression without branches: otherwise Numba
+# The lists are rows of arrays that are not sliced, and tests are one expression without branches: otherwise Numba
 # counts references to the arrays at each call, and the threads wait for each other's counts.
+
+
+@njit(cache=True)
+def comes_before(weight, id_, other_weight, other_id):
+    """The total order on the edges of one point."""
+    return (weight < other_weight) | ((weight == other_weight) & (id_ < other_id))
 
 
 @njit(cache=True)
 def insert(ids, weights, i, id_, weight):
     """Put (weight, id) into the sorted list i, dropping its last."""
     at = ids.shape[1] - 1
-    while at > 0 and (weights[i, at - 1] > weight or (weights[i, at - 1] == weight and ids[i, at - 1] > id_)):
+    while at > 0 and comes_before(weight, id_, weights[i, at - 1], ids[i, at - 1]):
         ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
         at -= 1
     ids[i, at], weights[i, at] = id_, weight
@@ -308,26 +330,56 @@ def insert(ids, weights, i, id_, weight):
 def comes_before_last(ids, weights, i, id_, weight):
     """Whether (weight, id) belongs into the sorted list i, which is full."""
     last_id, last = ids[i, -1], weights[i, -1]
-    return (weight < last) | ((weight == last) & ((id_ < last_id) | (last_id < 0)))
+    return comes_before(weight, id_, last, last_id) | ((weight == last) & (last_id < 0))
+
+
+@njit(cache=True)
+def out_of_reach(core, j, bound):
+    """Whether no pair with point j weighs as little as `bound`; without cores, not to be known from j alone."""
+    return core[j] > bound if core.size else False
+
+
+@njit(cache=True)
+def reachability(value, core, i, j):
+    """The mutual reachability of points i and j, whose kernel value is given; that value if there are no cores."""
+    return max(value, core[i], core[j]) if core.size else value
 
 
 @njit(nogil=True, cache=True)
-def _rerank(queries, values, rows, candidates, count, upper, ids, weights):
+def _sort_by_reachability(ids, weights, core, begin, end):
+    k = ids.shape[1]
+    for v in range(begin, end):
+        for c in range(k):
+            weights[v, c] = reachability(weights[v, c], core, v, ids[v, c])
+        gap = k
+        while gap > 1:  # Shell's sort: every gap-th entry is sorted by insertion
+            gap = 1 if gap < 5 else (5 * gap - 1) // 11
+            for c in range(gap, k):
+                id_, weight = ids[v, c], weights[v, c]
+                at = c
+                while at >= gap and comes_before(weight, id_, weights[v, at - gap], ids[v, at - gap]):
+                    ids[v, at], weights[v, at] = ids[v, at - gap], weights[v, at - gap]
+                    at -= gap
+                ids[v, at], weights[v, at] = id_, weight
+
+
+@njit(nogil=True, cache=True)
+def _rerank(queries, values, rows, candidates, count, core, upper, ids, weights):
     capacity = candidates.shape[1]
     for i in range(rows.size):
         for c in range(min(count[i], capacity)):
             j = candidates[i, c]
-            if j >= 0:
-                weight = squared(queries, rows[i], values, j)
+            if j >= 0 and not out_of_reach(core, j, upper[i]):
+                weight = reachability(squared(queries, rows[i], values, j), core, rows[i], j)
                 if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
                     insert(ids, weights, i, j, weight)
 
 
 @njit(nogil=True, cache=True)
-def _rerank_all(queries, values, rows, row_group, column_group, upper, ids, weights):
+def _rerank_all(queries, values, rows, row_group, column_group, core, upper, ids, weights):
     for i in range(rows.size):
         for j in range(values.shape[0]):
-            if column_group[j] != row_group[i]:
-                weight = squared(queries, rows[i], values, j)
+            if column_group[j] != row_group[i] and not out_of_reach(core, j, upper[i]):
+                weight = reachability(squared(queries, rows[i], values, j), core, rows[i], j)
                 if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
                     insert(ids, weights, i, j, weight)

@@ -17,7 +17,7 @@ from numba import njit
 
 from rapids_slink.device import Device
 from rapids_slink.neighbors.contract import Found, Task
-from rapids_slink.neighbors.cpu import comes_before_last, each, insert
+from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
 from rapids_slink.report import Report
 
 LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
@@ -72,6 +72,8 @@ class TreeSearch:
         upper = task.upper.copy()
         group = task.column_group[tree.order]
         node_group = _node_groups(tree.first, tree.last, group)
+        core = NO_CORE if task.core is None else task.core[tree.order]
+        node_core = _least_cores(tree.first, tree.last, core)
         best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
         # Neighbours in space one after the other: their nodes are in the cache.
         if self.queries is None:
@@ -88,7 +90,7 @@ class TreeSearch:
 
         def search(at: slice) -> None:
             _query(
-                points, place[at], start[at], rows[at], row_group, group, node_group,
+                points, place[at], start[at], rows[at], row_group, group, node_group, core, node_core,
                 tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
@@ -205,6 +207,20 @@ def _node_groups(first, last, group):
 
 
 @njit(nogil=True, cache=True)
+def _least_cores(first, last, core):
+    """The least core of each node's points, if there are cores."""
+    nodes = first.size if core.size else 0
+    least = np.full(nodes, np.inf)
+    for v in range(nodes - 1, -1, -1):
+        if 2 * v + 1 < nodes:
+            least[v] = min(least[2 * v + 1], least[2 * v + 2])
+        else:
+            for p in range(first[v], last[v]):
+                least[v] = min(least[v], core[p])
+    return least
+
+
+@njit(nogil=True, cache=True)
 def _locate(points, low, high, first):
     """For each column of `points` the first tree position of a leaf near it."""
     at = np.empty(points.shape[1], np.int64)
@@ -246,7 +262,7 @@ def _distances(points, p, columns, a, out):
 
 @njit(nogil=True, cache=True)
 def _query(
-    points, place, start, rows, row_group, group, node_group,
+    points, place, start, rows, row_group, group, node_group, core, node_core,
     columns, order, first, last, low, high, least, upper, best, ids, weights,
 ):  # fmt: skip
     """The lists of some rows, whose points are the columns `place` of `points`, near position `start` of the tree.
@@ -277,6 +293,8 @@ def _query(
                 node, gap = stack[height], gaps[height]
                 if node_group[node] == mine:
                     continue
+                if core.size:
+                    gap = max(gap, core[start[i]], node_core[node])
                 if gap > bound or (gap == weights[q, k - 1] and least[node] > ids[q, k - 1] >= 0):
                     continue
                 if node < leaves:
@@ -291,10 +309,11 @@ def _query(
                 a = first[node]
                 _distances(points, p, columns, a, near)
                 for j in range(last[node] - a):
-                    weight, other = near[j], order[a + j]
-                    if weight <= bound and group[a + j] != mine and comes_before_last(ids, weights, q, other, weight):
-                        insert(ids, weights, q, other, weight)
-                        bound = min(bound, weights[q, k - 1])
+                    if near[j] <= bound and group[a + j] != mine:
+                        other, weight = order[a + j], reachability(near[j], core, start[i], a + j)
+                        if weight <= bound and comes_before_last(ids, weights, q, other, weight):
+                            insert(ids, weights, q, other, weight)
+                            bound = min(bound, weights[q, k - 1])
             if v == 0:
                 break
             visit = v + 1 if v % 2 else v - 1
