@@ -14,6 +14,7 @@ from bench import peers, results
 from bench.cases import CASES, DataMissingError
 from bench.checks import CHECKS
 from bench.clock import Clock
+from bench.references import references_of
 from bench.stages import READERS, STAGES, AnyWork, work_on
 from rapids_slink import device
 
@@ -21,6 +22,9 @@ from rapids_slink import device
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmarks; the exit status is 1 if a result was not exact."""
     options = _parser().parse_args(arguments)
+    if options.list:
+        print("\n".join(["cases:", *CASES, "", "stages:", *STAGES, "", "peers:", *peers.NAMES]))
+        return 0
     where = device.resolve(options.device)
     if options.pool:
         import rmm
@@ -58,6 +62,7 @@ def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> d
     return {
         "seconds": seconds,
         "peers": {peer.name: s for peer in peers.peers_of(stage, peer_names) if (s := time_peer(peer, work, clock))},
+        "references": references_of(work.case.name, stage),
         "exact": exact,
         "checked_against": against,
         "peak_device_bytes": peak,
@@ -79,13 +84,14 @@ def time_peer(peer: peers.Peer, work: AnyWork, clock: Clock) -> float | None:
 
 def describe(result: dict[str, Any]) -> str:
     """One line of a result."""
-    others = "".join(f", {name} {seconds:.4g} s" for name, seconds in result["peers"].items())
+    others = "".join(f", {name} {s:.4g} s" for name, s in {**result["peers"], **result["references"]}.items())
     verdict = {True: "exact", False: "NOT EXACT", None: "not checked"}[result["exact"]]
     return f"{result['seconds']:.4g} s ({verdict}){others}"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="name the cases, stages and peers, and do no more")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=["digits", "gauss-20k-16"], metavar="CASE")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=["fit", "knn"], metavar="STAGE")
     parser.add_argument("--peers", nargs="*", choices=peers.NAMES, default=peers.NAMES, metavar="PEER")

@@ -1,7 +1,8 @@
 """The data of the benchmarks.
 
-Random cases come from NumPy's seeded generator on either device, so that CPU and GPU work on the same bits; drawing
-the largest takes a few seconds. Real data is read from a folder that the caller names.
+Random cases come from NumPy's seeded generators on either device, so that CPU and GPU work on the same bits. The
+largest are drawn in blocks, each by a generator of its own and on all cores: the bits do not depend on how many there
+are. Real data is read from a folder that the caller names.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.blocks import in_blocks
 from bench.graphs import GRAPHS, Graph
 from bench.trees import TREES, Tree
 
 SEED = 20230918
+BLOCK = 2**16  # rows that one generator draws, where they are drawn in blocks
+Rows = Callable[[Path | None, int], np.ndarray]
 
 
 class DataMissingError(Exception):
@@ -35,28 +39,31 @@ class Case:
         List length of the stages that take one; `fit` always chooses its own.
     n_clusters : int
         Where the tree is cut.
+    n_queries : int
+        Rows of the stage that searches for others' nearest points.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
     """
 
     name: str
-    rows: Callable[[Path | None, int], np.ndarray]
+    rows: Rows
     n_neighbors: int = 16
     n_clusters: int = 10
+    n_queries: int = 10_000
     squared_sums: tuple[int, int] | None = None
 
     def points(self, folder: Path | None) -> np.ndarray:
         """All points, (n, d)."""
         return self.rows(folder, 0)
 
-    def split(self, folder: Path | None, n_queries: int) -> tuple[np.ndarray, np.ndarray]:
+    def split(self, folder: Path | None) -> tuple[np.ndarray, np.ndarray]:
         """Queries and the points to search: the queries are further draws, or the last rows of a file."""
-        both = self.rows(folder, n_queries)
-        n_queries = min(n_queries, len(both) // 2)
+        both = self.rows(folder, self.n_queries)
+        n_queries = min(self.n_queries, len(both) // 2)
         return both[-n_queries:], both[:-n_queries]
 
 
-def gauss(n: int, d: int, dtype: type) -> Callable[[Path | None, int], np.ndarray]:
+def gauss(n: int, d: int, dtype: type) -> Rows:
     """Standard normal points."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
@@ -65,7 +72,7 @@ def gauss(n: int, d: int, dtype: type) -> Callable[[Path | None, int], np.ndarra
     return rows
 
 
-def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Callable[[Path | None, int], np.ndarray]:
+def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Rows:
     """Unit noise around normal centres of standard deviation `spread`, float32."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
@@ -73,6 +80,41 @@ def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Callabl
         middle = rng.standard_normal((centres, d), np.float32) * np.float32(spread)
         points = rng.standard_normal((n + extra, d), np.float32)
         points += middle[rng.integers(centres, size=n + extra)]
+        return points
+
+    return rows
+
+
+def as_bytes(points: Rows) -> Rows:
+    """Points of a standard deviation of about one and mean zero as integers from 0 to 255, uint8."""
+
+    def rows(folder: Path | None, extra: int) -> np.ndarray:
+        values = points(folder, extra)
+        values *= 32
+        values += 128
+        np.rint(values, out=values)
+        return np.clip(values, 0, 255, out=values).astype(np.uint8)
+
+    return rows
+
+
+def directions(n: int, d: int, decay: float = 0.0) -> Rows:
+    """Normal points scaled to length one, float32; feature f = 1, 2, ... had standard deviation f**-decay.
+
+    Without decay they are uniform on the sphere.
+    """
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        points = np.empty((n + extra, d), np.float32)
+        deviation = np.arange(1, d + 1, dtype=np.float32) ** np.float32(-decay)
+
+        def draw(at: slice) -> None:
+            block = points[at]
+            np.random.default_rng([SEED, at.start]).standard_normal(dtype=np.float32, out=block)
+            block *= deviation
+            block /= np.linalg.norm(block, axis=1, keepdims=True)
+
+        in_blocks(draw, n + extra, BLOCK)
         return points
 
     return rows
@@ -104,6 +146,12 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
+#: The sizes of the cuSLINK paper's table 2: so many queries among 100,000 rows.
+NEAREST = tuple(
+    Case(f"nn1-100k-{name}-{d}", gauss(100_000, d, np.float32), n_queries=n_queries)
+    for name, n_queries in (("100", 100), ("1k", 1000), ("10k", 10_000))
+    for d in (64, 128, 256)
+)
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -116,7 +164,12 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("gauss-1m-128", gauss(1_000_000, 128, np.float32)),
         Case("mixture-290k-256", mixture(290_000, 256)),
         Case("mixture-1m-128", mixture(1_000_000, 128)),
-        *TREES,
+        Case("bytes-1m-128", as_bytes(mixture(1_000_000, 128))),
+        Case("sphere-1.87m-3", directions(1_870_000, 3)),
+        Case("sphere-10m-3", directions(10_000_000, 3)),
+        Case("deep-8m-96", directions(8_000_000, 96, decay=0.5), n_clusters=100),
+        *NEAREST,
     )
 }
+CASES.update({tree.name: tree for tree in TREES})
 CASES.update({graph.name: graph for graph in GRAPHS})

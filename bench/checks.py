@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import coo_array
 
+from bench.blocks import in_blocks
 from bench.stages import GraphWork, TreeWork, Work
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.device import to_host
@@ -24,6 +25,7 @@ SCIPY_EDGES = 10**8
 PRIM_WORK = 2e11  # n²·d that the brute-force oracle does in a minute or two
 SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
+BLOCK = 2**16  # rows or edges that a thread works on at a time
 VALID_ROWS = 2_000_000
 
 
@@ -54,44 +56,62 @@ def cycles(points: np.ndarray, tree: Any, found: np.ndarray) -> bool:
     """
     from scipy.sparse.csgraph import breadth_first_order
 
-    n, d = points.shape
+    n = len(points)
     src, dst, weight = (_column(tree, name) for name in ("src", "dst", "weight"))
-    squares = np.zeros(n - 1)
-    for f in range(d):
-        column = points[:, f].astype(np.float64)
-        squares += (column[src] - column[dst]) ** 2
+    squares = np.empty(len(src))
+    in_blocks(lambda at: _squares(points, src[at], dst[at], squares[at]), len(src), BLOCK)
     if len(src) != n - 1 or not _same(weight, np.sqrt(squares)) or not _same(found, np.sort(weight)):
         return False
-    ends = sparse(tree, n)
-    for row in np.random.default_rng(0).choice(n, CYCLE_ROWS, replace=False):
-        order, parent = breadth_first_order(ends, row, directed=False)
-        if len(order) != n:
-            return False
-        longest = _longest_on_path(order, parent, points.astype(np.float64, copy=False))
-        if (_distances(points[row : row + 1], points)[0] < longest).any():
-            return False
-    return True
+    ends = coo_array((np.ones(n - 1), (src, dst)), shape=(n, n)).tocsr()
+    order, parent = breadth_first_order(ends, 0, directed=False)
+    if len(order) != n:
+        return False
+    up = np.empty(n)
+    up[np.where(parent[src] == dst, src, dst)] = squares
+    rows = np.random.default_rng(0).choice(n, min(n, CYCLE_ROWS), replace=False)
+    return not any(in_blocks(lambda at: _is_undercut(points, order, parent, up, rows[at.start]), rows.size, 1))
 
 
-@njit(cache=True)
-def _longest_on_path(order, parent, points):  # type: ignore[no-untyped-def]
-    """For each node the longest edge on the way from the first node of a breadth-first order."""
-    longest = np.zeros(order.size)
-    for v in order[1:]:
-        total = 0.0
-        for f in range(points.shape[1]):
-            total += (points[v, f] - points[parent[v], f]) ** 2
-        longest[v] = max(longest[parent[v]], np.sqrt(total))
-    return longest
+@njit(cache=True, nogil=True)
+def _squares(points, src, dst, out):  # type: ignore[no-untyped-def]
+    """Squared distances of pairs of rows."""
+    for e in range(src.size):
+        out[e] = _square(points, src[e], dst[e])
+
+
+@njit(cache=True, nogil=True)
+def _square(points, i, j):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for f in range(points.shape[1]):
+        total += (np.float64(points[i, f]) - np.float64(points[j, f])) ** 2
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _is_undercut(points, order, parent, up, row):  # type: ignore[no-untyped-def]
+    """Whether `row` is nearer to some point than the longest edge on their path in a tree.
+
+    The tree is given by its nodes from the root on, their parents and the squared lengths of the edges to these.
+    """
+    longest = np.full(order.size, -1.0)
+    longest[row] = 0.0
+    v = row
+    while parent[v] >= 0:
+        longest[parent[v]] = max(longest[v], up[v])
+        v = parent[v]
+    for v in order:
+        if longest[v] < 0:
+            longest[v] = max(longest[parent[v]], up[v])
+        if _square(points, row, v) < longest[v]:
+            return True
+    return False
 
 
 def neighbours(work: Work, edges: Any) -> Verdict:
     """Distances of sampled rows' lists against SciPy's `cdist`."""
     points, k = work.points, work.case.n_neighbors
     rows = np.random.default_rng(0).choice(len(points), min(SAMPLE, len(points)), replace=False)
-    everything = _distances(points[rows], points)
-    everything[np.arange(len(rows)), rows] = np.inf
-    expected = np.sort(np.partition(everything, k - 1, axis=1)[:, :k], axis=1)
+    expected = _nearest_distances(points[rows], points, k, rows)
     found = _column(edges, "weight").reshape(len(points), k)[rows]
     return _same(found, expected), f"scipy.spatial.distance.cdist, {len(rows)} rows"
 
@@ -100,8 +120,27 @@ def nearest(work: Work, edges: Any) -> Verdict:
     """Distances of sampled queries against SciPy's `cdist`."""
     queries, points = work.split
     rows = np.random.default_rng(0).choice(len(queries), min(SAMPLE, len(queries)), replace=False)
-    expected = _distances(queries[rows], points).min(axis=1)
-    return _same(_column(edges, "weight")[rows], expected), f"scipy.spatial.distance.cdist, {len(rows)} rows"
+    expected = _nearest_distances(queries[rows], points, 1)[:, 0]
+    found = _column(edges, "weight")
+    return found.size == len(queries) and _same(found[rows], expected), (
+        f"scipy.spatial.distance.cdist, {len(rows)} rows"
+    )
+
+
+def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
+    """The k least distances of each query, in order; those of the points `own` do not count for their queries."""
+    from scipy.spatial.distance import cdist
+
+    queries = _float64(queries)
+
+    def search(at: slice) -> np.ndarray:
+        apart = cdist(queries, _float64(points[at]))
+        if own is not None:
+            inside = np.flatnonzero((own >= at.start) & (own < at.stop))
+            apart[inside, own[inside] - at.start] = np.inf
+        return np.partition(apart, k - 1, axis=1)[:, :k] if k < apart.shape[1] else apart
+
+    return np.sort(np.hstack(in_blocks(search, len(points), BLOCK)), axis=1)[:, :k]
 
 
 def forest(work: Work | GraphWork, tree: Any) -> Verdict:
@@ -229,12 +268,6 @@ def brute_force_tree(columns):  # type: ignore[no-untyped-def]
         left[:, best] = left[:, m - 1]
         reach[best] = reach[m - 1]
     return tree
-
-
-def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    from scipy.spatial.distance import cdist
-
-    return cdist(_float64(a), _float64(b))
 
 
 def _float64(points: np.ndarray) -> np.ndarray:

@@ -36,6 +36,8 @@ class Peer:
     prepare : callable
     most_work : float
         The largest n²·d it is asked for: minutes, or all the memory, are spent above.
+    tree_features : int
+        Up to this many features it does not look at all pairs, and is asked for any size.
     read : callable, optional
         The seconds in what the call returns, for a peer that has a clock of its own.
     """
@@ -46,6 +48,7 @@ class Peer:
     device: str
     prepare: Callable[[Any], Call]
     most_work: float = float("inf")
+    tree_features: int = 0
     read: Callable[[Any], float] | None = None
 
     def can_do(self, work: AnyWork) -> bool:
@@ -55,7 +58,8 @@ class Peer:
             available = bool(os.environ.get(self.module[1:])) and isinstance(work, GraphWork)
         else:
             available = importlib.util.find_spec(self.module.split(".")[0]) is not None
-        return available and work.device.name == self.device and float(n) * n * d <= self.most_work
+        in_time = 0 < d <= self.tree_features or float(n) * n * d <= self.most_work
+        return available and work.device.name == self.device and in_time
 
 
 def peers_of(stage: str, names: list[str]) -> list[Peer]:
@@ -94,6 +98,14 @@ def sklearn_fit(work: Work) -> Call:
     return lambda: model.fit(points)
 
 
+def quitefastmst_fit(work: Work) -> Call:
+    """The spanning tree and no more."""
+    from quitefastmst import mst_euclid
+
+    points = _float64(work)
+    return lambda: mst_euclid(points)
+
+
 def cuml_fit(work: Work) -> Call:
     from cuml.cluster import AgglomerativeClustering
 
@@ -127,6 +139,13 @@ def cuvs_nearest(work: Work) -> Call:
 
     queries, points = (_float32_on_gpu(part) for part in work.split)
     return lambda: brute_force.search(brute_force.build(points), queries, 1)
+
+
+def cuml_nearest(work: Work) -> Call:
+    from cuml.neighbors import NearestNeighbors
+
+    queries, points = (_float32_on_gpu(part) for part in work.split)
+    return lambda: NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points).kneighbors(queries)
 
 
 def scipy_tree(work: Work | GraphWork) -> Call:
@@ -166,11 +185,13 @@ PEERS = (
     Peer("scipy", "fit", "scipy", "cpu", scipy_fit, 3e10),
     Peer("fastcluster", "fit", "fastcluster", "cpu", fastcluster_fit, 5e10),
     Peer("sklearn", "fit", "sklearn", "cpu", sklearn_fit, 5e10),
-    Peer("cuml", "fit", "cuml", "cuda", cuml_fit),
+    Peer("quitefastmst", "fit", "quitefastmst", "cpu", quitefastmst_fit, 5e10, tree_features=8),
+    Peer("cuml", "fit", "cuml", "cuda", cuml_fit, 2e14),
     Peer("sklearn", "knn", "sklearn", "cpu", sklearn_knn, 2e12),
-    Peer("cuvs", "knn", "cuvs", "cuda", cuvs_knn),
+    Peer("cuvs", "knn", "cuvs", "cuda", cuvs_knn, 2e14),
     Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
+    Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float),

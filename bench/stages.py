@@ -17,7 +17,6 @@ from bench.graphs import Graph
 from bench.trees import Tree
 from rapids_slink.device import Device
 
-QUERIES = 10_000
 #: The clusters of the stage that makes many cuts in one call.
 MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
@@ -49,7 +48,7 @@ class Work:
     @cached_property
     def split(self) -> tuple[np.ndarray, np.ndarray]:
         """Queries and searched points of `nearest_neighbors`, on the host."""
-        return self.case.split(self.folder, QUERIES)
+        return self.case.split(self.folder)
 
     @cached_property
     def table(self) -> Any:
@@ -157,7 +156,7 @@ def knn(work: Work) -> Call:
 
 
 def nearest_neighbors(work: Work) -> Call:
-    """The nearest point of each of `QUERIES` queries."""
+    """The nearest point of each query."""
     queries, points = (work.device.asarray(part) for part in work.split)
     device = work.device.name
     return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from bench import __main__ as harness
-from bench import checks, ecl, report, results
+from bench import cases, checks, ecl, references, report, results
 from bench.cases import CASES, DataMissingError
 from bench.clock import Clock
 from bench.peers import PEERS
-from bench.stages import STAGES, GraphWork, Work
+from bench.stages import STAGES, GraphWork, Work, work_on
 from bench.trees import TREES
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.device import CPU
@@ -45,6 +46,7 @@ def test_result_file(measured):
         assert result["exact"] is True, result
         assert result["checked_against"]
         assert set(result["peers"]) <= {"scipy"}
+        assert result["references"] == {}
         assert all(seconds > 0 for seconds in result["peers"].values())
     assert "scipy" in next(result for result in run["results"] if result["stage"] == "fit")["peers"]
 
@@ -200,9 +202,114 @@ def test_cases_are_seeded_and_as_named():
     points = case.points(None)
     assert points.shape == (20_000, 16)
     np.testing.assert_array_equal(points, case.points(None))
-    queries, searched = case.split(None, 100)
+    queries, searched = replace(case, n_queries=100).split(None)
     assert (queries.shape, searched.shape) == ((100, 16), (20_000, 16))
     np.testing.assert_array_equal(searched, points)
+
+
+@pytest.mark.parametrize("d", [3, 96])
+def test_directions(d, monkeypatch):
+    """Of length one, the same whatever follows and whoever draws; without decay, uniform on the sphere."""
+    points = cases.directions(2000, d, decay=0.5)(None, 0)
+    assert (points.shape, points.dtype) == ((2000, d), np.float32)
+    np.testing.assert_allclose(np.linalg.norm(points, axis=1), 1, rtol=1e-6)
+    spread = points.std(axis=0)
+    np.testing.assert_allclose(spread[0] / spread[2], 3**0.5, rtol=0.25)
+    uniform = cases.directions(2000, d)(None, 0)
+    np.testing.assert_allclose((uniform**2).mean(axis=0), 1 / d, rtol=0.15)
+    monkeypatch.setattr(cases, "BLOCK", 600)
+    blocks = cases.directions(2000, d)(None, 0)
+    np.testing.assert_array_equal(blocks[:600], uniform[:600])
+    assert len(np.unique(blocks, axis=0)) == 2000
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    np.testing.assert_array_equal(cases.directions(1300, d)(None, 70), blocks[:1370])
+
+
+def test_bytes_are_those_of_the_mixture():
+    points = cases.mixture(3000, 20)(None, 10)
+    found = cases.as_bytes(cases.mixture(3000, 20))(None, 10)
+    assert (found.shape, found.dtype) == ((3010, 20), np.uint8)
+    np.testing.assert_array_equal(found, np.rint(points * 32 + 128).clip(0, 255))
+    assert 0 < np.isin(found, [0, 255]).mean() < 0.01
+
+
+def test_large_cases_are_as_named():
+    assert CASES["sphere-1.87m-3"].points(None).shape == (1_870_000, 3)
+    assert {"bytes-1m-128", "sphere-10m-3", "deep-8m-96"} <= set(CASES)
+    sizes = {"100": 100, "1k": 1000, "10k": 10_000}
+    assert len([name for name in CASES if name.startswith("nn1-")]) == 9
+    for name, n_queries in sizes.items():
+        queries, searched = CASES[f"nn1-100k-{name}-64"].split(None)
+        assert (queries.shape, searched.shape) == ((n_queries, 64), (100_000, 64))
+
+
+def test_published_seconds_stand_beside_ours(tmp_path, monkeypatch, capsys):
+    """They are of stages that their cases have, and are not taken for peers."""
+    for case, stage in references.REFERENCES:
+        assert stage in work_on(CASES[case], CPU, None).stages
+    monkeypatch.setitem(references.REFERENCES, ("digits", "cut"), {"paper (A100)": 0.5})
+    arguments = ["--cases", "digits", "--stages", "cut", "--peers", "--out", str(tmp_path), *QUICK]
+    assert harness.main(arguments) == 0
+    assert ", paper (A100) 0.5 s" in capsys.readouterr().out
+    (row,) = report.load(tmp_path)
+    assert (row["references"], row["peers"]) == ({"paper (A100)": 0.5}, {})
+    assert "| paper (A100) 500 ms |" in report.table([row])
+
+
+def test_list(capsys):
+    assert harness.main(["--list"]) == 0
+    assert {*CASES, *STAGES, "scipy"} <= set(capsys.readouterr().out.split())
+
+
+def test_sampled_cycles(monkeypatch):
+    """A tree that is not minimal, one that does not span, and a weight in the last place."""
+    work = Work(replace(CASES["gauss-20k-16"], rows=cases.gauss(500, 3, np.float32)), CPU, None)
+    monkeypatch.setattr(checks, "SCIPY_ROWS", 0)
+    monkeypatch.setattr(checks, "PRIM_WORK", 0)
+    right, against = checks.heights(work, work.model)
+    assert right
+    assert "cycle" in against
+    tree, points = work.tree.copy(), work.points
+    found = work.model.to_scipy()[:, 2]
+    assert not checks.cycles(points, tree, np.nextafter(found, np.inf))
+    assert not checks.cycles(points, tree.iloc[1:], found[1:])
+    twice = tree.copy()
+    twice.iloc[1] = twice.iloc[0]
+    assert not checks.cycles(points, twice, np.sort(twice["weight"].to_numpy()))
+    monkeypatch.setattr(checks, "CYCLE_ROWS", 500)
+    assert checks.cycles(points, tree, found)
+    leaf = np.flatnonzero(np.bincount(tree[["src", "dst"]].to_numpy().ravel()) == 1)[0]
+    edge = np.flatnonzero((tree[["src", "dst"]] == leaf).any(axis=1))[0]
+    apart = np.linalg.norm(points.astype(float) - points[leaf], axis=1)
+    other = int(np.argsort(apart)[2])
+    total = 0.0
+    for x in points[[leaf, other]].astype(np.float64).T:
+        total += (x[0] - x[1]) ** 2
+    tree.iloc[edge] = leaf, other, np.sqrt(total)
+    assert not checks.cycles(points, tree, np.sort(tree["weight"].to_numpy()))
+
+
+def test_nearest_distances_in_blocks(monkeypatch):
+    points = np.random.default_rng(0).integers(0, 256, (300, 5)).astype(np.uint8)
+    rows = np.array([299, 0, 17])
+    apart = np.linalg.norm(points[rows, None].astype(float) - points, axis=2)
+    apart[np.arange(3), rows] = np.inf
+    monkeypatch.setattr(checks, "BLOCK", 64)
+    for k in (1, 44, 100):
+        found = checks._nearest_distances(points[rows], points, k, rows)
+        np.testing.assert_allclose(found, np.sort(apart, axis=1)[:, :k], rtol=1e-15)
+
+
+def test_peers_of_few_features_are_asked_for_any_size():
+    (peer,) = (peer for peer in PEERS if peer.name == "quitefastmst")
+    assert peer.device == "cpu"
+    peer = replace(peer, module="numpy")
+    few, many = (
+        Work(replace(CASES["digits"], rows=cases.gauss(n, d, np.float32)), CPU, None)
+        for n, d in ((10**5, 3), (10**5, 9))
+    )
+    assert peer.can_do(few)
+    assert not peer.can_do(many)
 
 
 def test_table_comes_from_the_files(measured, tmp_path):

@@ -793,6 +793,14 @@ def test_many_components(where):
     assert count_connected_components(NeighborLists(path, where.xp.zeros((1000, 1))), where) == 1
 
 
+@pytest.mark.parametrize("n", [1, 31, 32, 33, 257, 10_000])
+def test_largest_component(n, where):
+    rng = np.random.default_rng(n)
+    for labels in (rng.integers(0, n, n), np.sort(rng.integers(0, max(1, n // 50), n)), np.full(n, n - 1)):
+        component = where.asarray(labels.astype(np.int32))
+        assert where.kernels("spanning_tree").largest_component(component) == np.bincount(labels).argmax()
+
+
 def test_propose_and_choose(where):
     """One round on components that are already there, against a few lines of NumPy."""
     kernels, rng = where.kernels("spanning_tree"), np.random.default_rng(0)

@@ -45,7 +45,7 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
         if components == 1:
             return device.frames.concat(frames, ignore_index=True)
         with report.stage("connect", device):
-            largest = int(device.xp.bincount(state.component).argmax())
+            largest = device.kernels("spanning_tree").largest_component(state.component)
             rows = _unsure_rows(lists, state, largest, device)
             bridges = None
             if pays(search, state.component, components, rows.size):

@@ -38,6 +38,11 @@ def choose(state: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return *edge_ends(edges[:m]), weights[:m]
 
 
+def largest_component(component: np.ndarray) -> int:
+    """The label that most points have."""
+    return int(np.bincount(component).argmax())
+
+
 def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
     return _kruskal(src, dst, n_nodes)

@@ -60,6 +60,14 @@ def choose(state: Any) -> tuple[Any, Any, Any]:
     return src[:m].copy(), dst[:m].copy(), weight[:m].copy()
 
 
+def largest_component(component: Any) -> int:
+    """The label that most points have. CuPy's bincount would take a gigabyte for a million labels."""
+    n = component.size
+    size = cp.zeros(n, cp.int32)
+    _launch("count_members", n, np.int64(n), component, size)
+    return int(size.argmax())
+
+
 def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
     """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
     component = cp.arange(n_nodes, dtype=cp.int32)

@@ -97,6 +97,16 @@ extern "C" __global__ void count_components(
     }
 }
 
+// size[c] grows by the number of points of component c; the lanes of a warp with one label add theirs together.
+extern "C" __global__ void count_members(long long n, const int* __restrict__ component, int* size) {
+    long long v = thread_index();
+    unsigned active = __ballot_sync(~0u, v < n);
+    if (v >= n) return;
+    int mine = component[v];
+    unsigned same = __match_any_sync(active, mine);
+    if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + mine, __popc(same));
+}
+
 // Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
 // are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records.
 extern "C" __global__ void hook_components(
