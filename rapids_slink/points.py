@@ -10,13 +10,18 @@ imported here unless the device is a GPU or the caller's object already comes fr
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.device import CPU, Device, is_on_gpu, to_host
+from rapids_slink.memory import Need, in_turn
+from rapids_slink.report import counted
 
+#: What follows the input takes, by rows, features and bytes of a value.
+Stages = Callable[[int, int, int], Need] | None
 #: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
 LARGEST_DISTANCE = 1e154
 #: Cluster ids go up to 2n - 2 and are int32.
@@ -126,7 +131,7 @@ class Points:
         return self.caller.frame(frame)
 
 
-def as_points(X: Any, device: Device) -> Points:
+def as_points(X: Any, device: Device, need: Stages = None) -> Points:
     """Check `X` and put it on `device`.
 
     Parameters
@@ -138,6 +143,9 @@ def as_points(X: Any, device: Device) -> Points:
         are rounded). A frame of several types takes their common type.
     device : Device
         Where the points go.
+    need : callable, optional
+        What the stages that follow take, of n, d and the bytes of a value. Checked together with what X itself takes,
+        before it is copied.
 
     Raises
     ------
@@ -145,14 +153,25 @@ def as_points(X: Any, device: Device) -> Points:
         Complex or sparse input, and columns that are not numbers. Both a TypeError and a ValueError.
     ValueError
         Not two-dimensional, empty, missing or infinite values, or distances beyond float64.
+    DeviceMemoryError
+        It would not fit.
     """
     X, caller = Caller.of(X, device)
     if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
         raise InputTypeError("Sparse input is not supported by SingleLinkage: pass X.toarray()")
     names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
-    values = _frame_values(X, device) if names is not None else _array_values(X, device)
+    values = _frame_values(X, device, need) if names is not None else _array_values(X, device, need)
     _check_finite(values, names, device.xp)
     return Points(values, names, index, caller)
+
+
+def _admit(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, need: Stages) -> None:
+    """Raise unless so many copies of X, of which one stays, fit into memory, and then what follows."""
+    n, d = shape
+    size = n * d * dtype.itemsize
+    copied = Need(copies * size, kept=size if copies else 0)
+    following = need(n, d, dtype.itemsize) if need else Need(0)
+    device.admit(in_turn(copied, following), f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
 def on_device(frame: Any, device: Device) -> Any:
@@ -244,7 +263,7 @@ def _is_dataframe(X: Any) -> bool:
     return bool(_family(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
-def _frame_values(X: Any, device: Device) -> Any:
+def _frame_values(X: Any, device: Device, need: Stages) -> Any:
     """A frame's values on `device`: one copy out of the columns, one into rows."""
     _check_shape(X.shape)
     dtypes = list(X.dtypes)
@@ -254,6 +273,7 @@ def _frame_values(X: Any, device: Device) -> Any:
         _check_type(dtype, f"column {X.columns[dtypes.index(dtype)]!r}", objects=not on_gpu)
     target = np.result_type(*(_float_type(dtype) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
+    _admit(X.shape, target, 2, device, need)  # by columns, then by rows
     if on_gpu and device.name == "cuda" and plain and len(distinct) == 1 and X.size < 2**31:  # the length of a column
         rows = X.interleave_columns()
         if not rows.null_count:
@@ -313,7 +333,7 @@ def _float_type(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _array_values(X: Any, device: Device) -> Any:
+def _array_values(X: Any, device: Device, need: Stages) -> Any:
     """An array's, or a nested list's, values on `device`."""
     X = _as_array(X, device)
     if X.ndim != 2:
@@ -323,6 +343,8 @@ def _array_values(X: Any, device: Device) -> Any:
     if X.dtype.kind == "O":
         X = _from_objects(X, "X")
     target = _float_type(X.dtype)
+    as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.name == "cuda")
+    _admit(X.shape, target, 0 if as_it_is else 1, device, need)
     if X.dtype.itemsize > 8:  # NumPy's long double, which CuPy does not know
         X = X.astype(target)
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import estimator_html_repr
 
-from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink import dendrogram, neighbors
+from rapids_slink.dendrogram import build_linkage, cut_labels, cutting
 from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import Metric, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists, prepare
 from rapids_slink.points import as_points
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
+from rapids_slink.spanning_tree import connect, count_connected_components, empty_edges, spanning_tree
 
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
@@ -42,6 +45,10 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         "auto" takes a GPU if there is one. "cuda" never falls back.
     progress : bool
         Show a progress bar.
+    memory_limit : int or str, optional
+        Bytes, or text such as "8GiB": what `fit` may take at a time on top of its input. Work is cut into smaller
+        chunks, which changes no result; the neighbour lists, 12 bytes a neighbour, and the tree have to fit. A GPU's
+        memory pool holds to it; on a CPU it rests on an estimate. By default, what is free.
 
     Attributes
     ----------
@@ -83,6 +90,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         n_neighbors: int | None = None,
         device: str = "auto",
         progress: bool = False,
+        memory_limit: int | str | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.distance_threshold = distance_threshold
@@ -90,6 +98,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.n_neighbors = n_neighbors
         self.device = device
         self.progress = progress
+        self.memory_limit = memory_limit
 
     def fit(self, X: Any, y: Any = None) -> SingleLinkage:
         """Cluster the rows of `X`.
@@ -110,21 +119,21 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         ValueError, TypeError
             If `X` or a parameter is not valid; the message names it.
         DeviceUnavailableError, DeviceMemoryError
-            If ``device="cuda"`` has no GPU, or too little memory on it; both are ValueErrors.
+            If ``device="cuda"`` has no GPU, or the work needs more memory than there is or than `memory_limit`; both
+            are ValueErrors.
         """
         metric = get_metric(self.metric)
         if self.n_neighbors is not None:
             check_n_neighbors(self.n_neighbors)
         place = resolve(self.device, X)
         report = Report(device=place.name, metric=metric.name)
-        with place.working():
+        with place.working(memory_limit=self.memory_limit):
             with report.stage("input", place):
-                points = as_points(X, place)
+                k = self.n_neighbors or DEFAULT_NEIGHBORS
+                points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, place))
                 n, d = points.values.shape
                 check_cut(n, 1, self.n_clusters, self.distance_threshold)
-            tree, components = minimum_spanning_tree_of_points(
-                points.values, metric, self.n_neighbors or DEFAULT_NEIGHBORS, place, report, self.progress
-            )
+            tree, components = minimum_spanning_tree_of_points(points.values, metric, k, place, report, self.progress)
             with report.stage("linkage", place):
                 merges = build_linkage(tree, n, place)
             with report.stage("cut", place):
@@ -155,6 +164,13 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
 
     def _labels(self, labels: Any) -> Any:
         return self._caller.labels(labels, self._index)
+
+
+def _need(n: int, d: int, itemsize: int, n_neighbors: int, device: Device) -> Need:
+    """Bytes that `fit` takes once it has the points: the lists are given back when there is a tree."""
+    search = neighbors.need(n, d, itemsize, n_neighbors, device)
+    tree = replace(in_turn(search, connect.need(n, search)), kept=20 * n)
+    return in_turn(tree, dendrogram.need(n), cutting.need(n))
 
 
 def minimum_spanning_tree_of_points(

@@ -12,13 +12,20 @@ from numbers import Real
 from typing import Any
 
 from rapids_slink.device import Device, is_on_gpu, resolve, to_host
+from rapids_slink.memory import Need
 from rapids_slink.points import Caller, InputTypeError, as_integer, column_values, has_gaps, require_columns
+from rapids_slink.report import counted
 
 COLUMNS = ("left", "right", "height", "size")
-#: Device memory that checking and cutting take at their peak, in bytes a leaf.
+#: What checking and cutting take at their peak, in bytes a leaf.
 WORKSPACE = 64
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
+
+
+def need(n: int, cuts: int = 1) -> Need:
+    """Bytes that cuts of a dendrogram of n leaves take; the labels are kept."""
+    return Need((WORKSPACE + 8 * cuts) * n, kept=4 * cuts * n)  # an array, and a frame
 
 
 def cut(
@@ -67,6 +74,8 @@ def cut(
     require_columns(linkage, COLUMNS, "linkage")
     device = device_of(linkage)
     with device.working(reserve=WORKSPACE * len(linkage)):
+        cuts = len(_cuts(distance_threshold if n_clusters is None else n_clusters)[0])
+        device.admit(need(len(linkage), cuts), f"{counted(cuts, 'cut')} of {counted(len(linkage), 'merge')}")
         n = _check_linkage(linkage, n_leaves, device)
         labels = cut_labels(
             linkage,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.device import Device, resolve
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.points import as_integer, as_points
@@ -19,21 +20,34 @@ from rapids_slink.report import Report
 
 #: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
+#: Of a graph's frame, an edge: while it is made and as it is kept.
+EDGE_BYTES = 2 * 16
 
 
 def prepare(values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False) -> Any:
     """The search that suits the points and the device."""
-    if values.shape[1] <= TREE_FEATURES[device.name]:
-        if device.name == "cuda":
-            from rapids_slink.neighbors.bvh import BoxSearch
+    return _search(values.shape[1], device)(values, device, report, queries, progress)
 
-            return BoxSearch(values, device, report, queries, progress)
-        from rapids_slink.neighbors.kdtree import TreeSearch
 
-        return TreeSearch(values, device, report, queries, progress)
-    from rapids_slink.neighbors.tiles import TileSearch
+def need(n: int, d: int, itemsize: int, k: int, device: Device, n_queries: int | None = None) -> Need:
+    """Bytes that `prepare` and the search for k neighbours take; the search and the lists are kept."""
+    m = n if n_queries is None else n_queries
+    return _search(d, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
 
-    return TileSearch(values, device, report, queries, progress)
+
+def _search(n_features: int, device: Device) -> Any:
+    """The class of searches that suits points of so many features."""
+    if n_features > TREE_FEATURES[device.name]:
+        from rapids_slink.neighbors.tiles import TileSearch
+
+        return TileSearch
+    if device.name == "cuda":
+        from rapids_slink.neighbors.bvh import BoxSearch
+
+        return BoxSearch
+    from rapids_slink.neighbors.kdtree import TreeSearch
+
+    return TreeSearch
 
 
 def neighbor_lists(search: Any, n: int, k: int, device: Device) -> NeighborLists:
@@ -44,7 +58,9 @@ def neighbor_lists(search: Any, n: int, k: int, device: Device) -> NeighborLists
     return NeighborLists(found.ids, found.weights)
 
 
-def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: str = "auto") -> Any:
+def knn_graph(
+    X: Any, n_neighbors: int, *, metric: str = "euclidean", device: str = "auto", memory_limit: int | str | None = None
+) -> Any:
     """The exact k-nearest-neighbour graph of the rows of `X`.
 
     Parameters
@@ -55,6 +71,8 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
         Neighbours a row, itself not counted; at most n - 1.
     metric : {"euclidean", "sqeuclidean"}
     device : {"auto", "cpu", "cuda"}
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -66,12 +84,14 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     ------
     ValueError, TypeError
         If `X` or a parameter is not valid; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     chosen = get_metric(metric)
     place = resolve(device, X)
     check_n_neighbors(n_neighbors)
-    with place.working():
-        points = as_points(X, place)
+    with place.working(memory_limit=memory_limit):
+        points = as_points(X, place, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, place))
         n = points.values.shape[0]
         if n_neighbors > n - 1:
             raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
@@ -82,13 +102,15 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     return points.frame(place.keep(graph))
 
 
-def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str = "auto") -> Any:
+def nearest_neighbors(
+    X: Any, Y: Any, *, metric: str = "euclidean", device: str = "auto", memory_limit: int | str | None = None
+) -> Any:
     """For each row of `X` the nearest row of `Y` (the fused 1-NN of cuSLINK's Algorithm 4), exact.
 
     Parameters
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
-    metric, device : see `knn_graph`
+    metric, device, memory_limit : see `knn_graph`
 
     Returns
     -------
@@ -100,12 +122,20 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
     ------
     ValueError, TypeError
         If an input or a parameter is not valid; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     chosen = get_metric(metric)
     place = resolve(device, X, Y)
-    with place.working():
-        points, others = as_points(X, place), as_points(Y, place)
-        (n, d), (m, other_d) = points.values.shape, others.values.shape
+    with place.working(memory_limit=memory_limit):
+        points = as_points(X, place)
+        n, d = points.values.shape
+
+        def following(m: int, d: int, itemsize: int) -> Need:
+            return in_turn(need(m, d, itemsize, 1, place, n_queries=n), Need(EDGE_BYTES * n))
+
+        others = as_points(Y, place, following)
+        m, other_d = others.values.shape
         if d != other_d:
             raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
         xp = place.xp
@@ -114,12 +144,17 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
         values, queries = (part.values.astype(common, copy=False) for part in (others, points))
         search = prepare(values, place, Report(), queries=queries)
         groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
-        found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
-        if not bool(xp.isfinite(found.weights).all()):
+        nearest = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+        if not bool(xp.isfinite(nearest.weights).all()):
             raise ValueError("Squared distances between X and Y overflow float64. Rescale both.")
-        weight = chosen.distance(found.weights[:, 0])
-        nearest = place.frame({"src": rows, "dst": found.ids[:, 0], "weight": weight})
-    return points.frame(place.keep(nearest))
+        weight = chosen.distance(nearest.weights[:, 0])
+        edges = place.frame({"src": rows, "dst": nearest.ids[:, 0], "weight": weight})
+    return points.frame(place.keep(edges))
+
+
+def _graph_need(n: int, d: int, itemsize: int, k: int, device: Device) -> Need:
+    """Bytes that `knn_graph` takes once it has the points."""
+    return in_turn(need(n, d, itemsize, k, device), Need(EDGE_BYTES * n * min(k, n)))
 
 
 def check_n_neighbors(n_neighbors: Any) -> None:

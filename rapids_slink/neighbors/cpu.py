@@ -20,6 +20,7 @@ from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"
+OPERAND_BYTES = 4  # a feature
 MAX_LIST = 2**31  # lists of any length
 ROWS = 512  # a tile of products stays in the second-level cache
 COLUMNS = 1024
@@ -85,8 +86,40 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     take each other's cores.
     """
     parts = list(parts)
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(joblib.cpu_count()) as pool:
-        return list(shown(pool.map(work, parts), len(parts), what, progress))
+    pool = ThreadPoolExecutor(workers())
+    with _one_blas_thread:
+        try:
+            return list(shown(pool.map(work, parts), len(parts), what, progress))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C the parts that wait are not begun
+
+
+def workers() -> int:
+    """How many parts `each` works on at a time."""
+    return int(joblib.cpu_count())
+
+
+class _OneBlasThread:
+    """A context in which BLAS has one thread. Whoever leaves it last gives BLAS its threads back."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = threading.Lock(), 0
+        self.limits: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.inside:
+                self.limits = _controller().limit(limits=1, user_api="blas")
+            self.inside += 1
+
+    def __exit__(self, *_: Any) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside:
+                self.limits.restore_original_limits()
+
+
+_one_blas_thread = _OneBlasThread()
 
 
 @lru_cache(maxsize=1)
