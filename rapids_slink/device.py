@@ -112,8 +112,9 @@ class Device:
         All of it runs on the default stream, since that is cuDF's; the caller's stream waits for it.
         """
         run = _Run(memory_limit, as_bytes(memory_limit))
-        outer, _working.run = getattr(_working, "run", None), run
+        outer = getattr(_working, "run", None)
         try:
+            _working.run = run
             if self.name == "cpu":
                 yield
             else:

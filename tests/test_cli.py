@@ -90,7 +90,18 @@ def test_options_reach_the_model(run, monkeypatch):
     seen = {}
     fit = rapids_slink.fit
     monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
-    run("points.csv", "--columns", "x,y", "--metric", "sqeuclidean", "--n-neighbors", 2, "--progress")
+    run(
+        "points.csv",
+        "--columns",
+        "x,y",
+        "--metric",
+        "sqeuclidean",
+        "--n-neighbors",
+        2,
+        "--progress",
+        "--memory-limit",
+        "1GiB",
+    )
     assert seen == {
         "n_clusters": 2,
         "distance_threshold": None,
@@ -98,6 +109,7 @@ def test_options_reach_the_model(run, monkeypatch):
         "n_neighbors": 2,
         "device": "cpu",
         "progress": True,
+        "memory_limit": "1GiB",
     }
 
 

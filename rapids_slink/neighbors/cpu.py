@@ -87,7 +87,7 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     """
     parts = list(parts)
     pool = ThreadPoolExecutor(workers())
-    with _one_blas_thread:
+    with _controller().limit(limits=1, user_api="blas"):
         try:
             return list(shown(pool.map(work, parts), len(parts), what, progress))
         finally:
@@ -97,29 +97,6 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
 def workers() -> int:
     """How many parts `each` works on at a time."""
     return int(joblib.cpu_count())
-
-
-class _OneBlasThread:
-    """A context in which BLAS has one thread. Whoever leaves it last gives BLAS its threads back."""
-
-    def __init__(self) -> None:
-        self.lock, self.inside = threading.Lock(), 0
-        self.limits: Any = None
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.inside:
-                self.limits = _controller().limit(limits=1, user_api="blas")
-            self.inside += 1
-
-    def __exit__(self, *_: Any) -> None:
-        with self.lock:
-            self.inside -= 1
-            if not self.inside:
-                self.limits.restore_original_limits()
-
-
-_one_blas_thread = _OneBlasThread()
 
 
 @lru_cache(maxsize=1)
