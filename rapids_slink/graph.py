@@ -44,7 +44,7 @@ class GraphHierarchy(Hierarchy):
     report_: Report
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.series(labels, index=self._index, name="label")
+        return self._caller.asked().labels(labels, self._index)
 
 
 def fit_graph(
@@ -126,7 +126,7 @@ def fit_graph(
     result._caller, result._index = caller, graph.ids
     result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
     result.labels_ = result._labels(labels)
-    result.component_ = caller.series(component, index=graph.ids, name="component")
+    result.component_ = caller.asked().labels(component, graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     result.report_ = report

@@ -20,6 +20,13 @@ from rapids_slink.device import CPU, Device, is_on_gpu, to_host
 from rapids_slink.memory import Need, in_turn
 from rapids_slink.report import counted
 
+#: The output types of cuML that name a kind: whether of frames, and whether on the GPU.
+CUML_KINDS: dict[Any, tuple[bool, bool]] = {
+    "numpy": (False, False),
+    "cupy": (False, True),
+    "pandas": (True, False),
+    "cudf": (True, True),
+}
 #: What follows the input takes, by rows, features and bytes of a value.
 Stages = Callable[[int, int, int], Need] | None
 #: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
@@ -59,13 +66,19 @@ class Caller:
         family = _family(bare)
         return bare, cls(frame_given=bool(family), gpu=family == "cudf" or is_on_gpu(bare), proxy=proxy)
 
+    def asked(self) -> Caller:
+        """Who cuML's global output type says the caller is, if cuML is loaded and names a kind."""
+        settings = getattr(sys.modules.get("cuml"), "global_settings", None)
+        kind = CUML_KINDS.get(getattr(settings, "output_type", None))
+        return self if kind is None else Caller(*kind)
+
     def array(self, array: Any) -> Any:
         """An array of either device as NumPy's or CuPy's."""
         return self._dress(self._move(array))
 
     def series(self, array: Any, index: Any = None, name: str | None = None) -> Any:
         """An array of either device as a Series of pandas or cuDF."""
-        return self._dress(self._frames().Series(self._move(array), index=index, name=name))
+        return self._dress(self._frames().Series(self._move(array), index=self._index(index), name=name))
 
     def labels(self, array: Any, index: Any = None, name: str = "label") -> Any:
         """One value a row: a Series for a frame, an array for an array."""
@@ -79,8 +92,14 @@ class Caller:
         elif self.gpu and not on_gpu:
             frame = self._frames().from_pandas(frame)
         if index is not None:
-            frame.index = index
+            frame.index = self._index(index)
         return self._dress(frame)
+
+    def _index(self, index: Any) -> Any:
+        """An Index of either library in the caller's."""
+        if _family(index) == "cudf" and not self.gpu:
+            return index.to_pandas()
+        return self._frames().from_pandas(index) if self.gpu and _family(index) == "pandas" else index
 
     def _move(self, array: Any) -> Any:
         if not self.gpu:
@@ -123,8 +142,8 @@ class Points:
     caller: Caller
 
     def labels(self, array: Any, name: str = "label") -> Any:
-        """One value a row: a Series with X's index for a frame, an array for an array."""
-        return self.caller.labels(array, self.index, name)
+        """One value a row: a Series with X's index for a frame, an array for an array, or what cuML's type says."""
+        return self.caller.asked().labels(array, self.index, name)
 
     def frame(self, frame: Any) -> Any:
         """A frame of the device in the caller's kind (pandas for NumPy, cuDF for CuPy)."""

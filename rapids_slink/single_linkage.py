@@ -163,7 +163,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             del self.feature_names_in_
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.labels(labels, self._index)
+        return self._caller.asked().labels(labels, self._index)
 
 
 def _need(n: int, d: int, itemsize: int, n_neighbors: int, device: Device) -> Need:

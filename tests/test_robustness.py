@@ -1,13 +1,20 @@
 """Memory, bad input, threads and interruptions: what goes wrong is said clearly, and leaves nothing behind."""
 
+import copy
 import gc
+import os
+import pickle
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -27,9 +34,12 @@ from rapids_slink import (
     minimum_spanning_tree,
     nearest_neighbors,
 )
-from rapids_slink.device import CPU, Device, to_host
+from rapids_slink import device as device_module
+from rapids_slink.device import CPU, Device, gpu_is_usable, to_host
 from rapids_slink.neighbors import tiles
 from rapids_slink.neighbors.cpu import each
+
+ROOT = Path(__file__).parent.parent
 
 
 def points(n, d, seed=0):
@@ -530,3 +540,223 @@ def test_parts_that_wait_are_not_begun_after_an_interruption():
     with pytest.raises(KeyboardInterrupt):
         each(work, range(1000))
     assert len(begun) < 500
+
+
+# ------------------------------------------------------------------------------------------------- neighbours in RAPIDS
+
+FRAME = pd.DataFrame(INPUTS[0][:90], columns=list("abcdefghijkl"), index=pd.RangeIndex(5, 95))
+KINDS = {"numpy": "ndarray", "cupy": "ndarray", "pandas": "Series", "cudf": "Series"}
+
+
+def kinds_of_answers(X, device):
+    """The package and the class of everything that is one value a row or a merge."""
+    model = fit(X, 3, device=device)
+    ones = [model.labels_, model.cut(4), model.distances_, SingleLinkage(3, device=device).fit_predict(X)]
+    ones += [cut(model.linkage_, n_clusters=3)]
+    many = [model.children_, model.cut([2, 3]), cut(model.linkage_, n_clusters=[2, 3])]
+    assert [answer.ndim for answer in (*ones, *many)] == [1] * len(ones) + [2] * len(many)
+    return [{(type(a).__module__.split(".")[0], type(a).__name__) for a in answers} for answers in (ones, many)]
+
+
+def set_output_type(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "cuml", SimpleNamespace(global_settings=SimpleNamespace(output_type=name)))
+
+
+@pytest.mark.parametrize("X", [FRAME, FRAME.to_numpy()], ids=["frame", "array"])
+@pytest.mark.parametrize("name", ["numpy", "pandas"])
+def test_cumls_output_type(monkeypatch, X, name, device):
+    set_output_type(monkeypatch, name)
+    one, many = kinds_of_answers(X, device)
+    assert one == {(name, KINDS[name])}
+    assert many == {(name, "ndarray" if name == "numpy" else "DataFrame")}
+    model = fit(X, 3, device=device)
+    assert isinstance(model.linkage_, pd.DataFrame)  # a frame whatever is asked
+    if name == "pandas":
+        index = FRAME.index if X is FRAME else pd.RangeIndex(90)
+        pd.testing.assert_index_equal(model.labels_.index, index, exact=False)
+        assert list(model.cut([2, 3]).columns) == [2, 3]
+    edges = model.mst_.astype({"src": str, "dst": str})
+    found = fit_graph(edges, 3, device=device)
+    for answer in (found.labels_, found.component_, found.cut(2)):
+        assert (type(answer).__module__.split(".")[0], type(answer).__name__) == (name, KINDS[name])
+
+
+@pytest.mark.parametrize("name", [None, "input", "mirror", "array", "numba"])
+def test_output_types_that_name_no_kind_mirror_the_input(monkeypatch, name, device):
+    expected = [kinds_of_answers(X, device) for X in (FRAME, FRAME.to_numpy())]
+    set_output_type(monkeypatch, name)
+    assert [kinds_of_answers(X, device) for X in (FRAME, FRAME.to_numpy())] == expected
+    assert expected[0][0] == {("pandas", "Series"), ("numpy", "ndarray")}
+
+
+def test_a_cuml_without_settings_is_no_matter(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuml", SimpleNamespace())
+    assert isinstance(fit(FRAME, 3, device="cpu").labels_, pd.Series)
+
+
+def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device):
+    for X, name in ((FRAME, "numpy"), (FRAME.to_numpy(), "pandas")):
+        set_output_type(monkeypatch, name)
+        model = fit(X, 3, device=device)
+        model.save(tmp_path / "model")
+        for other in (rapids_slink.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.copy(model)):
+            assert bits(other) == bits(model)
+        assert "90 rows in 3 clusters" in model._repr_html_()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", KINDS)
+def test_the_real_cumls_output_type(name, device):
+    if device != "cuda":
+        pytest.skip("needs a GPU")
+    cuml, cudf, cupy = (pytest.importorskip(package) for package in ("cuml", "cudf", "cupy"))
+    for X in (FRAME, FRAME.to_numpy(), cudf.from_pandas(FRAME), cupy.asarray(FRAME.to_numpy())):
+        with cuml.using_output_type(name):
+            one, many = kinds_of_answers(X, device)
+            model = fit(X, 3, device=device)
+            labels = model.labels_
+        assert one == {(name, KINDS[name])}
+        assert many == {(name, "ndarray" if KINDS[name] == "ndarray" else "DataFrame")}
+        if KINDS[name] == "Series" and hasattr(X, "index"):
+            assert to_host(labels.index.values).tolist() == FRAME.index.tolist()
+        assert bits(labels) == bits(fit(X, 3, device=device).labels_)
+        assert type(fit(X, 3, device=device).children_) is type(model.children_)  # asked for when it is read
+
+
+@pytest.mark.gpu
+def test_proxies_of_cudf_pandas_go_the_gpus_way(tmp_path, device):
+    """What a user of ``python -m cudf.pandas`` sees: proxies in, proxies out, and the GPU unless it is refused."""
+    if device != "cuda":
+        pytest.skip("needs a GPU")
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import cudf.pandas
+import numpy as np
+import pandas as pd
+from rapids_slink import cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree
+
+is_proxy = cudf.pandas.is_proxy_object
+X = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+df = pd.DataFrame(X, columns=list("abc"), index=pd.RangeIndex(7, 307))
+assert is_proxy(df)
+found = {}
+for device in ("auto", "cuda", "cpu"):
+    model = fit(df, 4, device=device)
+    assert model.report_["device"] == ("cpu" if device == "cpu" else "cuda"), device
+    answers = [model.labels_, model.linkage_, model.mst_, model.cut(3), model.cut([2, 3])]
+    answers += [knn_graph(df, 3, device=device), minimum_spanning_tree(model.mst_, device=device)]
+    answers += [linkage(model.mst_, device=device), cut(model.linkage_, n_clusters=4)]
+    answers += [fit_graph(model.mst_, 4, device=device).labels_]
+    for i, answer in enumerate(answers):
+        assert is_proxy(answer), (device, i, type(answer))
+    assert list(model.labels_.index) == list(df.index)
+    assert not is_proxy(fit(X, 4, device=device).labels_)  # an array is an array
+    found[device] = [a.to_numpy().tobytes() for a in answers]
+assert found["auto"] == found["cuda"] == found["cpu"]
+mixed = df.assign(d="x")
+try:
+    fit(mixed, 4)
+except TypeError as error:
+    assert "column 'd'" in str(error), error
+else:
+    raise AssertionError("text was clustered")
+print("fine")
+"""
+    )
+    run = [sys.executable, "-W", "ignore", "-m", "cudf.pandas", str(script)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(run, capture_output=True, text=True, env=environment)
+    assert done.stdout == "fine\n", done.stderr
+
+
+@pytest.fixture
+def watched_memory():
+    """Statistics of all that is allocated through rmm in the test."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    rmm = pytest.importorskip("rmm")
+    import cudf  # noqa: F401
+    import cupy
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    before, allocator = rmm.mr.get_current_device_resource(), cupy.cuda.get_allocator()
+    resource = rmm.mr.StatisticsResourceAdaptor(before)
+    rmm.mr.set_current_device_resource(resource)
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+    yield lambda: resource.allocation_counts
+    gc.collect()
+    cupy.cuda.set_allocator(allocator)
+    rmm.mr.set_current_device_resource(before)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call):
+    import cupy
+
+    call(device="cuda")  # compiles
+    gc.collect()
+    before = watched_memory()
+    free = cupy.get_default_memory_pool().total_bytes()
+    found = call(device="cuda")
+    during = watched_memory()
+    assert during.total_count > before.total_count
+    assert during.total_bytes - before.total_bytes > 10_000  # all the arrays were seen
+    assert cupy.get_default_memory_pool().total_bytes() == free  # CuPy's own pool was passed by
+    del found
+    gc.collect()
+    assert watched_memory().current_bytes <= before.current_bytes
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("n", "d", "k"), [(200_000, 3, 8), (100_000, 32, 8), (100_000, 96, 16), (400_000, 2, 4)])
+def test_estimates_on_the_gpu(watched_memory, n, d, k):
+    """At the least limit the pool takes no more, and not much less."""
+    X = points(n, d)
+    limit, _ = least_limit(lambda **how: fit(X, 3, n_neighbors=k, **how), "cuda")
+    counted = []
+    pool = Device.trim
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Device, "trim", lambda self: counted.append(device_module._run().pool.total_bytes()) or pool(self)
+        )
+        fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
+    size = memory.as_bytes(limit)
+    assert size / 4 < max(counted) <= size
+    assert watched_memory().peak_bytes < 2 * size  # frames of cuDF and the results included
+
+
+@pytest.mark.gpu
+def test_running_out_of_memory_leaves_the_gpu_as_it_was(watched_memory, monkeypatch):
+    X = points(30000, 32)
+    expected = bits(fit(X, 3, device="cuda"))
+    gc.collect()
+    before = watched_memory().current_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(Device, "admit", lambda *_, **__: None)
+        for limit in (2**21, 2**23, 3 * 2**22):
+            with pytest.raises(DeviceMemoryError, match=f"memory_limit={limit} was reached"):
+                fit(X, 3, device="cuda", memory_limit=limit)
+            gc.collect()
+            assert watched_memory().current_bytes <= before
+    assert bits(fit(X, 3, device="cuda")) == expected
+
+
+@pytest.mark.gpu
+def test_interruptions_leave_the_gpu_as_it_was(watched_memory, monkeypatch):
+    X = points(20000, 16)
+    calls = Interrupting(Device.frame, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Device, "frame", watch(calls))
+        expected = bits(fit(X, 3, n_neighbors=2, device="cuda"))
+    gc.collect()
+    before = watched_memory().current_bytes
+    for at in spread(calls.calls, 4):
+        with monkeypatch.context() as patch:
+            patch.setattr(Device, "frame", watch(Interrupting(Device.frame, at)))
+            with pytest.raises(KeyboardInterrupt):
+                fit(X, 3, n_neighbors=2, device="cuda")
+        gc.collect()
+        assert watched_memory().current_bytes <= before
+    assert bits(fit(X, 3, n_neighbors=2, device="cuda")) == expected

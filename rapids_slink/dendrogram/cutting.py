@@ -86,8 +86,10 @@ def cut(
         )
     labels = device.keep(labels)
     if labels.ndim == 1:
-        return caller.series(labels, name="label")
-    return caller.frame(label_frame(labels, n_clusters, distance_threshold, device))
+        return caller.asked().labels(labels)
+    caller = caller.asked()
+    names = label_frame(labels, n_clusters, distance_threshold, device)
+    return caller.frame(names) if caller.frame_given else caller.array(labels.T)
 
 
 def cut_labels(

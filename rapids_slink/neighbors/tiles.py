@@ -74,7 +74,9 @@ class TileSearch:
         a_row = fused.row_bytes(d) if fused else kernels.OPERAND_BYTES * -(-d // 8) * 8 + 8
         operands = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a compact copy of small integers
         lists = m * (12 * k + 8)
-        packing, packing_a_tile = 40 * min(n * d, BLOCK), 40 * kernels.workers() * kernels.COLUMNS * d  # in float64
+        # In float64: on a GPU a kernel packs the filter's operand, and only a random order is made for it.
+        packing = 40 * min(n * d, BLOCK) if device.name == "cpu" else 24 * n
+        packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
         return Need(peak, kept=operands + lists, chunk=tiles)
