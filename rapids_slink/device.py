@@ -322,37 +322,44 @@ def to_host(array: Any) -> np.ndarray:
     return np.asarray(array)
 
 
-def cuda_source(path: Path) -> str:
-    """The text of a ``.cu`` file with our own headers put in as text.
+def cuda_source(source: str) -> str:
+    """The text of a ``.cu`` file, named by its path in this package, with our own headers put in as text.
 
     CuPy's compile cache does not see what an ``#include`` brings in: a changed header would
     otherwise leave the old machine code in use.
     """
-    root = Path(__file__).parent
     lines = []
-    for line in path.read_text().splitlines():
+    for line in (Path(__file__).parent / source).read_text().splitlines():
         if line.startswith('#include "'):
-            lines.append(cuda_source(root / line.split('"')[1]))
+            lines.append(cuda_source(line.split('"')[1]))
         else:
             lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 @cache
-def cuda_module(path: Path, *options: str) -> Any:
-    """The compiled module of a ``.cu`` file, once a process and set of options."""
+def _cuda_module(source: str, *options: str) -> Any:
     cupy = sys.modules["cupy"]
-    return cupy.RawModule(code=cuda_source(path), options=("--std=c++17", *options))
+    return cupy.RawModule(code=cuda_source(source), options=("--std=c++17", *options))
 
 
-def launch(path: Path, name: str, jobs: int, *arguments: Any, items: int = 1) -> None:
+@cache
+def cuda_kernel(source: str, name: str, *options: str) -> Any:
+    """A kernel of the ``.cu`` file `source`, compiled once a process, GPU and set of options.
+
+    It is looked up at every launch, of which short runs have hundreds: hence the cache over strings.
+    """
+    return _cuda_module(source, *options).get_function(name)
+
+
+def launch(source: str, name: str, jobs: int, *arguments: Any, items: int = 1) -> None:
     """Start a kernel of a ``.cu`` file with a thread for every `items` of the `jobs`; arrays must be contiguous."""
     array = sys.modules["cupy"].ndarray
     for argument in arguments:
         if isinstance(argument, array) and not argument.flags.c_contiguous:
             raise TypeError(f"{name} needs contiguous arrays")
     if jobs:
-        cuda_module(path).get_function(name)((-(-jobs // (THREADS * items)),), (THREADS,), arguments)
+        cuda_kernel(source, name)((-(-jobs // (THREADS * items)),), (THREADS,), arguments)
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:

@@ -140,7 +140,9 @@ def test_there_are_cuda_sources():
 def test_cuda_source_compiles(path, architecture):
     nvrtc()
     headers = [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
-    log = compile_log(cuda_source(path), path.name, "--std=c++17", f"-arch={architecture}", *headers)
+    log = compile_log(
+        cuda_source(str(path.relative_to(PACKAGE))), path.name, "--std=c++17", f"-arch={architecture}", *headers
+    )
     assert log is None, log
 
 

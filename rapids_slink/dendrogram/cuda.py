@@ -36,7 +36,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -46,7 +45,7 @@ from rapids_slink.dendrogram import cpu
 from rapids_slink.device import check_arrays, launch
 from rapids_slink.ordering import NO_EDGE
 
-_launch = partial(launch, Path(__file__).parent / "dendrogram.cu")
+_launch = partial(launch, "dendrogram/dendrogram.cu")
 REACH = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
 
 

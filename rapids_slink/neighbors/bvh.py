@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import Device, check_arrays, cuda_module
+from rapids_slink.device import Device, check_arrays, cuda_kernel
 from rapids_slink.memory import Need, in_turn
 from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.tiles import TileSearch
@@ -104,8 +103,7 @@ class BoxSearch:
     def _launch(self, name: str, jobs: int, arguments: tuple[Any, ...], k: int = 1) -> None:
         value = "double" if self.values.dtype == cp.float64 else "float"
         options = (f"-DVALUE={value}", f"-DFEATURES={self.values.shape[1]}", f"-DLIST={k}")
-        kernel = cuda_module(Path(__file__).parent / "bvh.cu", *options).get_function(name)
-        kernel((-(-jobs // THREADS),), (THREADS,), arguments)
+        cuda_kernel("neighbors/bvh.cu", name, *options)((-(-jobs // THREADS),), (THREADS,), arguments)
 
 
 def _leaves(n: int) -> int:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import check_arrays, cuda_module
+from rapids_slink.device import check_arrays, cuda_kernel
 from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
@@ -27,11 +26,11 @@ ROWS = 8192
 COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
+MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 WARP = 32
 WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
 ROWS_PER_BLOCK, THREADS, COLUMNS_PER_THREAD = 32, 256, 4  # as in filter.cu
-HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def pack_rows(
     tail_shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, "float32")
     none = np.uintp(0)
     if padded:
-        kernel = cuda_module(HERE / "pack.cu", _value(values.dtype)).get_function("pack")
+        kernel = cuda_kernel("neighbors/pack.cu", "pack", _value(values.dtype))
         kernel(
             (-(-padded // WARPS),), (WARPS * WARP,),
             (values, np.int32(d), none if rows is None else rows, np.int64(m), np.int64(padded),
@@ -138,7 +137,7 @@ def extent(values: Any, centre: Any) -> Extent:
     found = cp.zeros(4)
     if values.size:
         blocks = min(-(-n // WARPS), 16 * multiprocessors())
-        kernel = cuda_module(HERE / "pack.cu", _value(values.dtype)).get_function("extent")
+        kernel = cuda_kernel("neighbors/pack.cu", "extent", _value(values.dtype))
         kernel((blocks,), (WARPS * WARP,), (values, np.int64(n), np.int32(d), centre, found))
     moved, largest, uneven, unlike_bytes = found.tolist()
     return Extent(moved, largest, small_integers=uneven == 0, byte_values=unlike_bytes == 0)
@@ -299,7 +298,7 @@ def lower_groups(least: Any, group: Any, weights: Any) -> None:
     check_arrays("float64", least, weights)
     m, k = weights.shape
     if m:
-        kernel = _rerank_module(cp.float32).get_function("lower_groups")
+        kernel = _rerank_kernel("lower_groups", cp.float32)
         kernel((-(-m // THREADS),), (THREADS,), (np.int32(m), group, weights, np.int32(k), least))
 
 
@@ -334,7 +333,7 @@ def pair_values(values: Any, src: Any, dst: Any) -> Any:
     check_arrays("int32", src, dst)
     out = cp.empty(src.size)
     if src.size:
-        kernel = _rerank_module(values.dtype).get_function("pair_values")
+        kernel = _rerank_kernel("pair_values", values.dtype)
         args = (values, np.int32(values.shape[1]), np.int64(src.size), src, dst, out)
         kernel((-(-src.size // THREADS),), (THREADS,), args)
     return out
@@ -347,7 +346,7 @@ def _by_sorting(
     ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
     step = max(1, 2**26 // n)
     check_arrays(values.dtype, queries, values)
-    kernel = _rerank_module(values.dtype).get_function("all_values")
+    kernel = _rerank_kernel("all_values", values.dtype)
     for start in range(0, rows.size, step):
         at = slice(start, min(start + step, rows.size))
         m = at.stop - at.start
@@ -372,7 +371,7 @@ def _launch_by_warp(name: str, jobs: int, k: int, queries: Any, values: Any, arg
     aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
     room = np.int32(width), np.int32(pitch), np.bool_(aligned)
     if jobs:
-        _rerank_module(values.dtype).get_function(name)(
+        _rerank_kernel(name, values.dtype)(
             (-(-jobs // warps),), (warps * WARP,),
             (queries, values, np.int32(d), *arguments, np.int32(k), np.int32(size), *room, *outputs),
             shared_mem=warps * bytes_a_warp,
@@ -393,11 +392,11 @@ def _half_product(a: Any, b: Any, out: Any) -> None:
 
 
 def _filter(name: str, dtype: Any) -> Any:
-    return cuda_module(HERE / "filter.cu", f"-DREAL={'double' if dtype == cp.float64 else 'float'}").get_function(name)
+    return cuda_kernel("neighbors/filter.cu", name, f"-DREAL={'double' if dtype == cp.float64 else 'float'}")
 
 
-def _rerank_module(dtype: Any) -> Any:
-    return cuda_module(HERE / "rerank.cu", _value(dtype))
+def _rerank_kernel(name: str, dtype: Any) -> Any:
+    return cuda_kernel("neighbors/rerank.cu", name, _value(dtype))
 
 
 def _value(dtype: Any) -> str:
@@ -406,4 +405,4 @@ def _value(dtype: Any) -> str:
 
 def multiprocessors() -> int:
     """Of the current GPU."""
-    return int(cp.cuda.Device().attributes["MultiProcessorCount"])
+    return cp.cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, cp.cuda.runtime.getDevice())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_module
+from rapids_slink.device import check_arrays, cuda_kernel
 from rapids_slink.neighbors.contract import scattered
 from rapids_slink.neighbors.cuda import Candidates, Packed, multiprocessors, pack_rows
 from rapids_slink.neighbors.operand import Scaling
@@ -153,7 +152,7 @@ def _splits(blocks: int, tiles: int) -> int:
 def _keep_near(atoms: int, last_steps: int, symmetric: bool) -> tuple[Any, int]:
     resident = atoms if atoms <= 4 else 0
     options = "-arch=sm_90a", f"-DRESIDENT={resident}", f"-DLAST_STEPS={last_steps}", f"-DSYMMETRIC={int(symmetric)}"
-    kernel = cuda_module(Path(__file__).parent / "hopper.cu", *options).get_function("keep_near")
+    kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
     stages = (4, 9, 8, 6, 5)[resident]
     tails = (stages + resident) // resident if resident else 1
     shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS)

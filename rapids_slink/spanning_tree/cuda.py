@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -12,7 +11,7 @@ import numpy as np
 from rapids_slink.device import launch
 from rapids_slink.ordering import NO_EDGE
 
-_launch = partial(launch, Path(__file__).parent / "forest.cu")
+_launch = partial(launch, "spanning_tree/forest.cu")
 
 
 def connected_components(ids: Any) -> int:

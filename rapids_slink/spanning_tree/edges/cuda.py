@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cupy as cp
@@ -23,7 +22,7 @@ SPARE = 1.25  # more room than the sample says is needed
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
 KINDS = {"u": 0, "i": 1, "f": 2}
 NULL = np.intp(0)
-_launch = partial(launch, Path(__file__).parent / "edges.cu", items=ITEMS)
+_launch = partial(launch, "spanning_tree/edges/edges.cu", items=ITEMS)
 
 
 @dataclass
