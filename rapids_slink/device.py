@@ -139,7 +139,7 @@ class Device:
             importlib.import_module("cudf")  # which sets CuPy's allocator, and could not while another is in force
         run.pool = pool = cuda.MemoryPool(cuda.get_allocator())
         if run.limit is not None:
-            pool.set_limit(size=run.limit)
+            pool.set_limit(size=min(run.limit, sys.maxsize))
 
         def allocate(size: int) -> Any:
             try:
@@ -266,7 +266,7 @@ def is_on_gpu(x: Any) -> bool:
     """Whether `x` (array, frame or series) lives in GPU memory."""
     if type(x).__module__.split(".")[0] in ("cudf", "cupy"):
         return True
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
         return False
     if hasattr(x, "__cuda_array_interface__"):
         return True

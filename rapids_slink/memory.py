@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def as_bytes(limit: Any) -> int | None:
             raise ValueError(f"{valid}, got {limit!r}")
         unit = next(size for name, size in UNITS.items() if name.lower() == (found[2] or "B").lower())
         size = int(float(found[1]) * unit)
-    elif isinstance(limit, bool) or not hasattr(limit, "__index__"):
+    elif isinstance(limit, bool) or not isinstance(limit, Integral):
         raise TypeError(f"{valid}, got {limit!r}")
     else:
         size = int(limit)
@@ -93,25 +94,28 @@ def free_on_host(root: Path = Path("/")) -> int | None:
 
 
 def free_on_gpu(cuda: Any) -> int | None:
-    """Bytes that the current GPU has free or that an allocator may hand out again; None where it can take the host's.
+    """Bytes that the current GPU has free or that an allocator may hand out again, at most; `cuda` is CuPy's module.
 
-    `cuda` is CuPy's module. Of rmm's pools only the size is known, and all of it counts.
+    Of rmm's pools only the size is known, all of which counts, and of other resources that keep memory nothing: then
+    it is the whole GPU's. None where the host's memory serves too.
     """
-    free, _ = cuda.runtime.memGetInfo()
-    pools = sys.modules["cupy"].get_default_memory_pool().free_bytes()
-    resource = _rmm_resource()
-    while resource is not None:
-        name = type(resource).__name__
-        if "Managed" in name or "System" in name:
-            return None
-        pools += resource.pool_size() if hasattr(resource, "pool_size") else 0
-        resource = getattr(resource, "upstream_mr", None)
-    return int(free + pools)
-
-
-def _rmm_resource() -> Any:
-    rmm = sys.modules.get("rmm")
-    return None if rmm is None else rmm.mr.get_current_device_resource()
+    free, total = cuda.runtime.memGetInfo()
+    free += sys.modules["cupy"].get_default_memory_pool().free_bytes()
+    most = total
+    rmm: Any = sys.modules.get("rmm")
+    resource: Any = rmm and rmm.mr.get_current_device_resource()
+    while hasattr(resource, "upstream_mr"):
+        if hasattr(resource, "get_allocation_limit"):
+            most = min(most, resource.get_allocation_limit() - resource.get_allocated_bytes())
+        elif hasattr(resource, "pool_size"):
+            free += resource.pool_size()
+        elif not type(resource).__name__.endswith("Adaptor"):
+            free = total
+        resource = resource.upstream_mr
+    kind = type(resource).__name__
+    if kind.startswith(("Managed", "System", "Sam", "Pinned")):
+        return None
+    return int(min(most, free if resource is None or kind == "CudaMemoryResource" else total))
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -221,7 +222,7 @@ def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
 
 def as_integer(value: Any, name: str) -> int:
     """The value of a parameter that has to be an integer."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return int(value)
 
@@ -252,7 +253,10 @@ def column_values(column: Any, device: Device) -> Any:
     if device.name == "cuda" and _family(column) == "cudf":
         return column.values
     if isinstance(column.dtype, np.dtype):
-        return device.asarray(column.to_numpy())
+        values = column.to_numpy()
+        # Long doubles and swapped bytes are NumPy's alone.
+        plain = np.float64 if values.dtype.itemsize > 8 else values.dtype.newbyteorder("=")
+        return device.asarray(values.astype(plain, copy=False))
     return device.asarray(column.to_numpy(dtype={"i": "int64", "u": "uint64", "f": "float64"}[column.dtype.kind]))
 
 
@@ -364,7 +368,7 @@ def _array_values(X: Any, device: Device, need: Stages) -> Any:
     target = _float_type(X.dtype)
     as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.name == "cuda")
     _admit(X.shape, target, 0 if as_it_is else 1, device, need)
-    if X.dtype.itemsize > 8:  # NumPy's long double, which CuPy does not know
+    if X.dtype.itemsize > 8 or not X.dtype.isnative:  # NumPy's long double and swapped bytes, which CuPy does not know
         X = X.astype(target)
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)
 

@@ -123,13 +123,11 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             are ValueErrors.
         """
         metric = get_metric(self.metric)
-        if self.n_neighbors is not None:
-            check_n_neighbors(self.n_neighbors)
+        k = DEFAULT_NEIGHBORS if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
         place = resolve(self.device, X)
         report = Report(device=place.name, metric=metric.name)
         with place.working(memory_limit=self.memory_limit):
             with report.stage("input", place):
-                k = self.n_neighbors or DEFAULT_NEIGHBORS
                 points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, place))
                 n, d = points.values.shape
                 check_cut(n, 1, self.n_clusters, self.distance_threshold)

@@ -12,14 +12,19 @@ import threading
 import time
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import threadpoolctl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
 
 import rapids_slink
 from rapids_slink import (
@@ -287,6 +292,42 @@ def test_free_memory_heeds_control_groups(tmp_path, files, free):
 def test_free_memory_may_be_unknown(tmp_path):
     assert memory.free_on_host(tmp_path) is None
     assert memory.free_on_host() is None or memory.free_on_host() > 0
+
+
+def resource(name, upstream=None, **numbers):
+    made = type(name, (), {})()
+    for key, value in numbers.items():
+        setattr(made, key, partial(int, value))
+    if upstream is not None:
+        made.upstream_mr = upstream
+    return made
+
+
+CUDA = resource("CudaMemoryResource")
+
+
+@pytest.mark.parametrize(
+    ("current", "free"),
+    [
+        (None, 105),
+        (CUDA, 105),
+        (resource("PoolMemoryResource", resource("LoggingResourceAdaptor", CUDA), pool_size=30), 135),
+        (resource("LimitingResourceAdaptor", CUDA, get_allocation_limit=50, get_allocated_bytes=20), 30),
+        (resource("ArenaMemoryResource", CUDA), 1000),
+        (resource("CudaAsyncMemoryResource"), 1000),
+        (resource("PoolMemoryResource", resource("ManagedMemoryResource"), pool_size=30), None),
+        (resource("SystemMemoryResource"), None),
+    ],
+    ids=["no rmm", "plain", "pool", "limit", "arena", "async", "managed", "system"],
+)
+def test_free_memory_of_a_gpu(monkeypatch, current, free):
+    """100 of 1000 bytes are free, and CuPy's own pool holds 5."""
+    cuda = SimpleNamespace(runtime=SimpleNamespace(memGetInfo=lambda: (100, 1000)))
+    pool = SimpleNamespace(free_bytes=lambda: 5)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
+    rmm = SimpleNamespace(mr=SimpleNamespace(get_current_device_resource=lambda: current))
+    monkeypatch.setitem(sys.modules, "rmm", rmm if current else None)
+    assert memory.free_on_gpu(cuda) == free
 
 
 # ---------------------------------------------------------------------------------------------- out of memory
@@ -760,3 +801,266 @@ def test_interruptions_leave_the_gpu_as_it_was(watched_memory, monkeypatch):
         gc.collect()
         assert watched_memory().current_bytes <= before
     assert bits(fit(X, 3, n_neighbors=2, device="cuda")) == expected
+
+
+# -------------------------------------------------------------------------------------------------- bad input
+
+
+def oddities(rng):
+    """Arrays and other things that somebody may hand in, good and bad."""
+    table = rng.normal(size=(6, 3))
+    holed = table.copy()
+    holed[2, 1] = np.nan
+    endless = table.copy()
+    endless[0, 0] = -np.inf
+    objects = table.astype(object)
+    mixed = objects.copy()
+    mixed[1, 1] = "x"
+    none = objects.copy()
+    none[0, 2] = None
+    frozen = table.copy()
+    frozen.flags.writeable = False
+    names = ["a", "b", "c"]
+    frame = pd.DataFrame(table, columns=names)
+    return {
+        **{dtype: (table * 50).astype(dtype) for dtype in ("bool", "int8", "uint16", "int64", "float16", "float32")},
+        **{dtype: table.astype(dtype) for dtype in ("longdouble", "complex64", ">f8", ">i4", "U5", "S5", "O")},
+        "huge integers": np.array([[10**30, 1], [2, 3]]),
+        "uint64": np.array([[2**64 - 1], [0], [5]], np.uint64),
+        "overflow": np.array([[1e300], [-1e300]]),
+        "NaN": holed,
+        "infinity": endless,
+        "text among objects": mixed,
+        "None": none,
+        "dates": np.arange(6).astype("M8[D]").reshape(6, 1),
+        "spans of time": np.arange(6).astype("m8[s]").reshape(6, 1),
+        "void": np.zeros((3, 2), "V4"),
+        "structured": np.zeros(4, dtype=[("x", float), ("y", float)]),
+        "Fortran": np.asfortranarray(table),
+        "strided": rng.normal(size=(12, 6))[::2, ::-2],
+        "broadcast": np.broadcast_to(table[0], (5, 3)),
+        "read-only": frozen,
+        "masked": np.ma.masked_array(table, table > 1),
+        "masked, but nothing is": np.ma.masked_array(table),
+        "matrix": np.asmatrix(table),
+        **{f"{ndim}-d": np.zeros((2,) * ndim) for ndim in (0, 1, 3, 5)},
+        **{f"empty {shape}": np.empty(shape) for shape in ((0, 3), (3, 0), (0, 0), (0,))},
+        "one row": table[:1],
+        "sparse": sparse.csr_array(table),
+        "sparse, of rows": sparse.lil_matrix(table),
+        "list": table.tolist(),
+        "ragged": [[1, 2], [3]],
+        "nested": [[[1], [2]], [[3], [4, 5]]],
+        "empty list": [],
+        "tuple": tuple(map(tuple, table)),
+        "iterator": lambda: iter(table),  # as all functions here, called for a fresh one
+        "generator": lambda: (row for row in table),
+        "range": range(5),
+        "set": {1.0, 2.0},
+        "dict": {"a": [1, 2]},
+        "text": "abc",
+        "bytes": b"abc",
+        "nothing": None,
+        "a number": 3,
+        "a class": np.ndarray,
+        "a function": lambda: np.sum,
+        "a module": np,
+        "frame": frame,
+        "series": frame["a"],
+        "index": frame.index,
+        "frame without columns": pd.DataFrame(index=range(4)),
+        "frame without rows": frame[:0],
+        "columns of one name": pd.DataFrame(table, columns=["a", "a", "b"]),
+        "columns of levels": pd.DataFrame(table, columns=pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)])),
+        "rows of levels": frame.set_index([["x"] * 6, list(range(6))]),
+        "rows of one name": frame.set_axis([0] * 6),
+        "nullable": frame.astype("Float64"),
+        "nullable with a gap": frame.astype("Float64").mask(frame > 1),
+        "nullable integers": pd.DataFrame({"a": pd.array([1, None, 3], "Int32")}),
+        "categories": frame.assign(a=pd.Categorical(list("xyxyxy"))),
+        "strings": frame.assign(b="1.5"),
+        "dates in a frame": frame.assign(c=pd.date_range("2020-01-01", periods=6)),
+        "zones": frame.assign(c=pd.date_range("2020-01-01", periods=6, tz="UTC")),
+        "periods": frame.assign(c=pd.period_range("2020-01", periods=6, freq="M")),
+        "lists in a frame": frame.assign(c=[[1], [2], [3], [4], [5], [6]]),
+        "complex in a frame": frame.assign(c=1j),
+        "sparse columns": pd.DataFrame({"a": pd.arrays.SparseArray([0.0, 0.0, 1.0])}),
+        "sparse gaps": pd.DataFrame({"a": pd.arrays.SparseArray([np.nan, 0.0, 1.0])}),
+        "decimals": pd.DataFrame({"a": [Decimal("1.5"), Decimal("2"), Decimal("-3")]}),
+        "intervals": pd.DataFrame({"a": pd.interval_range(0, 3)}),
+    }
+
+
+ODDITIES = oddities(np.random.default_rng(0))
+#: Words of which an error about X has one: the column or the parameter, or scikit-learn's own words for a shape.
+NAMES_X = re.compile(
+    r"\bX\b|\bcolumn\b|Expected 2D array|Found array with|Sparse input|Complex data|n_clusters|n_neighbors"
+)
+PARAMETERS = {
+    "n_clusters": [
+        1,
+        2,
+        3,
+        7,
+        0,
+        -1,
+        2.0,
+        "2",
+        None,
+        True,
+        np.int8(2),
+        10**30,
+        np.nan,
+        [2],
+        np.array(2),
+        np.array([2]),
+    ],
+    "distance_threshold": [
+        None,
+        0,
+        0.5,
+        -1.0,
+        np.nan,
+        np.inf,
+        "1",
+        True,
+        10**400,
+        1j,
+        [0.5],
+        np.float32(1),
+        Decimal(1),
+    ],
+    "metric": ["euclidean", "sqeuclidean", "Euclidean", "", None, 3, np.sum, ["euclidean"], b"euclidean"],
+    "n_neighbors": [None, 1, 2, 100, 10**30, 0, -3, 1.5, "3", True, np.int64(2), np.nan],
+    "memory_limit": [None, "1GiB", 10**30, "none", -1, 0.5, [], b"1GiB"],
+    "progress": [False],
+}
+
+
+def fingerprint(X):
+    """All that must not change of an input that a caller has kept."""
+    if isinstance(X, np.ndarray):
+        values = repr(X.tolist()) if X.dtype == object else X.tobytes()
+        return X.dtype, X.shape, X.strides, X.flags.writeable, values
+    if isinstance(X, pd.DataFrame | pd.Series):
+        frame = pd.DataFrame(X)
+        values = [frame.iloc[:, i].tolist() for i in range(frame.shape[1])]
+        return repr((frame.dtypes.tolist(), frame.index, frame.columns, values))
+    return repr(X) if isinstance(X, list | tuple | dict | set) else None
+
+
+GOOD = points(9, 3)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.uint64])
+def test_small_types_of_parameters_do_not_overflow(kind, device):
+    X = points(500, 9)
+    assert bits(fit(X, kind(100), n_neighbors=kind(100), device=device)) == bits(fit(X, 100, device=device))
+    assert bits(knn_graph(X, kind(100), device=device)) == bits(knn_graph(X, 100, device=device))
+    assert bits(fit(X, 2, device=device).cut(kind(100))) == bits(fit(X, 100, device=device).labels_)
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_bad_input_is_an_error_that_names_it(device, data):
+    """Either it works, or there is a ValueError or a TypeError that says what it was; and the input is as it was."""
+    name = data.draw(st.sampled_from(list(ODDITIES)))
+    X = ODDITIES[name]() if isinstance(ODDITIES[name], FunctionType) else ODDITIES[name]
+    call = data.draw(st.sampled_from(["fit", "knn_graph", "nearest_neighbors", "nearest_neighbors of Y"]))
+    before = fingerprint(X)
+    try:
+        if call == "fit":
+            found = fit(X, 1, device=device).labels_
+        elif call == "knn_graph":
+            found = knn_graph(X, 1, device=device)
+        elif call == "nearest_neighbors":
+            found = nearest_neighbors(X, X, device=device)
+        else:
+            found = nearest_neighbors(GOOD, X, device=device)
+    except (ValueError, TypeError) as error:
+        assert NAMES_X.search(str(error)) or "X and Y must have" in str(error), (name, error)  # noqa: PT017
+        assert type(error).__module__ in ("builtins", "rapids_slink.points")  # noqa: PT017
+    else:
+        assert np.isfinite(to_host(found["weight"].values if hasattr(found, "columns") else found)).all()
+    assert fingerprint(X) == before
+    assert fit(GOOD, 2, device=device).n_clusters_ == 2
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_bad_parameters_are_errors_that_name_them(device, data):
+    given_ = {name: data.draw(st.sampled_from(values), label=name) for name, values in PARAMETERS.items()}
+    chosen = data.draw(st.sets(st.sampled_from(list(PARAMETERS)), min_size=1, max_size=3))
+    parameters = {name: value for name, value in given_.items() if name in chosen}
+    try:
+        model = SingleLinkage(**parameters, device=device).fit(GOOD)
+    except (ValueError, TypeError) as error:
+        assert any(name in str(error) for name in ("n_clusters", *chosen)), error  # noqa: PT017
+    else:
+        labels = to_host(model.labels_)
+        assert sorted(set(labels.tolist())) == list(range(model.n_clusters_))
+
+
+COLUMN_VALUES = {
+    "ids": [0, 1, 2, 3],
+    "names": list("abca"),
+    "negative": [-1, 5, 2, 2],
+    "huge": [2**63, 1, 2, 3],
+    "beyond": [10**30, 1, 2, 3],
+    "float": [0.5, 1.0, 2.0, 2.0],
+    "NaN": [np.nan, 1.0, 2.0, 3.0],
+    "infinite": [np.inf, 1.0, -np.inf, 3.0],
+    "None": [None, 1, 2, 3],
+    "bool": [True, False, True, True],
+    "complex": [1j, 2, 3, 4],
+    "dates": pd.date_range("2020-01-01", periods=4),
+    "categories": pd.Categorical(list("xyxy")),
+    "lists": [[1], [2], [3], [4]],
+    "mixed": [1, "a", 2.5, None],
+    "nullable": pd.array([1, None, 3, 4], "Int64"),
+    "int8": np.arange(4, dtype=np.int8),
+    "float16": np.arange(4, dtype=np.float16),
+    "longdouble": np.arange(4, dtype=np.longdouble),
+    "swapped": np.arange(4, dtype=">i4"),
+    "decimals": [Decimal(1), Decimal(2), Decimal(3), Decimal(4)],
+    "uint64": np.array([2**64 - 1, 1, 2, 3], np.uint64),
+}
+NAMES_EDGES = re.compile(r"src|dst|weight|edge|edges|tree|node|left|right|height|linkage|n_clusters|column")
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_bad_edges_are_errors_that_name_them(device, data):
+    names = data.draw(st.sampled_from([["src", "dst", "weight"]] * 6 + [["src", "dst"], ["src", "src", "weight"], []]))
+    values = [data.draw(st.sampled_from(list(COLUMN_VALUES)), label=name) for name in names]
+    edges = pd.concat([pd.Series(COLUMN_VALUES[value]) for value in values], axis=1) if names else pd.DataFrame()
+    edges.columns = names
+    edges = edges[: data.draw(st.integers(0, 4))]
+    if data.draw(st.booleans()):
+        edges.index = [5] * len(edges)
+    call = data.draw(st.sampled_from([minimum_spanning_tree, fit_graph, linkage]))
+    before = fingerprint(edges)
+    try:
+        call(edges, device=device)
+    except (ValueError, TypeError) as error:
+        assert NAMES_EDGES.search(str(error)), (values, error)  # noqa: PT017
+    assert fingerprint(edges) == before
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_bad_linkages_are_errors_that_name_them(data):
+    values = [data.draw(st.sampled_from(list(COLUMN_VALUES)), label=name) for name in ("left", "right", "height")]
+    frame = pd.DataFrame({name: COLUMN_VALUES[v] for name, v in zip(("left", "right", "height"), values, strict=True)})
+    frame = frame.assign(size=2)[: data.draw(st.integers(0, 4))]
+    try:
+        cut(frame, n_clusters=data.draw(st.sampled_from([1, 2, 5, "2", [1, 2], None, -1])))
+    except (ValueError, TypeError) as error:
+        assert NAMES_EDGES.search(str(error)), (values, error)  # noqa: PT017
+
+
+@pytest.mark.parametrize("edges", [None, 3, "edges", [[0, 1, 2.0]], {"src": [0]}, np.zeros((3, 3)), pd.Series([1])])
+def test_what_is_no_frame_of_edges_is_refused(edges, device):
+    for call, name in ((minimum_spanning_tree, "edges"), (fit_graph, "edges"), (linkage, "tree")):
+        with pytest.raises(TypeError, match=f"{name} must be a DataFrame with columns src, dst, weight"):
+            call(edges, device=device)

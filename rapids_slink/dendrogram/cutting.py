@@ -178,6 +178,10 @@ def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any)
             raise TypeError(f"distance_threshold must be a number, got {distance_threshold!r}")
         if distance_threshold != distance_threshold:
             raise ValueError("distance_threshold must not be NaN")
+        try:
+            float(distance_threshold)
+        except OverflowError as error:
+            raise ValueError("distance_threshold must fit into float64, or be infinite") from error
         return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
         why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"

@@ -89,7 +89,7 @@ def knn_graph(
     """
     chosen = get_metric(metric)
     place = resolve(device, X)
-    check_n_neighbors(n_neighbors)
+    n_neighbors = check_n_neighbors(n_neighbors)
     with place.working(memory_limit=memory_limit):
         points = as_points(X, place, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, place))
         n = points.values.shape[0]
@@ -157,7 +157,9 @@ def _graph_need(n: int, d: int, itemsize: int, k: int, device: Device) -> Need:
     return in_turn(need(n, d, itemsize, k, device), Need(EDGE_BYTES * n * min(k, n)))
 
 
-def check_n_neighbors(n_neighbors: Any) -> None:
-    """Refuse what is no number of neighbours."""
-    if as_integer(n_neighbors, "n_neighbors") < 1:
+def check_n_neighbors(n_neighbors: Any) -> int:
+    """The number of neighbours as Python's integer, whose products do not overflow; refuse what is none."""
+    k = as_integer(n_neighbors, "n_neighbors")
+    if k < 1:
         raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+    return k
