@@ -247,6 +247,17 @@ def test_more_rows_than_ids_is_refused(rows, device):
             call()
 
 
+@pytest.mark.gpu
+def test_more_edges_than_a_frame_of_cudf_holds_are_refused(device):
+    if device != "cuda":
+        pytest.skip("needs a GPU")
+    X = np.broadcast_to(np.float32(0), (2**27, 3))
+    with pytest.raises(
+        ValueError, match=r"n_neighbors=16 makes 2,147,483,648 edges, and a cuDF frame holds 2,147,483,647"
+    ):
+        knn_graph(X, 16, device=device)
+
+
 def host(root, available, files):
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/meminfo").write_text(f"MemTotal: 9000 kB\nMemAvailable: {available} kB\n")

@@ -22,6 +22,8 @@ from rapids_slink.report import Report
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: Of a graph's frame, an edge: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
+#: cuDF counts rows in int32.
+MOST_FRAME_ROWS = 2**31 - 1
 
 
 def prepare(values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False) -> Any:
@@ -93,8 +95,6 @@ def knn_graph(
     with place.working(memory_limit=memory_limit):
         points = as_points(X, place, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, place))
         n = points.values.shape[0]
-        if n_neighbors > n - 1:
-            raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
         lists = neighbor_lists(prepare(points.values, place, Report()), n, n_neighbors, place)
         src = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors)
         weight = chosen.distance(lists.weights.ravel())
@@ -153,8 +153,12 @@ def nearest_neighbors(
 
 
 def _graph_need(n: int, d: int, itemsize: int, k: int, device: Device) -> Need:
-    """Bytes that `knn_graph` takes once it has the points."""
-    return in_turn(need(n, d, itemsize, k, device), Need(EDGE_BYTES * n * min(k, n)))
+    """Bytes that `knn_graph` takes once it has the points; refuses more neighbours than there are, or can be shown."""
+    if k > n - 1:
+        raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
+    if device.name == "cuda" and n * k > MOST_FRAME_ROWS:
+        raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MOST_FRAME_ROWS:,} rows")
+    return in_turn(need(n, d, itemsize, k, device), Need(EDGE_BYTES * n * k))
 
 
 def check_n_neighbors(n_neighbors: Any) -> int:
