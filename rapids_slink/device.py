@@ -166,12 +166,14 @@ class Device:
         least = need.least if self.name == "cpu" else int(need.least * FRAGMENTED) + ROUNDED
         if run.limit is not None and least > run.limit:
             raise DeviceMemoryError(
-                f"memory_limit={run.given!r} is too small: {what} needs at least {in_words(least)} of {self._memory}"
+                f"memory_limit={run.given!r} is too small for {what}: "
+                f"needs at least {in_words(least)} of {self._memory}"
             )
         free = None if least < UNCHECKED else self._free(run)
         if free is not None and least > free + taken:
             raise DeviceMemoryError(
-                f"not enough {self._memory}: {what} needs about {in_words(least)}, {in_words(free + taken)} are free"
+                f"not enough {self._memory} for {what}: "
+                f"needs about {in_words(least)}, {in_words(free + taken)} are free"
             )
         room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
         run.spare = room - (least - need.chunk)
@@ -207,9 +209,10 @@ class Device:
         if self.name == "cpu":
             return result
         copy = result.copy()
-        stream = self.xp.cuda.get_current_stream()
-        if stream.ptr:  # not the default one, on which the pool's memory is freed and used again
+        stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
+        if stream.ptr != default.ptr:  # which copied it if it is cuDF's, and on which the pool's memory is used again
             stream.synchronize()
+            default.synchronize()
         return copy
 
     def synchronize(self) -> None:

@@ -142,7 +142,7 @@ def least_limit(call, device):
     """What the refusals of ever larger limits say would do."""
     limit = 1
     for _ in range(4):
-        with pytest.raises(DeviceMemoryError, match=r"memory_limit=.* is too small: .* needs at least") as refusal:
+        with pytest.raises(DeviceMemoryError, match=r"memory_limit=.* is too small for .*: needs at least") as refusal:
             call(device=device, memory_limit=limit)
         limit = re.search(r"needs at least ([\d.]+ [MG]iB) of (GPU )?memory$", str(refusal.value))[1]
         try:
@@ -204,12 +204,12 @@ def free_is(monkeypatch, size):
 def test_what_does_not_fit_is_refused_at_the_start(monkeypatch, device):
     free_is(monkeypatch, 3 * 2**30)
     X = np.broadcast_to(np.float32(0), (2**29, 100))  # of one value: 200 GiB if anything copied it
-    start = r"not enough (GPU )?memory: 536,870,912 rows of 100 features needs about [\d.]+ GiB, 3\.0 GiB are free$"
+    start = r"not enough (GPU )?memory for 536,870,912 rows of 100 features: needs about [\d.]+ GiB, 3\.0 GiB are free$"
     for call in (lambda: fit(X, 3, device=device), lambda: knn_graph(X, 4, device=device)):
         with pytest.raises(DeviceMemoryError, match=start):
             call()
     X = np.zeros((2_000_000, 4), np.float32)
-    with pytest.raises(DeviceMemoryError, match=r"2,000,000 rows of 4 features needs about [\d.]+ GiB, 3\.0 GiB"):
+    with pytest.raises(DeviceMemoryError, match=r"2,000,000 rows of 4 features: needs about [\d.]+ GiB, 3\.0 GiB"):
         fit(X, 3, n_neighbors=300, device=device)
 
 
@@ -217,17 +217,19 @@ def test_graphs_that_do_not_fit_are_refused_at_the_start(monkeypatch, device):
     free_is(monkeypatch, 2**20)
     edges = pd.DataFrame({"src": np.zeros(3_000_000, np.int32), "dst": np.int32(1), "weight": np.float32(1)})
     for call in (minimum_spanning_tree, fit_graph):
-        with pytest.raises(DeviceMemoryError, match=r"3,000,000 edges needs about [\d.]+ MiB, 1\.0 MiB are free"):
+        with pytest.raises(DeviceMemoryError, match=r"3,000,000 edges: needs about [\d.]+ MiB, 1\.0 MiB are free"):
             call(edges, device=device)
     chain = pd.DataFrame({"src": np.arange(999_999), "dst": np.arange(1, 1_000_000), "weight": 1.0})
-    with pytest.raises(DeviceMemoryError, match=r"a tree of 999,999 edges needs about [\d.]+ MiB, 1\.0 MiB are free"):
+    with pytest.raises(
+        DeviceMemoryError, match=r"a tree of 999,999 edges: needs about [\d.]+ MiB, [\d.]+ MiB are free"
+    ):
         linkage(chain, device=device)
 
 
 def test_cuts_that_do_not_fit_are_refused_at_the_start(monkeypatch):
     free_is(monkeypatch, 2**20)
     with pytest.raises(
-        DeviceMemoryError, match=r"4,000 cuts of 4,999 merges needs about [\d.]+ MiB, 1\.0 MiB are free"
+        DeviceMemoryError, match=r"4,000 cuts of 4,999 merges: needs about [\d.]+ MiB, 1\.0 MiB are free"
     ):
         cut(TREE, n_clusters=range(1, 4001))
 
@@ -500,12 +502,13 @@ def test_streams_that_do_not_wait_for_others(device):
                 busy = busy @ busy * cupy.float32(1e-4)
             late += cupy.asarray(INPUTS[i]) + busy[0, 0] * 0  # not there before the products are
             model = fit(late, 5, n_neighbors=2, device=device)
-            again = cut(model.linkage_, n_clusters=5)
-            assert bits(again) == bits(model.labels_)
-            return bits(model)
+            return model, cut(model.linkage_, n_clusters=5)
 
     for _ in range(3):
-        assert run_at_once(work, len(INPUTS)) == expected
+        found = run_at_once(work, len(INPUTS))
+        cupy.cuda.Device().synchronize()
+        assert [bits(model) for model, _ in found] == expected
+        assert [bits(again) for _, again in found] == [bits(model.labels_) for model, _ in found]
 
 
 def watch(counted):
