@@ -194,7 +194,7 @@ class Device:
         return free if free is None or run.pool is None else free + run.pool.free_bytes()
 
     def _state(self, run: _Run) -> str:
-        if run.limit is not None:
+        if run.limit is not None and run.pool is not None:
             return f"memory_limit={run.given!r} was reached"
         free = self._free(run)
         return "it ran out" if free is None else f"{in_words(free)} are free"

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def as_bytes(limit: Any) -> int | None:
         if not found:
             raise ValueError(f"{valid}, got {limit!r}")
         unit = next(size for name, size in UNITS.items() if name.lower() == (found[2] or "B").lower())
-        size = int(float(found[1]) * unit)
+        size = int(Fraction(found[1]) * unit)
     elif isinstance(limit, bool) or not isinstance(limit, Integral):
         raise TypeError(f"{valid}, got {limit!r}")
     else:

@@ -83,6 +83,7 @@ def bits(result):
         ("2TB", 2 * 10**12),
         (" 3 MiB ", 3 * 2**20),
         ("4096", 4096),
+        ("9" * 400 + "GB", (10**400 - 1) * 10**9),
     ],
 )
 def test_limits_that_are_read(given, size):

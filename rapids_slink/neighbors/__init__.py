@@ -130,9 +130,10 @@ def nearest_neighbors(
     with place.working(memory_limit=memory_limit):
         points = as_points(X, place)
         n, d = points.values.shape
+        held = 0 if points.values is X else points.values.nbytes
 
         def following(m: int, d: int, itemsize: int) -> Need:
-            return in_turn(need(m, d, itemsize, 1, place, n_queries=n), Need(EDGE_BYTES * n))
+            return in_turn(Need(held, held), need(m, d, itemsize, 1, place, n_queries=n), Need(EDGE_BYTES * n))
 
         others = as_points(Y, place, following)
         m, other_d = others.values.shape
