@@ -63,6 +63,9 @@ def _parser() -> Parser:
     stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
     parser.add_argument("--metric", default="euclidean")
     parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
+    parser.add_argument(
+        "--min-samples", type=int, help="cluster by mutual reachability, as hdbscan does with this number"
+    )
     parser.add_argument("--device", default="auto", choices=NAMES)
     parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
@@ -113,6 +116,7 @@ def _run(options: argparse.Namespace) -> None:
         distance_threshold=options.distance_threshold,
         metric=options.metric,
         n_neighbors=options.n_neighbors,
+        min_samples=options.min_samples,
         device=options.device,
         progress=options.progress,
         memory_limit=options.memory_limit,

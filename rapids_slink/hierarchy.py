@@ -121,6 +121,47 @@ class Hierarchy:
         self._require_fit()
         return interop.to_cugraph(self.mst_)
 
+    def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
+        """The hierarchy as the package hdbscan has it, with the flat clusters that it chooses from it.
+
+        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``, and
+        so are the clusters but for rows that tie: a core often is the height of several merges, and either package
+        does them in an order of its own. Without, the tree is that of ``min_samples=1``.
+
+        Parameters
+        ----------
+        min_cluster_size : int
+            Smaller branches of the tree are points that fall out of a cluster. At least 2.
+        **options
+            Of `hdbscan.HDBSCAN`, as far as they choose clusters: ``cluster_selection_method``,
+            ``cluster_selection_epsilon``, ``allow_single_cluster``, ``max_cluster_size`` and others of its release.
+
+        Returns
+        -------
+        hdbscan.HDBSCAN
+            As after its fit: ``labels_`` (-1 is noise), ``probabilities_``, ``cluster_persistence_``,
+            ``outlier_scores_``, ``condensed_tree_``, and ``single_linkage_tree_``, hdbscan's `SingleLinkageTree`. All
+            arrays are NumPy's. What needs the points (``minimum_spanning_tree_``, prediction) is not there.
+
+        Raises
+        ------
+        ImportError
+            hdbscan is not installed.
+        ValueError, TypeError
+            A parameter is not valid, there is only one row, or the hierarchy is a forest.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import SingleLinkage
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9)][:, None]
+        >>> model = SingleLinkage(min_samples=3, device="cpu").fit(X)
+        >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+        """
+        metric, min_samples = getattr(self, "metric", "precomputed"), getattr(self, "min_samples", None)
+        return interop.to_hdbscan(self.to_scipy(), min_cluster_size, min_samples or 1, metric, options)
+
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
         """Draw the dendrogram's top; see `plots.plot_dendrogram`. Returns the matplotlib axes."""
         self._require_tree()

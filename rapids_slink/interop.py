@@ -1,14 +1,15 @@
-"""A hierarchy in the terms of others: SciPy's linkage matrix, NetworkX's and cuGraph's graphs."""
+"""A hierarchy in the terms of others: SciPy's linkage matrix, NetworkX's and cuGraph's graphs, hdbscan's clusters."""
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.device import CPU, resolve, to_host
-from rapids_slink.points import Caller, on_device, on_host, require_columns
+from rapids_slink.points import Caller, as_integer, on_device, on_host, require_columns
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
@@ -107,3 +108,50 @@ def to_cugraph(tree: Any) -> Any:
     graph = cugraph.Graph()
     graph.from_cudf_edgelist(on_device(tree, place), source="src", destination="dst", edge_attr="weight")
     return graph
+
+
+def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: str, options: dict[str, Any]) -> Any:
+    """A hierarchy as a fitted `hdbscan.HDBSCAN`; see `Hierarchy.to_hdbscan`.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (n - 1, 4), float64
+        What `to_scipy` gives.
+    min_cluster_size : int
+    min_samples, metric
+        Of the hierarchy: parameters of the result.
+    options : dict
+        Of hdbscan's, for choosing clusters from the condensed tree.
+
+    Returns
+    -------
+    hdbscan.HDBSCAN
+
+    Raises
+    ------
+    ImportError
+        hdbscan is not installed.
+    ValueError, TypeError
+        `min_cluster_size` is not a number from 2 up, there is only one row, or an option is none of hdbscan's.
+    """
+    try:
+        import hdbscan
+        from hdbscan.hdbscan_ import _tree_to_labels  # the half of its fit that comes after the tree
+    except ImportError as error:
+        raise ImportError("to_hdbscan needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+    if as_integer(min_cluster_size, "min_cluster_size") < 2:
+        raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
+    if not len(Z):
+        raise ValueError("hdbscan needs at least two rows, and this hierarchy has one")
+    settled = {"X", "single_linkage_tree", "min_cluster_size", "match_reference_implementation"}
+    names = [name for name in signature(_tree_to_labels).parameters if name not in settled]
+    for name in options:
+        if name not in names:
+            raise TypeError(f"to_hdbscan takes hdbscan's {', '.join(names)}, got {name!r}")
+    # hdbscan itself ignores parameters it does not know.
+    clusterer = hdbscan.HDBSCAN(int(min_cluster_size), min_samples=min_samples, metric=metric, **options)
+    chosen = {name: value for name, value in clusterer.get_params().items() if name in names}
+    found = _tree_to_labels(None, Z, clusterer.min_cluster_size, **chosen)
+    clusterer.labels_, clusterer.probabilities_, clusterer.cluster_persistence_ = found[:3]
+    clusterer.condensed_tree_, clusterer.single_linkage_tree_ = found[3:]
+    return clusterer

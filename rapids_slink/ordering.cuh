@@ -12,6 +12,11 @@ __device__ __forceinline__ bool lighter(double weight, long long code, double ot
     return weight < other_weight || (weight == other_weight && code < other_code);
 }
 
+// The same order on the edges of one point, by their other ends.
+__device__ __forceinline__ bool before(double weight, int id, double other_weight, int other_id) {
+    return weight < other_weight || (weight == other_weight && id < other_id);
+}
+
 // *at = min(*at, value). The plain read in front may be late: it is only ever too large, so at worst a needless atomic is
 // made, and none is left out.
 __device__ __forceinline__ void atomic_min(double* at, double value) {

@@ -41,6 +41,12 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
         against that of another and has no say in the result.
+    min_samples : int, optional
+        Cluster by mutual reachability, as HDBSCAN does: two rows are as far apart as the largest of their distance and
+        the distances from either to its `min_samples`-th nearest other row, and the heights are those of SciPy's
+        ``linkage`` of these. At most n - 1. This is the count of the package hdbscan; scikit-learn's HDBSCAN counts
+        the row itself too, so that its ``min_samples`` is one more. 1 is the same as None: the distances themselves.
+        The k-NN graph then has at least one neighbour more than this.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
     progress : bool
@@ -88,6 +94,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         distance_threshold: float | None = None,
         metric: str = "euclidean",
         n_neighbors: int | None = None,
+        min_samples: int | None = None,
         device: str = "auto",
         progress: bool = False,
         memory_limit: int | str | None = None,
@@ -96,6 +103,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.distance_threshold = distance_threshold
         self.metric = metric
         self.n_neighbors = n_neighbors
+        self.min_samples = min_samples
         self.device = device
         self.progress = progress
         self.memory_limit = memory_limit
@@ -124,14 +132,23 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         """
         metric = get_metric(self.metric)
         k = DEFAULT_NEIGHBORS if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
+        min_samples = 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
+        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
+            k = max(k, min_samples + 1)
         place = resolve(self.device, X)
         report = Report(device=place.name, metric=metric.name)
+        if self.min_samples is not None:
+            report["min_samples"] = min_samples
         with place.working(memory_limit=self.memory_limit):
             with report.stage("input", place):
-                points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, place))
+                points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, min_samples, place))
                 n, d = points.values.shape
                 check_cut(n, 1, self.n_clusters, self.distance_threshold)
-            tree, components = minimum_spanning_tree_of_points(points.values, metric, k, place, report, self.progress)
+                if self.min_samples is not None and min_samples > n - 1:
+                    raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
+            tree, components = minimum_spanning_tree_of_points(
+                points.values, metric, k, place, report, min_samples=min_samples, progress=self.progress
+            )
             with report.stage("linkage", place):
                 merges = build_linkage(tree, n, place)
             with report.stage("cut", place):
@@ -164,15 +181,22 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         return self._caller.asked().labels(labels, self._index)
 
 
-def _need(n: int, d: int, itemsize: int, n_neighbors: int, device: Device) -> Need:
+def _need(n: int, d: int, itemsize: int, n_neighbors: int, min_samples: int, device: Device) -> Need:
     """Bytes that `fit` takes once it has the points: the lists are given back when there is a tree."""
-    search = neighbors.need(n, d, itemsize, n_neighbors, device)
+    search = neighbors.need(n, d, itemsize, n_neighbors, device, min_samples=min_samples)
     tree = replace(in_turn(search, connect.need(n, search)), kept=20 * n)
     return in_turn(tree, dendrogram.need(n), cutting.need(n))
 
 
 def minimum_spanning_tree_of_points(
-    values: Any, metric: Metric, n_neighbors: int, device: Device, report: Report, progress: bool = False
+    values: Any,
+    metric: Metric,
+    n_neighbors: int,
+    device: Device,
+    report: Report,
+    *,
+    min_samples: int = 1,
+    progress: bool = False,
 ) -> tuple[Any, int]:
     """The exact minimum spanning tree over all pairs of points.
 
@@ -181,11 +205,13 @@ def minimum_spanning_tree_of_points(
     values : (n, d) array on the device
     n_neighbors : int
         Neighbours of each row in the graph that the forest is grown on.
+    min_samples : int
+        Edges weigh mutual reachability with this many neighbours in a core; 1 for the metric's distance.
 
     Returns
     -------
     tree : edge frame
-        n - 1 rows in the total order, weighing the metric's distance.
+        n - 1 rows in the total order, weighing distances.
     components : int
         Connected components of the k-NN graph.
     """
@@ -194,7 +220,7 @@ def minimum_spanning_tree_of_points(
         return empty_edges(device), 1
     with report.stage("neighbors", device):
         search = prepare(values, device, report, progress=progress)
-        lists = neighbor_lists(search, n, n_neighbors, device)
+        lists = neighbor_lists(search, n, n_neighbors, device, min_samples)
     device.trim()
     with report.stage("components", device):
         components = count_connected_components(lists, device)

@@ -90,23 +90,24 @@ def test_options_reach_the_model(run, monkeypatch):
     seen = {}
     fit = rapids_slink.fit
     monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
-    run(
-        "points.csv",
-        "--columns",
-        "x,y",
+    options = [
         "--metric",
         "sqeuclidean",
         "--n-neighbors",
         2,
+        "--min-samples",
+        3,
         "--progress",
         "--memory-limit",
         "1GiB",
-    )
+    ]
+    run("points.csv", "--columns", "x,y", *options)
     assert seen == {
         "n_clusters": 2,
         "distance_threshold": None,
         "metric": "sqeuclidean",
         "n_neighbors": 2,
+        "min_samples": 3,
         "device": "cpu",
         "progress": True,
         "memory_limit": "1GiB",

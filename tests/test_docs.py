@@ -22,8 +22,9 @@ def test_there_are_pages():
 def test_examples(page):
     found = blocks(page)
     code = "".join(text for language, text in found if language == "python")
-    if "networkx" in code:
-        pytest.importorskip("networkx", reason="NetworkX is not installed")
+    for package in ("hdbscan", "networkx"):
+        if f"import {package}" in code:
+            pytest.importorskip(package)
     assert code
     assert python(code) == "".join(text for language, text in found if language == "text")
 

@@ -126,6 +126,8 @@ CALLS = {
     "fit, tiles": lambda **how: fit(SOME, 3, **how),
     "fit, many neighbours": lambda **how: fit(points(2000, 12), 3, n_neighbors=90, **how),
     "fit, a tree": lambda **how: fit(PLANE, 3, **how),
+    "fit, cores": lambda **how: fit(SOME, 3, min_samples=5, **how),
+    "fit, cores in a tree": lambda **how: fit(PLANE, 3, min_samples=5, **how),
     "fit, a frame": lambda **how: fit(pd.DataFrame(points(3000, 9)).astype({0: np.float64}), 3, **how),
     "knn_graph": lambda **how: knn_graph(points(3000, 20), 30, **how),
     "knn_graph, a tree": lambda **how: knn_graph(points(3000, 3), 5, **how),
@@ -947,6 +949,7 @@ PARAMETERS = {
     ],
     "metric": ["euclidean", "sqeuclidean", "Euclidean", "", None, 3, np.sum, ["euclidean"], b"euclidean"],
     "n_neighbors": [None, 1, 2, 100, 10**30, 0, -3, 1.5, "3", True, np.int64(2), np.nan],
+    "min_samples": [None, 1, 3, 8, 9, 10**30, 0, 1.5, "3", True, np.int8(2)],
     "memory_limit": [None, "1GiB", 10**30, "none", -1, 0.5, [], b"1GiB"],
     "progress": [False],
 }

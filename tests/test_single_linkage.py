@@ -382,14 +382,12 @@ def test_one_row(device):
 
 
 def test_parameters_as_scikit_learn_wants_them(device):
-    model = SingleLinkage(
-        None, distance_threshold=1.5, metric="sqeuclidean", n_neighbors=4, device=device, progress=True
-    )
     parameters = {
         "n_clusters": None,
         "distance_threshold": 1.5,
         "metric": "sqeuclidean",
         "n_neighbors": 4,
+        "min_samples": 3,
         "device": device,
         "progress": True,
     }

@@ -4,7 +4,8 @@
 
 A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the
 task in which every point is a group; the search of connect has the components for groups and k = 1;
-`nearest_neighbors` has two point sets and no groups.
+`nearest_neighbors` has two point sets and no groups. Points may have cores: then a search goes by mutual reachability
+(mutual_reachability.py), for HDBSCAN's hierarchy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from rapids_slink.device import Device, resolve
 from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
+from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
+from rapids_slink.neighbors.operand import BLOCK
 from rapids_slink.points import as_integer, as_points
 from rapids_slink.report import Report
 
@@ -22,6 +25,8 @@ from rapids_slink.report import Report
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: Of a graph's frame, an edge: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
+#: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
+CORE_BYTES = 48
 #: cuDF counts rows in int32.
 MOST_FRAME_ROWS = 2**31 - 1
 
@@ -31,10 +36,16 @@ def prepare(values: Any, device: Device, report: Report, queries: Any = None, pr
     return _search(values.shape[1], device)(values, device, report, queries, progress)
 
 
-def need(n: int, d: int, itemsize: int, k: int, device: Device, n_queries: int | None = None) -> Need:
+def need(
+    n: int, d: int, itemsize: int, k: int, device: Device, n_queries: int | None = None, min_samples: int = 1
+) -> Need:
     """Bytes that `prepare` and the search for k neighbours take; the search and the lists are kept."""
     m = n if n_queries is None else n_queries
-    return _search(d, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
+    found: Need = _search(d, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
+    if min_samples == 1:
+        return found
+    again = 40 * min(n * d, BLOCK)  # to put the columns into the order of their cores
+    return Need(found.peak + CORE_BYTES * n, found.kept + CORE_BYTES * n + again, found.chunk)
 
 
 def _search(n_features: int, device: Device) -> Any:
@@ -52,12 +63,13 @@ def _search(n_features: int, device: Device) -> Any:
     return TreeSearch
 
 
-def neighbor_lists(search: Any, n: int, k: int, device: Device) -> NeighborLists:
-    """Each of the n points' k nearest others."""
+def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int = 1) -> NeighborLists:
+    """Each of the n points' k nearest others, weighed by mutual reachability if `min_samples` is above 1."""
     xp = device.xp
     rows = xp.arange(n, dtype="int32")
     found = search.find(Task(rows, min(k, n - 1), rows, rows, xp.full(n, xp.inf)))
-    return NeighborLists(found.ids, found.weights)
+    lists = NeighborLists(found.ids, found.weights)
+    return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
 
 
 def knn_graph(
@@ -162,9 +174,9 @@ def _graph_need(n: int, d: int, itemsize: int, k: int, device: Device) -> Need:
     return in_turn(need(n, d, itemsize, k, device), Need(EDGE_BYTES * n * k))
 
 
-def check_n_neighbors(n_neighbors: Any) -> int:
+def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
     """The number of neighbours as Python's integer, whose products do not overflow; refuse what is none."""
-    k = as_integer(n_neighbors, "n_neighbors")
+    k = as_integer(n_neighbors, name)
     if k < 1:
-        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}")
+        raise ValueError(f"{name} must be at least 1, got {n_neighbors}")
     return k

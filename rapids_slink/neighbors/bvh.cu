@@ -75,6 +75,19 @@ extern "C" __global__ void group_nodes(
     shared_group[v] = shared;
 }
 
+// The least core in each node, likewise.
+extern "C" __global__ void core_nodes(
+    const double* __restrict__ core, long long n, long long first, long long leaves, double* __restrict__ least_core) {
+    long long v = first + thread_index();
+    if (v > 2 * first) return;
+    bool leaf = first == leaves - 1;
+    long long begin = leaf ? (v - first) * LEAF : 2 * v + 1, end = leaf ? min(begin + LEAF, n) : 2 * v + 3;
+    const double* from = leaf ? core : least_core;
+    double least = INFINITE;
+    for (long long p = begin; p < end; p++) least = fmin(least, from[p]);
+    least_core[v] = least;
+}
+
 struct Query {
     double x[FEATURES];
     double weight[LIST];  // the least found, sorted
@@ -117,19 +130,22 @@ struct Query {
 
 // The lists of queries `at`. One whose own place on the curve is given (start, else null) begins at its leaf and climbs: at
 // each step up it searches the sibling's subtree, nearer child first. `best`, if given, bounds each group by the least
-// value that any of its queries has found; read late it is only too high.
+// value that any of its queries has found; read late it is only too high. If the points have cores (`core`, along the
+// curve, and `least_core` of each node; else null), what is sought is mutual reachability, which is no less than either.
 extern "C" __global__ void search(
     const VALUE* __restrict__ queries, const int* __restrict__ rows, long long m, const int* __restrict__ start,
     const int* __restrict__ row_group, const VALUE* __restrict__ points, const int* __restrict__ order, long long n,
     const int* __restrict__ group, long long leaves, const VALUE* __restrict__ low, const VALUE* __restrict__ high,
-    const int* __restrict__ least, const int* __restrict__ shared_group, const int* __restrict__ at,
-    double* __restrict__ upper, double* best, int* __restrict__ ids, double* __restrict__ weights) {
+    const int* __restrict__ least, const int* __restrict__ shared_group, const double* __restrict__ core,
+    const double* __restrict__ least_core, const int* __restrict__ at, double* __restrict__ upper, double* best,
+    int* __restrict__ ids, double* __restrict__ weights) {
     long long t = thread_index();
     if (t >= m) return;
     int i = at[t], row = rows[i], mine = row_group[row];
     Query query;
     for (int f = 0; f < FEATURES; f++) query.x[f] = widen(queries[(long long)row * FEATURES + f]);
     for (int e = 0; e < LIST; e++) query.weight[e] = INFINITE, query.id[e] = NOBODY;
+    double my_core = core ? core[start[i]] : 0;
     query.bound = best ? fmin(upper[i], ((volatile double*)best)[mine]) : upper[i];
     int stack[64];
     long long v = start ? leaves - 1 + start[i] / LEAF : 0, visit = v;
@@ -138,9 +154,10 @@ extern "C" __global__ void search(
         stack[height++] = (int)visit;
         while (height) {
             int node = stack[--height];
-            if ((shared_group && shared_group[node] == mine)
-                || query.too_far(query.to_box(low + (long long)node * FEATURES, high + (long long)node * FEATURES), least[node]))
-                continue;
+            if (shared_group && shared_group[node] == mine) continue;
+            double gap = query.to_box(low + (long long)node * FEATURES, high + (long long)node * FEATURES);
+            if (core) gap = reachability(gap, my_core, least_core[node]);
+            if (query.too_far(gap, least[node])) continue;
             if (node < leaves - 1) {
                 int left = 2 * node + 1, right = left + 1;
                 bool swap = query.to_box(low + (long long)left * FEATURES, high + (long long)left * FEATURES)
@@ -150,8 +167,11 @@ extern "C" __global__ void search(
                 continue;
             }
             long long begin = (node - (leaves - 1)) * LEAF, end = min(begin + LEAF, n);
-            for (long long p = begin; p < end; p++)
-                if (group[p] != mine) query.offer(query.to_point(points + p * FEATURES), order[p]);
+            for (long long p = begin; p < end; p++) {
+                if (group[p] == mine || (core && core[p] > query.bound)) continue;
+                double weight = query.to_point(points + p * FEATURES);
+                query.offer(core ? reachability(weight, my_core, core[p]) : weight, order[p]);
+            }
             if (best) query.bound = fmin(query.bound, ((volatile double*)best)[mine]);
         }
         if (v == 0) break;

@@ -36,6 +36,8 @@ class BoxSearch:
         self.low, self.high = cp.empty(boxes, values.dtype), cp.empty(boxes, values.dtype)
         self.least = cp.empty(boxes[0], cp.int32)
         self._level_by_level("bound_nodes", (self.points, self.order), (self.low, self.high, self.least))
+        self.core: Any = None  # of the last task that had cores; the same along the curve and of the nodes
+        self.cores: tuple[Any, Any] = (None, None)
         report.count("neighbors", filter="bounding volume hierarchy")
 
     @staticmethod
@@ -64,6 +66,7 @@ class BoxSearch:
             shared_group = cp.empty(2 * self.leaves - 1, cp.int32)
             self._level_by_level("group_nodes", (group,), (shared_group,))
             best = cp.full(int(task.row_group.max()) + 1, cp.inf)
+        core, least_core = (null, null) if task.core is None else self._cores(task.core)
         start = null if self.queries is not None else self.at[task.rows]
         # Queries that are neighbours on the curve walk the same nodes: they should be neighbours in a warp.
         queue = cp.arange(m) if self.queries is not None else cp.argsort(start)
@@ -74,12 +77,21 @@ class BoxSearch:
             "search", m,
             (queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order,
              np.int64(self.values.shape[0]), group, np.int64(self.leaves), self.low, self.high, self.least,
-             shared_group, queue.astype(cp.int32), upper, best, ids, weights),
+             shared_group, core, least_core, queue.astype(cp.int32), upper, best, ids, weights),
             k,
         )  # fmt: skip
         if task.shared:
             drop_late(ids, weights, upper)
         return Found(ids, weights, upper)
+
+    def _cores(self, core: Any) -> tuple[Any, Any]:
+        """The points' cores along the curve, and the least of each node."""
+        if core is not self.core:
+            check_arrays("float64", core)
+            along, least = core[self.order], cp.empty(2 * self.leaves - 1)
+            self._level_by_level("core_nodes", (along,), (least,))
+            self.core, self.cores = core, (along, least)
+        return self.cores
 
     def _morton_codes(self) -> Any:
         n, d = self.values.shape

@@ -43,6 +43,9 @@ class Task:
         No kernel value above this is wanted; infinite where there is no bound.
     shared : bool
         Whether a value found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
+    core : (n,) float64 array, optional
+        If given, a pair weighs the largest of its kernel value and the cores of its two points: "kernel value" here
+        and in the answer then means that. The queries have to be the columns themselves.
     """
 
     rows: Any
@@ -51,6 +54,7 @@ class Task:
     column_group: Any
     upper: Any
     shared: bool = False
+    core: Any = None
 
     @property
     def whole(self) -> bool:
@@ -101,11 +105,18 @@ class NeighborLists:
     ids : (n, k) int32 array
         Each row's nearest others in the total order; the row itself is not among them.
     weights : (n, k) float64 array
-        Kernel values, ascending along each row.
+        Their weights, ascending along each row: kernel values or, if there are cores, mutual reachability.
+    core : (n,) float64 array, optional
+        Each row's core; see `mutual_reachability`.
+    bound : ((n,) int32 array, (n,) float64 array), optional
+        An id and a weight for each row: the edge to an unlisted point comes after that of this weight to this id.
+        By default the last listed.
     """
 
     ids: Any
     weights: Any
+    core: Any = None
+    bound: tuple[Any, Any] | None = None
 
     @property
     def complete(self) -> bool:

@@ -24,6 +24,7 @@ OPERAND_BYTES = 4  # a feature
 MAX_LIST = 2**31  # lists of any length
 ROWS = 512  # a tile of products stays in the second-level cache
 COLUMNS = 1024
+NO_CORE = np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -167,22 +168,37 @@ def seed(
 
 
 def rerank(
-    queries: Any, values: Any, rows: Any, candidates: Candidates, groups: tuple[Any, Any], upper: Any, top: Lists
+    queries: Any,
+    values: Any,
+    rows: Any,
+    candidates: Candidates,
+    groups: tuple[Any, Any],
+    upper: Any,
+    top: Lists,
+    core: Any = None,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
     `groups` are the rows' and the columns'; the filter has passed over candidates of a row's own group already.
+    `core` is the task's.
     """
-    _rerank(queries, values, rows, candidates.ids, candidates.count, upper, top.ids, top.weights)
+    core = NO_CORE if core is None else core
+    _rerank(queries, values, rows, candidates.ids, candidates.count, core, upper, top.ids, top.weights)
 
 
 def rerank_all(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int, core: Any = None
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     top = new_lists(rows.size, k)
-    _rerank_all(queries, values, rows, row_group, column_group, upper, top.ids, top.weights)
+    core = NO_CORE if core is None else core
+    _rerank_all(queries, values, rows, row_group, column_group, core, upper, top.ids, top.weights)
     return top.ids, top.weights
+
+
+def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+    """Raise each list's kernel values to mutual reachability, and sort it again."""
+    each(lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), blocks(*ids.shape))
 
 
 def lower_groups(least: Any, group: Any, weights: Any) -> None:
@@ -301,10 +317,16 @@ def squared(x, y):
 
 
 @njit(cache=True, inline="always")
+def comes_before(weight, id_, other_weight, other_id):
+    """The total order on the edges of one point."""
+    return weight < other_weight or (weight == other_weight and id_ < other_id)
+
+
+@njit(cache=True, inline="always")
 def insert(ids, weights, id_, weight):
     """Put (weight, id) into a sorted list, dropping its last."""
     at = ids.size - 1
-    while at > 0 and (weights[at - 1] > weight or (weights[at - 1] == weight and ids[at - 1] > id_)):
+    while at > 0 and comes_before(weight, id_, weights[at - 1], ids[at - 1]):
         ids[at], weights[at] = ids[at - 1], weights[at - 1]
         at -= 1
     ids[at], weights[at] = id_, weight
@@ -317,25 +339,56 @@ def comes_before_last(ids, weights, id_, weight):
     return weight < weights[last] or (weight == weights[last] and (id_ < ids[last] or ids[last] < 0))
 
 
+@njit(cache=True, inline="always")
+def out_of_reach(core, j, bound):
+    """Whether no pair with point j weighs as little as `bound`; without cores, not to be known from j alone."""
+    return core.size > 0 and core[j] > bound
+
+
+@njit(cache=True, inline="always")
+def reachability(value, core, i, j):
+    """The mutual reachability of points i and j, whose kernel value is given; that value if there are no cores."""
+    return max(value, core[i], core[j]) if core.size else value
+
+
 @njit(nogil=True, cache=True)
-def _rerank(queries, values, rows, candidates, count, upper, ids, weights):
+def _sort_by_reachability(ids, weights, core, begin, end):
+    k = ids.shape[1]
+    for v in range(begin, end):
+        my_ids, my_weights = ids[v], weights[v]
+        for c in range(k):
+            my_weights[c] = reachability(my_weights[c], core, v, my_ids[c])
+        gap = k
+        while gap > 1:  # Shell's sort: every gap-th entry is sorted by insertion
+            gap = 1 if gap < 5 else (5 * gap - 1) // 11
+            for c in range(gap, k):
+                id_, weight = my_ids[c], my_weights[c]
+                at = c
+                while at >= gap and comes_before(weight, id_, my_weights[at - gap], my_ids[at - gap]):
+                    my_ids[at], my_weights[at] = my_ids[at - gap], my_weights[at - gap]
+                    at -= gap
+                my_ids[at], my_weights[at] = id_, weight
+
+
+@njit(nogil=True, cache=True)
+def _rerank(queries, values, rows, candidates, count, core, upper, ids, weights):
     capacity = candidates.shape[1]
     for i in range(rows.size):
         x = queries[rows[i]]
         for c in range(min(count[i], capacity)):
             j = candidates[i, c]
-            if j >= 0:
-                weight = squared(x, values[j])
+            if j >= 0 and not out_of_reach(core, j, upper[i]):
+                weight = reachability(squared(x, values[j]), core, rows[i], j)
                 if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
                     insert(ids[i], weights[i], j, weight)
 
 
 @njit(nogil=True, cache=True)
-def _rerank_all(queries, values, rows, row_group, column_group, upper, ids, weights):
+def _rerank_all(queries, values, rows, row_group, column_group, core, upper, ids, weights):
     for i in range(rows.size):
         x = queries[rows[i]]
         for j in range(values.shape[0]):
-            if column_group[j] != row_group[i]:
-                weight = squared(x, values[j])
+            if column_group[j] != row_group[i] and not out_of_reach(core, j, upper[i]):
+                weight = reachability(squared(x, values[j]), core, rows[i], j)
                 if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
                     insert(ids[i], weights[i], j, weight)

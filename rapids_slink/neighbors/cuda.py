@@ -13,7 +13,7 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import check_arrays, cuda_kernel
+from rapids_slink.device import check_arrays, cuda_kernel, launch
 from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
@@ -256,40 +256,53 @@ def rerank(
     groups: tuple[Any, Any] | None,
     upper: Any,
     top: Lists,
+    core: Any = None,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
     `groups` are the rows' and the columns', if there are any: candidates of a row's own group are passed over.
+    `core` is the task's.
     """
     m, k = top.ids.shape
     groups = (np.uintp(0), np.uintp(0)) if groups is None else groups
+    core = np.uintp(0) if core is None else core
     check_arrays("int32", rows, candidates.ids, candidates.count, *(g for g in groups if g.ndim), top.ids)
-    check_arrays("float64", upper, top.weights)
+    check_arrays("float64", upper, top.weights, *([core] if core.ndim else []))
     capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
-    arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, upper
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, core, upper
     _launch_by_warp("rerank", m, k, queries, values, arguments, (top.ids, top.weights))
 
 
 def rerank_all(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int, core: Any = None
 ) -> tuple[Any, Any]:
     """The lists of `rows` with every column of another group as a candidate."""
     m, n = rows.size, values.shape[0]
     check_arrays("int32", rows, row_group, column_group)
-    check_arrays("float64", upper)
+    check_arrays("float64", upper, *([] if core is None else [core]))
     if k > MAX_LIST:
-        return _by_sorting(queries, values, rows, row_group, column_group, upper, k)
+        return _by_sorting(queries, values, rows, row_group, column_group, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
     _launch_by_warp(
         "rerank_all", m * parts, k, queries, values,
-        (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts), upper), (ids,),
+        (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts),
+         np.uintp(0) if core is None else core, upper), (ids,),
     )  # fmt: skip
     top = new_lists(m, k)
     likely = Candidates(ids, cp.full(m, parts * k, cp.int32))
-    rerank(queries, values, rows, likely, (row_group, column_group), upper, top)
+    rerank(queries, values, rows, likely, (row_group, column_group), upper, top, core)
     return top.ids, top.weights
+
+
+def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+    """Raise each list's kernel values to mutual reachability, and sort it again."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights, core)
+    n, k = ids.shape
+    source = "neighbors/mutual_reachability.cu"
+    launch(source, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
 
 
 def lower_groups(least: Any, group: Any, weights: Any) -> None:
@@ -340,7 +353,7 @@ def pair_values(values: Any, src: Any, dst: Any) -> Any:
 
 
 def _by_sorting(
-    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int
+    queries: Any, values: Any, rows: Any, row_group: Any, column_group: Any, upper: Any, k: int, core: Any
 ) -> tuple[Any, Any]:
     n, d = values.shape
     ids, weights = cp.empty((rows.size, k), cp.int32), cp.empty((rows.size, k))
@@ -353,6 +366,8 @@ def _by_sorting(
         out = cp.empty((m, n))
         args = (queries, values, np.int32(d), rows[at], np.int32(m), row_group[at], column_group, np.int32(n), out)
         kernel((-(-m * n // THREADS),), (THREADS,), args)
+        if core is not None:
+            out = cp.maximum(out, cp.maximum(core[rows[at], None], core))
         out[out > upper[at, None]] = cp.inf
         order = cp.argsort(out, axis=1)[:, :k]  # CuPy's sort is stable: equal values by column
         ids[at], weights[at] = order, cp.take_along_axis(out, order, axis=1)

@@ -18,7 +18,7 @@ from numba import njit
 from rapids_slink.device import Device
 from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import Found, Task
-from rapids_slink.neighbors.cpu import comes_before_last, each, insert
+from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, out_of_reach, reachability
 from rapids_slink.report import Report
 
 LEAF = 12
@@ -84,6 +84,8 @@ class TreeSearch:
         upper = task.upper.copy()
         group = task.column_group[tree.order]
         node_group = _node_groups(tree.first, tree.last, group)
+        core = NO_CORE if task.core is None else task.core[tree.order]
+        node_core = _least_cores(tree.first, tree.last, core)
         best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
         if self.queries is None:
             points, start = tree.points[tree.at[task.rows]], tree.at[task.rows]
@@ -96,7 +98,7 @@ class TreeSearch:
 
         def search(at: np.ndarray) -> None:
             _query(
-                points, start, task.row_group[task.rows], at, group, node_group,
+                points, start, task.row_group[task.rows], at, group, node_group, core, node_core,
                 tree.points, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
@@ -216,6 +218,20 @@ def _node_groups(first, last, group):
 
 
 @njit(nogil=True, cache=True)
+def _least_cores(first, last, core):
+    """The least core of each node's points, if there are cores."""
+    nodes = first.size if core.size else 0
+    least = np.full(nodes, np.inf)
+    for v in range(nodes - 1, -1, -1):
+        if 2 * v + 1 < nodes:
+            least[v] = min(least[2 * v + 1], least[2 * v + 2])
+        else:
+            for p in range(first[v], last[v]):
+                least[v] = min(least[v], core[p])
+    return least
+
+
+@njit(nogil=True, cache=True)
 def _locate(points, low, high, first):
     """For each point the first tree position of a leaf near it."""
     at = np.empty(points.shape[0], np.int64)
@@ -241,7 +257,7 @@ def _box(x, low, high):
 
 @njit(nogil=True, cache=True)
 def _query(
-    queries, start, query_group, at, group, node_group,
+    queries, start, query_group, at, group, node_group, core, node_core,
     points, order, first, last, low, high, least, upper, best, ids, weights,
 ):  # fmt: skip
     """The lists of queries `at`; `best`, if not empty, holds a bound for each group that all its queries share.
@@ -271,6 +287,8 @@ def _query(
                 if node_group[node] == mine:
                     continue
                 gap = _box(x, low[node], high[node])
+                if core.size:
+                    gap = max(gap, core[start[q]], node_core[node])
                 if gap > bound or (gap == my_weights[k - 1] and least[node] > my_ids[k - 1] >= 0):
                     continue
                 if node < leaves:
@@ -282,12 +300,13 @@ def _query(
                     height += 2
                     continue
                 for p in range(first[node], last[node]):
-                    if group[p] == mine:
+                    if group[p] == mine or out_of_reach(core, p, bound):
                         continue
                     weight = 0.0
                     for f in range(d):
                         difference = x[f] - points[p, f]
                         weight += difference * difference
+                    weight = reachability(weight, core, start[q], p)
                     if weight <= bound and comes_before_last(my_ids, my_weights, order[p], weight):
                         insert(my_ids, my_weights, order[p], weight)
                         bound = min(bound, my_weights[k - 1])

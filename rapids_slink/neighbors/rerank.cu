@@ -17,10 +17,6 @@ constexpr int FEW_FEATURES = 8;       // below this a lane reads its candidate d
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int NOBODY = 0x7fffffff;    // an empty entry: after every id
 
-__device__ __forceinline__ bool before(double w, int id, double other_w, int other_id) {
-    return w < other_w || (w == other_w && id < other_id);
-}
-
 __device__ __forceinline__ double widen(byte x) { return x; }
 
 __device__ __forceinline__ double add_feature(double total, VALUE x, VALUE y) {
@@ -180,12 +176,13 @@ __device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, 
 }
 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
-// if `order` is given, places in it. Those of the row's own group are passed over, if there are groups.
+// if `order` is given, places in it. Those of the row's own group are passed over, if there are groups. If points have
+// cores, a candidate's value is its mutual reachability, which is no less than its core.
 extern "C" __global__ void rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ candidates, const int* __restrict__ count, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
-    const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
+    const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
     double* __restrict__ top_weights) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
@@ -204,7 +201,9 @@ extern "C" __global__ void rerank(
         int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
         if (order && id >= 0) id = order[id];
         if (id >= 0 && column_group && column_group[id] == row_group[i]) id = -1;
+        if (id >= 0 && core && core[id] > upper[i]) id = -1;
         double weight = canonical(x, values, d, id, room);
+        if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }
     if (top.waiting) top.merge();
@@ -218,7 +217,7 @@ extern "C" __global__ void rerank(
 extern "C" __global__ void rerank_all(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int n_columns, int parts,
-    const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ part_ids) {
+    const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ part_ids) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP;
     long long job = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
@@ -231,7 +230,9 @@ extern "C" __global__ void rerank_all(
     const VALUE* x = queries + (size_t)rows[i] * d;
     for (long long c = (long long)part * WARP; c < n_columns; c += (long long)parts * WARP) {
         int id = c + lane < n_columns && column_group[c + lane] != row_group[i] ? (int)c + lane : -1;
+        if (id >= 0 && core && core[id] > upper[i]) id = -1;
         double weight = canonical(x, values, d, id, room);
+        if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }
     top.merge();

@@ -5,7 +5,9 @@
     columns┘
 
 The columns stand in a scattered order, so that the first band is a fair sample and every later one brings a row
-about as many candidates as it is times larger than all before. A row whose candidates all fitted into its buffer is
+about as many candidates as it is times larger than all before. Where points have cores the columns stand by core
+instead, and those whose core is above all rows' bounds are left out: they may be many, since a point amid the others
+is near to all. A row whose candidates all fitted into its buffer is
 proven (operand.py says why); the others are done again with the bound they have reached, then in float64, then by
 computing every distance exactly.
 """
@@ -19,11 +21,13 @@ import numpy as np
 from rapids_slink.device import Device, to_host
 from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import Found, Task, drop_late, scattered, shown
+from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK, Operand, Scaling, reach
 from rapids_slink.report import Report
 
 FIRST_BAND = 2048
 GROWTH = 4
+ROWS_OF_LIKE_BOUND = 2**15  # a launch of the fused filter, where columns above the largest bound are left out
 FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
 PAIR_BYTES = 48  # found, in its chunk and in all of them together
 LEAST_ROWS = 64  # a chunk
@@ -49,21 +53,13 @@ class TileSearch:
         self.kernels = device.kernels("neighbors")
         self.room = device.spare  # asked for here, since the threads that work on parts are in no run
         self.space = self.kernels.Workspace()
-        self.order = scattered(values.shape[0], device.xp)
         self.scaling = Scaling.of(values, *([] if queries is None else [queries]), device=device)
         self.filter: Any = self.kernels.fused_filter() if fused else None
         self.exact_values = self.kernels.compact(values, self.scaling)
         self.exact_queries = self.exact_values if queries is None else self.kernels.compact(queries, self.scaling)
-        self.fused: Any = None  # made when it is needed, in the order that suits the first task
-        if self.filter is None:
-            self.operand = self.kernels.pack(values, self.scaling, self.kernels.FILTER_DTYPE, self.order)
-            if queries is None:  # the rows are the columns, found through the inverse of their order
-                self.row_operand = self.operand
-                self.row_at = device.xp.empty_like(self.order)
-                self.row_at[self.order] = device.xp.arange(self.order.size, dtype="int32")
-            else:
-                self.row_operand = self.kernels.pack(queries, self.scaling, self.kernels.FILTER_DTYPE)
-                self.row_at = device.xp.arange(queries.shape[0], dtype="int32")
+        self.core: Any = None  # by which the columns stand, and their cores in that order
+        self.ascending: Any = None
+        self._arrange(scattered(values.shape[0], device.xp))
         report.count("neighbors", filter=self.filter.NAME if self.filter else self.kernels.FILTER_NAME)
 
     @staticmethod
@@ -84,10 +80,14 @@ class TileSearch:
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
         xp, m = self.device.xp, task.rows.size
+        if task.core is not None and task.core is not self.core:
+            self.core = task.core
+            self._arrange(xp.argsort(task.core).astype("int32"))
+            self.ascending = task.core[self.order]
         ids, weights = xp.full((m, task.k), -1, "int32"), xp.full((m, task.k), xp.inf)
         upper = task.upper.copy()
         best = xp.full(int(task.row_group.max()) + 1, xp.inf) if task.shared and m else None
-        left = xp.arange(m)
+        left = xp.arange(m) if task.core is None else xp.argsort(upper)
         redone = 0
         filtered = max(16 * task.k, 256) < self.values.shape[0] and task.k <= self.kernels.MAX_LIST
         if filtered:
@@ -102,7 +102,7 @@ class TileSearch:
         def scan(at: Any) -> None:
             rows = task.rows[at]
             ids[at], weights[at] = self.kernels.rerank_all(
-                self.queries, self.values, rows, task.row_group[rows], task.column_group, upper[at], task.k
+                self.queries, self.values, rows, task.row_group[rows], task.column_group, upper[at], task.k, task.core
             )
 
         self.kernels.each(scan, _chunks(left, self._rows_at_once(self.kernels.ROWS, task.k)))
@@ -125,7 +125,7 @@ class TileSearch:
             total += min(self.kernels.ROWS, n - a) * (n - first)
         return total
 
-    def pairs_below(self, component: Any, table: Any) -> tuple[Any, Any, Any] | None:
+    def pairs_below(self, component: Any, table: Any, core: Any = None) -> tuple[Any, Any, Any] | None:
         """Every pair of different components whose kernel value is at most its components' entry, and maybe others.
 
         Parameters
@@ -133,14 +133,18 @@ class TileSearch:
         component : (n,) int32 array
             From 0 to K - 1.
         table : (K, K) float64 array, symmetric
+        core : (n,) float64 array, optional
+            As in a `Task`.
 
         Returns
         -------
         src, dst, weight : arrays, or None if there are too many
         """
-        xp, kernels, n = self.device.xp, self.kernels, self.values.shape[0]
+        xp, kernels = self.device.xp, self.kernels
         order = xp.argsort(component, kind="stable").astype("int32")
-        component = component[order]
+        if core is not None:  # a point whose core is above all its component's entries is in no such pair
+            order = order[core[order] <= table.max(axis=1)[component[order]]]
+        n, component = order.size, component[order]
         on_host = to_host(component)
         none = xp.zeros((), "float32")
         far = reach(table, none, self.scaling, self.values.shape[1], xp)
@@ -164,7 +168,8 @@ class TileSearch:
                 if count <= capacity:
                     counts.append(count)
                     src, dst = order[pairs.at[:count, 0]], order[pairs.at[:count, 1]]
-                    return src, dst, kernels.pair_values(self.values, src, dst)
+                    weight = kernels.pair_values(self.values, src, dst)
+                    return src, dst, weight if core is None else mutual_reachability(weight, core, src, dst, xp)
                 capacity = count
             return None
 
@@ -173,6 +178,23 @@ class TileSearch:
             return None
         src, dst, weight = (xp.concatenate(parts) for parts in zip(*found, strict=True))
         return src, dst, weight
+
+    def _arrange(self, order: Any) -> None:
+        """Put the columns into this order."""
+        self.order = order
+        self.fused: Any = None  # made when it is needed, in the order that suits the task
+        self.operand: Any = None  # gone before the next is made
+        self.row_operand: Any = None
+        if self.filter is None:
+            xp, kernels = self.device.xp, self.kernels
+            self.operand = kernels.pack(self.values, self.scaling, kernels.FILTER_DTYPE, order)
+            if self.queries is self.values:  # the rows are the columns, found through the inverse of their order
+                self.row_operand = self.operand
+                self.row_at = xp.empty_like(order)
+                self.row_at[order] = xp.arange(order.size, dtype="int32")
+            else:
+                self.row_operand = kernels.pack(self.queries, self.scaling, kernels.FILTER_DTYPE)
+                self.row_at = xp.arange(self.queries.shape[0], dtype="int32")
 
     def _sweep(self, task: Task, upper: Any, ids: Any, weights: Any) -> Any:
         """The k-NN graph by the fused filter, every pair of points formed once; as `_filter` does.
@@ -224,7 +246,7 @@ class TileSearch:
             top = kernels.new_lists(rows.size, task.k)
             complete = xp.ones(rows.size, bool)
             groups = group, task.column_group
-            for band in self._bands(again):
+            for band in self._bands(task, bound, again):
                 radius = reach(bound, error, self.scaling, self.values.shape[1], xp)
                 if fused:
                     candidates = fused.keep(packed, band, radius, task.k, group, column_group)
@@ -234,7 +256,7 @@ class TileSearch:
                         ids_of_tile = self.order[tile]
                         kernels.keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates, self.space)
                 complete &= candidates.complete()
-                kernels.rerank(self.exact_queries, self.exact_values, rows, candidates, groups, bound, top)
+                kernels.rerank(self.exact_queries, self.exact_values, rows, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the room
                 bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
@@ -247,7 +269,8 @@ class TileSearch:
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
         most = fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size
-        chunks = _chunks(left, self._rows_at_once(most, task.k))
+        most = self._rows_at_once(most, task.k)
+        chunks = _chunks(left, most if task.core is None else min(most, ROWS_OF_LIKE_BOUND))
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return xp.concatenate(unproven) if unproven else left
 
@@ -264,7 +287,8 @@ class TileSearch:
             )
             part = type(top)(top.ids[at], top.weights[at])
             groups = group[at], task.column_group
-            self.kernels.rerank(self.exact_queries, self.exact_values, rows[at], likely, groups, bound[at], part)
+            args = (self.exact_queries, self.exact_values, rows[at], likely, groups, bound[at], part, task.core)
+            self.kernels.rerank(*args)
         return top.weights[:, -1]
 
     def _rows_at_once(self, most: int, k: int) -> int:
@@ -273,15 +297,16 @@ class TileSearch:
         room = self.room / self.kernels.workers() / _bytes_a_row(n, d, k, self.kernels)
         return most if room >= most else max(LEAST_ROWS, int(room) // LEAST_ROWS * LEAST_ROWS)
 
-    def _bands(self, again: bool) -> list[slice]:
-        n = self.values.shape[0]
-        if again:
-            return [slice(0, n)]
+    def _bands(self, task: Task, bound: Any, again: bool) -> list[slice]:
+        """The columns that rows with these bounds may look for."""
+        last = self.values.shape[0]
+        if task.core is not None:
+            last = int(self.device.xp.searchsorted(self.ascending, bound.max().reshape(1), side="right")[0])
         ends, end = [], FIRST_BAND
-        while end < n:
+        while end < last and not again:
             ends.append(end)
             end *= self.filter.GROWTH if self.filter else GROWTH
-        return [slice(a, b) for a, b in zip([0, *ends], [*ends, n], strict=True)]
+        return [slice(a, b) for a, b in zip([0, *ends], [*ends, last], strict=True) if a < b]
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
         """The rows' operand and a function from a slice of columns to theirs."""

@@ -62,22 +62,23 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
             break
         with report.stage("connect", device):
             report.count("connect", rounds=1)
-            rows = _unsure_rows(lists, state, device)
+            rows = _unsure_rows(state, device)
             if pays(search, state.component, components, rows.size):
-                bridges = join_components(search, state.component, partial(_join, device=device), device, report)
+                by_rounds = partial(_join, device=device)
+                bridges = join_components(search, lists.core, state.component, by_rounds, device, report)
                 if bridges is not None:
                     frames.append(bridges)
                     report.count("connect", edges_certified_by_search=len(bridges))
                     break
-            _search_bridges(state, rows, search, device, report)
+            _search_bridges(state, rows, search, lists.core, device, report)
     return device.frames.concat(frames, ignore_index=True)
 
 
-def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, report: Report) -> None:
+def _search_bridges(state: ForestState, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:
     """For each of the rows the nearest point outside its component, unless its component has a lighter edge."""
     xp = device.xp
     upper = state.best_weight[state.component[rows]]
-    found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True))
+    found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True, core=core))
     report.count("connect", rows_searched=rows.size)
     ids, weights = found.ids[:, 0], found.weights[:, 0]
     state.found[rows], state.found_weight[rows] = ids, weights
@@ -90,11 +91,10 @@ def _search_bridges(state: ForestState, rows: Any, search: Any, device: Device, 
     state.bound_code[rows] = xp.where(raised, code, state.bound_code[rows])
 
 
-def _unsure_rows(lists: NeighborLists, state: ForestState, device: Device) -> Any:
+def _unsure_rows(state: ForestState, device: Device) -> Any:
     """The points of uncertified components, but the largest, that may have an edge below their component's best."""
     xp, mine = device.xp, state.component
     largest = device.kernels("spanning_tree").largest_component(mine)
     weight, code = state.best_weight[mine], state.best_code[mine]
     below = (state.bound_weight < weight) | ((state.bound_weight == weight) & (state.bound_code < code))
-    used_up = state.cursor == lists.ids.shape[1]
-    return xp.flatnonzero(below & used_up & ~state.certified[mine] & (mine != largest)).astype("int32")
+    return xp.flatnonzero(below & ~state.certified[mine] & (mine != largest)).astype("int32")

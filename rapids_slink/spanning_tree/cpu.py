@@ -86,21 +86,24 @@ def _propose(
         while at < k and component[ids[v, at]] == mine:
             at += 1
         cursor[v] = at
+        weight, code, other = np.inf, NO_EDGE, -1
         if at < k:
             other, weight = ids[v, at], weights[v, at]
-        elif found[v] >= 0 and component[found[v]] != mine:
-            other, weight = found[v], found_weight[v]
-        else:
+            code = edge_code(v, other)
+        if found[v] >= 0 and component[found[v]] != mine:
+            again = edge_code(v, found[v])
+            if lighter(found_weight[v], again, weight, code):
+                other, weight, code = found[v], found_weight[v], again
+        if other < 0:
             continue
-        code = edge_code(v, other)
         theirs = component[other]
         if lighter(weight, code, best_weight[mine], best_code[mine]):
             best_weight[mine], best_code[mine] = weight, code
         if lighter(weight, code, best_weight[theirs], best_code[theirs]):
             best_weight[theirs], best_code[theirs] = weight, code
-    for v in range(n):  # a point whose list is used up knows only that all the rest lies above its bound
+    for v in range(n):
         mine = component[v]
-        if cursor[v] == k and lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine]):
+        if lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine]):
             certified[mine] = False
     sure = 0
     for v in range(n):

@@ -37,7 +37,7 @@ def propose(lists: Any, state: Any) -> tuple[int, int]:
     _launch("propose_weights", n, *near, s.best_weight)
     _launch("propose_codes", n, *near, s.best_weight, s.best_code)
     bounds = (s.bound_weight, s.bound_code, s.best_weight, s.best_code, s.certified)
-    _launch("certify", n, size, width, s.component, s.cursor, *bounds)
+    _launch("certify", n, size, s.component, *bounds)
     _launch("count_components", n, size, s.component, s.certified, counts)
     components, certified = counts.tolist()
     return components, certified

@@ -27,17 +27,17 @@ extern "C" __global__ void reset_components(
     if (v < n && component[v] == v) best_weight[v] = 1.0 / 0.0, best_code[v] = NO_EDGE, certified[v] = true;
 }
 
-// The far end of v's proposal, -1 if it has none.
+// The far end of v's proposal, -1 if it has none: of its list or, if that is nearer, what a search has found.
 __device__ __forceinline__ int proposal(
     long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* found,
     const double* found_weight, double& weight) {
-    if (cursor < k) {
-        weight = weights[v * k + cursor];
-        return ids[v * k + cursor];
-    }
-    int other = found[v];
-    weight = found_weight[v];
-    return other >= 0 && component[other] != component[v] ? other : -1;
+    int other = -1, nearest = found[v];
+    weight = 1.0 / 0.0;
+    if (cursor < k) other = ids[v * k + cursor], weight = weights[v * k + cursor];
+    if (nearest >= 0 && component[nearest] != component[v]
+        && (other < 0 || before(found_weight[v], nearest, weight, other)))
+        other = nearest, weight = found_weight[v];
+    return other;
 }
 
 // Moves each point's cursor to its first listed neighbour outside its component and offers that edge to both ends.
@@ -72,16 +72,15 @@ extern "C" __global__ void propose_codes(
     if (weight == best_weight[theirs]) atomic_min(best_code + theirs, code);
 }
 
-// A point whose list is used up knows only that the rest lies above its bound.
+// A point knows only that what it does not list lies above its bound.
 extern "C" __global__ void certify(
-    long long n, int k, const int* __restrict__ component, const int* __restrict__ cursor,
-    const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
-    const double* __restrict__ best_weight, const long long* __restrict__ best_code, bool* certified) {
+    long long n, const int* __restrict__ component, const double* __restrict__ bound_weight,
+    const long long* __restrict__ bound_code, const double* __restrict__ best_weight,
+    const long long* __restrict__ best_code, bool* certified) {
     long long v = thread_index();
     if (v >= n) return;
     int mine = component[v];
-    if (best_code[mine] == NO_EDGE
-        || (cursor[v] == k && lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine])))
+    if (best_code[mine] == NO_EDGE || lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine]))
         certified[mine] = false;
 }
 

@@ -1,10 +1,11 @@
 """Borůvka on neighbour lists, taking only edges that are certain to be in the minimum spanning tree.
 
 A round looks at each component C. Every point v of C proposes its first listed neighbour outside C, to both ends'
-components; `best(C)` is the lightest proposal seen. A point whose list is used up knows a bound instead: whatever
-it does not list lies above. C is *certified* if no such bound of a point in C is below best(C). Then best(C) is the
-lightest edge of all that leave C, and by the cut property it is in the tree. Nothing here uses the triangle
-inequality.
+components; `best(C)` is the lightest proposal seen. Each point knows a bound too: whatever it does not list lies
+above. C is *certified* if no bound of a point in C is below best(C). Then best(C) is the lightest edge of all that
+leave C, and by the cut property it is in the tree. Nothing here uses the triangle inequality. In a list of nearest
+points no entry is above the bound, and only the bounds of used-up lists matter; sorted by mutual reachability, a list
+may go on above its bound.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once.
 """
@@ -32,7 +33,8 @@ class ForestState:
     found, found_weight : int32, float64
         The nearest outside point of the last search, -1 if there was none.
     bound_weight, bound_code : float64, int64
-        Every edge from the point to an unlisted one outside its component comes after this key or equals it.
+        Every edge from the point to an unlisted one outside its component comes after this key or equals it; after a
+        search, every edge to one outside.
     best_weight, best_code, certified : float64, int64, bool
         By component root: the lightest edge seen in the last round, and whether it is certain.
     """
@@ -49,15 +51,15 @@ class ForestState:
 
 
 def initial_state(lists: NeighborLists, device: Device) -> ForestState:
-    """Every point a component of its own, bounded by the last entry of its list."""
+    """Every point a component of its own, with the bound of its list."""
     xp = device.xp
     n = lists.ids.shape[0]
     rows = xp.arange(n, dtype="int32")
     if lists.complete:
         bound_weight, bound_code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
     else:
-        bound_weight = lists.weights[:, -1].copy()
-        bound_code = edge_codes(rows, lists.ids[:, -1], xp)
+        last_ids, last_weights = lists.bound or (lists.ids[:, -1], lists.weights[:, -1])
+        bound_weight, bound_code = last_weights.copy(), edge_codes(rows, last_ids, xp)
     return ForestState(
         component=rows.copy(),
         cursor=xp.zeros(n, "int32"),

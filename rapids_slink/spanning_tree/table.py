@@ -40,16 +40,22 @@ def pays(search: Any, component: Any, components: int, rows: int) -> bool:
     return n > 2 * SMALLEST_SAMPLE and search.tested_pairs(component) <= rows * n
 
 
-def join_components(search: TileSearch, component: Any, rounds: Rounds, device: Device, report: Report) -> Any:
-    """The frame of the bridges that make one tree of all components, or None if the sample bounded them too loosely."""
+def join_components(
+    search: TileSearch, core: Any, component: Any, rounds: Rounds, device: Device, report: Report
+) -> Any:
+    """The frame of the bridges that make one tree of all components, or None if the sample bounded them too loosely.
+
+    `core` is as in a `Task`: each point's, or None.
+    """
     xp = device.xp
     roots, number = xp.unique(component, return_inverse=True)
     number = number.astype("int32")
     sample = _sample(number, roots, xp)
-    upper = _bridges_of_sample(search.values[sample], number[sample], rounds, device)
+    sample_core = None if core is None else core[sample]
+    upper = _bridges_of_sample(search.values[sample], sample_core, number[sample], rounds, device)
     src, dst = (to_host(number[sample[upper[end].values]]) for end in ("src", "dst"))
     table = device.asarray(bottlenecks(src, dst, to_host(upper["weight"].values), int(roots.size)))
-    found = search.pairs_below(number, table)
+    found = search.pairs_below(number, table, core)
     if found is None:
         return None
     src, dst, weight = found
@@ -68,7 +74,7 @@ def _sample(number: Any, roots: Any, xp: Any) -> Any:
     return xp.unique(xp.concatenate([spread, roots]))
 
 
-def _bridges_of_sample(values: Any, number: Any, rounds: Rounds, device: Device) -> Any:
+def _bridges_of_sample(values: Any, core: Any, number: Any, rounds: Rounds, device: Device) -> Any:
     """Edges among the sampled points that join all components."""
     xp, n = device.xp, values.shape[0]
     rows = xp.arange(n, dtype="int32")
@@ -84,7 +90,7 @@ def _bridges_of_sample(values: Any, number: Any, rounds: Rounds, device: Device)
         best_code=xp.empty(n, "int64"),
         certified=xp.zeros(n, bool),
     )
-    nobody = NeighborLists(xp.empty((n, 0), "int32"), xp.empty((n, 0)))
+    nobody = NeighborLists(xp.empty((n, 0), "int32"), xp.empty((n, 0)), core)
     return rounds(nobody, state, TileSearch(values, device, Report()), Report())
 
 
