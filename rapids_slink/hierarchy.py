@@ -22,6 +22,10 @@ class Hierarchy:
     A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
     its kinds.
 
+    Where cuML is loaded and its global output type names a kind ("numpy", "cupy", "pandas" or "cudf"), `labels_` is of
+    that kind as it is made, and `children_`, `distances_` and the answers of `cut` as they are asked for. `linkage_`
+    and `mst_` are DataFrames in any case.
+
     Attributes
     ----------
     linkage_ : DataFrame

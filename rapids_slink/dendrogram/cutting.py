@@ -65,6 +65,8 @@ def cut(
         `n_leaves` leaves.
     TypeError
         `n_clusters` is not an integer, `distance_threshold` not a number, `linkage` not a DataFrame.
+    DeviceMemoryError
+        It takes more memory than there is.
 
     Notes
     -----
