@@ -20,6 +20,7 @@ from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"
+OPERAND_BYTES = 4  # a feature
 MAX_LIST = 2**31  # lists of any length
 ROWS = 512  # a tile of products stays in the second-level cache
 COLUMNS = 1024
@@ -86,8 +87,17 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     take each other's cores.
     """
     parts = list(parts)
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(joblib.cpu_count()) as pool:
-        return list(shown(pool.map(work, parts), len(parts), what, progress))
+    pool = ThreadPoolExecutor(workers())
+    with _controller().limit(limits=1, user_api="blas"):
+        try:
+            return list(shown(pool.map(work, parts), len(parts), what, progress))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C the parts that wait are not begun
+
+
+def workers() -> int:
+    """How many parts `each` works on at a time."""
+    return int(joblib.cpu_count())
 
 
 @lru_cache(maxsize=1)

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.device import Device
+from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import Found, Task
 from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
 from rapids_slink.report import Report
@@ -65,6 +66,18 @@ class TreeSearch:
         self.queries, self.progress = queries, progress
         report.count("neighbors", filter="k-d tree")
 
+    @staticmethod
+    def need(n: int, m: int, d: int, k: int, itemsize: int, device: Device) -> Need:
+        """Bytes for a search among n points of d features, and to find k neighbours of m of them or of as many queries.
+
+        As `build` and `find` take them, each a sum over points, nodes or rows.
+        """
+        nodes = 2 ** (_depth(n) + 1)
+        tree = n * (8 * d + 8) + nodes * (16 * d + 20)
+        groups = n * 4 + nodes * 8
+        lists = m * (12 * k + 8)
+        return Need(tree + groups + lists + m * (8 * d + 48), kept=tree + lists)
+
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
         tree, m = self.tree, task.rows.size
@@ -102,7 +115,7 @@ class TreeSearch:
 def build(values: np.ndarray) -> Tree:
     """The tree of the rows of `values`."""
     n, d = values.shape
-    depth = max(0, int(np.ceil(np.log2(max(n, 1) / LEAF))))
+    depth = _depth(n)
     nodes = 2 ** (depth + 1) - 1
     first, last = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
@@ -119,6 +132,11 @@ def build(values: np.ndarray) -> Tree:
     columns = np.zeros((d, n + LEAF))
     columns[:, :n] = points.T
     return Tree(columns, order, at, first, last, low, high, _least_rows(first, last, order))
+
+
+def _depth(n: int) -> int:
+    """How many levels of splits n points take."""
+    return max(0, int(np.ceil(np.log2(max(n, 1) / LEAF))))
 
 
 @njit(nogil=True, cache=True)
