@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink import dendrogram
+from rapids_slink.dendrogram import build_linkage, cut_labels, cutting
 from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.points import MOST_ROWS, Caller, as_integer
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.edges import EdgeList, merge_order, spanning_forest
+from rapids_slink.spanning_tree.edges import EdgeList, in_edges, merge_order, need, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, beside, read_graph
 
 COMPLETE = ("keep", "error")
@@ -42,7 +44,7 @@ class GraphHierarchy(Hierarchy):
     report_: Report
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.series(labels, index=self._index, name="label")
+        return self._caller.asked().labels(labels, self._index)
 
 
 def fit_graph(
@@ -53,6 +55,7 @@ def fit_graph(
     distance_threshold: float | None = None,
     complete: str = "keep",
     device: str = "auto",
+    memory_limit: int | str | None = None,
 ) -> GraphHierarchy:
     """Single-linkage clustering of a weighted undirected graph: any dissimilarity, given as edges.
 
@@ -72,6 +75,8 @@ def fit_graph(
     complete : {"keep", "error"}
         What to do with a graph that is not connected: keep a tree for each component, or refuse.
     device : {"auto", "cpu", "cuda"}
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -83,18 +88,21 @@ def fit_graph(
     ------
     ValueError, TypeError
         If the edges or a parameter are not valid, or the graph is not connected and ``complete="error"``.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
     frame = as_frame(edges)
     place = resolve(device, frame)
     report = Report(device=place.name)
-    with place.working():
+    with place.working(memory_limit=memory_limit):
         with report.stage("input", place):
             frame, caller = Caller.of(frame, place)
             graph = read_graph(frame, place, most_numbers=MOST_ROWS)
             n = _count_nodes(graph, n_nodes)
             edges = replace(graph.edges, n_nodes=n)
+            place.admit(_need(graph, edges, place), in_edges(edges), graph.taken.kept)
         with report.stage("spanning_tree", place):
             taken, _ = spanning_forest(edges, place)
             rows = merge_order(edges, place.xp.flatnonzero(taken), place)
@@ -118,11 +126,18 @@ def fit_graph(
     result._caller, result._index = caller, graph.ids
     result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
     result.labels_ = result._labels(labels)
-    result.component_ = caller.series(component, index=graph.ids, name="component")
+    result.component_ = caller.asked().labels(component, graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     result.report_ = report
     return result
+
+
+def _need(graph: Graph, edges: EdgeList, device: Device) -> Need:
+    """Bytes that `fit_graph` takes once its edges are read."""
+    n = edges.n_nodes
+    merged = Need(64 * n, kept=16 * n)  # the forest's rows and keys while sorted, and its frame
+    return in_turn(graph.taken, need(edges, device), merged, dendrogram.need(n), cutting.need(n, 2))
 
 
 def _tree_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:

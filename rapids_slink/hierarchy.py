@@ -22,6 +22,10 @@ class Hierarchy:
     A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
     its kinds.
 
+    Where cuML is loaded and its global output type names a kind ("numpy", "cupy", "pandas" or "cudf"), `labels_` is of
+    that kind as it is made, and `children_`, `distances_` and the answers of `cut` as they are asked for. `linkage_`
+    and `mst_` are DataFrames in any case.
+
     Attributes
     ----------
     linkage_ : DataFrame
@@ -97,9 +101,10 @@ class Hierarchy:
         labels = device.keep(labels)
         if labels.ndim == 1:
             return self._labels(labels)
-        if not self._caller.frame_given:
-            return self._array(labels.T)
-        return self._caller.frame(label_frame(labels, n_clusters, distance_threshold, device), self._index)
+        caller = self._caller.asked()
+        if not caller.frame_given:
+            return caller.array(labels.T)
+        return caller.frame(label_frame(labels, n_clusters, distance_threshold, device), self._index)
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as ``scipy.cluster.hierarchy`` takes it.
@@ -305,10 +310,13 @@ class Hierarchy:
             raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def _array(self, array: Any) -> Any:
-        return self._caller.array(array)
+        caller = self._caller.asked()
+        if caller is self._caller or not caller.frame_given:
+            return caller.array(array)
+        return caller.series(array) if array.ndim == 1 else caller.frame(device_of(array).frames.DataFrame(array))
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.series(labels, name="label")
+        return self._caller.asked().labels(labels, name="label")
 
 
 def number_of_clusters(labels: Any) -> int:

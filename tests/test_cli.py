@@ -90,7 +90,17 @@ def test_options_reach_the_model(run, monkeypatch):
     seen = {}
     fit = rapids_slink.fit
     monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
-    options = ["--metric", "sqeuclidean", "--n-neighbors", 2, "--min-samples", 3, "--progress"]
+    options = [
+        "--metric",
+        "sqeuclidean",
+        "--n-neighbors",
+        2,
+        "--min-samples",
+        3,
+        "--progress",
+        "--memory-limit",
+        "1GiB",
+    ]
     run("points.csv", "--columns", "x,y", *options)
     assert seen == {
         "n_clusters": 2,
@@ -100,6 +110,7 @@ def test_options_reach_the_model(run, monkeypatch):
         "min_samples": 3,
         "device": "cpu",
         "progress": True,
+        "memory_limit": "1GiB",
     }
 
 

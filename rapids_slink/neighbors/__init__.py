@@ -13,29 +13,54 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.device import Device, resolve
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
+from rapids_slink.neighbors.operand import BLOCK
 from rapids_slink.points import as_integer, as_points
 from rapids_slink.report import Report
 
 #: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
+#: Of a graph's frame, an edge: while it is made and as it is kept.
+EDGE_BYTES = 2 * 16
+#: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
+CORE_BYTES = 48
+#: cuDF counts rows in int32.
+MOST_FRAME_ROWS = 2**31 - 1
 
 
 def prepare(values: Any, device: Device, report: Report, queries: Any = None, progress: bool = False) -> Any:
     """The search that suits the points and the device."""
-    if values.shape[1] <= TREE_FEATURES[device.name]:
-        if device.name == "cuda":
-            from rapids_slink.neighbors.bvh import BoxSearch
+    return _search(values.shape[1], device)(values, device, report, queries, progress)
 
-            return BoxSearch(values, device, report, queries, progress)
-        from rapids_slink.neighbors.kdtree import TreeSearch
 
-        return TreeSearch(values, device, report, queries, progress)
-    from rapids_slink.neighbors.tiles import TileSearch
+def need(
+    n: int, d: int, itemsize: int, k: int, device: Device, n_queries: int | None = None, min_samples: int = 1
+) -> Need:
+    """Bytes that `prepare` and the search for k neighbours take; the search and the lists are kept."""
+    m = n if n_queries is None else n_queries
+    found: Need = _search(d, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
+    if min_samples == 1:
+        return found
+    again = 40 * min(n * d, BLOCK)  # to put the columns into the order of their cores
+    return Need(found.peak + CORE_BYTES * n, found.kept + CORE_BYTES * n + again, found.chunk)
 
-    return TileSearch(values, device, report, queries, progress)
+
+def _search(n_features: int, device: Device) -> Any:
+    """The class of searches that suits points of so many features."""
+    if n_features > TREE_FEATURES[device.name]:
+        from rapids_slink.neighbors.tiles import TileSearch
+
+        return TileSearch
+    if device.name == "cuda":
+        from rapids_slink.neighbors.bvh import BoxSearch
+
+        return BoxSearch
+    from rapids_slink.neighbors.kdtree import TreeSearch
+
+    return TreeSearch
 
 
 def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int = 1) -> NeighborLists:
@@ -47,7 +72,9 @@ def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int
     return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
 
 
-def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: str = "auto") -> Any:
+def knn_graph(
+    X: Any, n_neighbors: int, *, metric: str = "euclidean", device: str = "auto", memory_limit: int | str | None = None
+) -> Any:
     """The exact k-nearest-neighbour graph of the rows of `X`.
 
     Parameters
@@ -60,6 +87,8 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
         The distance of two rows; see `rapids_slink.metrics`.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -72,15 +101,15 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     ------
     ValueError, TypeError
         If `X` or a parameter is not valid; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     chosen = get_metric(metric)
     place = resolve(device, X)
-    check_n_neighbors(n_neighbors)
-    with place.working():
-        points = as_points(X, place)
+    n_neighbors = check_n_neighbors(n_neighbors)
+    with place.working(memory_limit=memory_limit):
+        points = as_points(X, place, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, place))
         n = points.values.shape[0]
-        if n_neighbors > n - 1:
-            raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
         lists = neighbor_lists(prepare(points.values, place, Report()), n, n_neighbors, place)
         src = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors)
         weight = chosen.distance(lists.weights.ravel())
@@ -88,7 +117,9 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", device: st
     return points.frame(place.keep(graph))
 
 
-def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str = "auto") -> Any:
+def nearest_neighbors(
+    X: Any, Y: Any, *, metric: str = "euclidean", device: str = "auto", memory_limit: int | str | None = None
+) -> Any:
     """For each row of `X` the nearest row of `Y` (the fused 1-NN of cuSLINK's Algorithm 4), exact.
 
     Parameters
@@ -99,6 +130,8 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
         The distance of two rows; see `rapids_slink.metrics`.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -110,12 +143,21 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
     ------
     ValueError, TypeError
         If an input or a parameter is not valid; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     chosen = get_metric(metric)
     place = resolve(device, X, Y)
-    with place.working():
-        points, others = as_points(X, place), as_points(Y, place)
-        (n, d), (m, other_d) = points.values.shape, others.values.shape
+    with place.working(memory_limit=memory_limit):
+        points = as_points(X, place)
+        n, d = points.values.shape
+        held = 0 if points.values is X else points.values.nbytes
+
+        def following(m: int, d: int, itemsize: int) -> Need:
+            return in_turn(Need(held, held), need(m, d, itemsize, 1, place, n_queries=n), Need(EDGE_BYTES * n))
+
+        others = as_points(Y, place, following)
+        m, other_d = others.values.shape
         if d != other_d:
             raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
         xp = place.xp
@@ -124,15 +166,26 @@ def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", device: str 
         values, queries = (part.values.astype(common, copy=False) for part in (others, points))
         search = prepare(values, place, Report(), queries=queries)
         groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
-        found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
-        if not bool(xp.isfinite(found.weights).all()):
+        nearest = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+        if not bool(xp.isfinite(nearest.weights).all()):
             raise ValueError("Squared distances between X and Y overflow float64. Rescale both.")
-        weight = chosen.distance(found.weights[:, 0])
-        nearest = place.frame({"src": rows, "dst": found.ids[:, 0], "weight": weight})
-    return points.frame(place.keep(nearest))
+        weight = chosen.distance(nearest.weights[:, 0])
+        edges = place.frame({"src": rows, "dst": nearest.ids[:, 0], "weight": weight})
+    return points.frame(place.keep(edges))
 
 
-def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> None:
-    """Refuse what is no number of neighbours."""
-    if as_integer(n_neighbors, name) < 1:
+def _graph_need(n: int, d: int, itemsize: int, k: int, device: Device) -> Need:
+    """Bytes that `knn_graph` takes once it has the points; refuses more neighbours than there are, or can be shown."""
+    if k > n - 1:
+        raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
+    if device.name == "cuda" and n * k > MOST_FRAME_ROWS:
+        raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MOST_FRAME_ROWS:,} rows")
+    return in_turn(need(n, d, itemsize, k, device), Need(EDGE_BYTES * n * k))
+
+
+def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
+    """The number of neighbours as Python's integer, whose products do not overflow; refuse what is none."""
+    k = as_integer(n_neighbors, name)
+    if k < 1:
         raise ValueError(f"{name} must be at least 1, got {n_neighbors}")
+    return k
