@@ -50,6 +50,13 @@ def _from_here(table: str) -> str:
     return table.replace("](bench/", "](../bench/")
 
 
+def keep_bars(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
+    """A module's |x| as it reads: between plain bars it would be the name of a substitution."""
+    if what == "module":
+        lines[:] = [line.replace("|", "\u2223") for line in lines]
+
+
 def setup(app: Any) -> None:
     """Sphinx calls this."""
     app.connect("source-read", put_tables)
+    app.connect("autodoc-process-docstring", keep_bars)
