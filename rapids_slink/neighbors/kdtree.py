@@ -18,10 +18,10 @@ from numba import njit
 from rapids_slink.device import Device
 from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import Found, Task
-from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, out_of_reach, reachability
+from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
 from rapids_slink.report import Report
 
-LEAF = 12
+LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
 CHUNK = 4096
 
 
@@ -31,7 +31,8 @@ class Tree:
 
     Attributes
     ----------
-    points : (n, d) float64 array, in the order of the leaves
+    columns : (d, n + LEAF) float64 array
+        The features of the points in the order of the leaves, and zeros for the last leaves to read on.
     order : (n,) int32 array, the row of each of them
     at : (n,) int32 array, the inverse of `order`
     first, last : (nodes,) int64 arrays
@@ -40,7 +41,7 @@ class Tree:
     least : (nodes,) int32 array, the least row of each node
     """
 
-    points: np.ndarray
+    columns: np.ndarray
     order: np.ndarray
     at: np.ndarray
     first: np.ndarray
@@ -87,23 +88,27 @@ class TreeSearch:
         core = NO_CORE if task.core is None else task.core[tree.order]
         node_core = _least_cores(tree.first, tree.last, core)
         best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
+        # Neighbours in space one after the other: their nodes are in the cache.
         if self.queries is None:
-            points, start = tree.points[tree.at[task.rows]], tree.at[task.rows]
+            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
+            row_at[tree.at[task.rows]] = np.arange(m, dtype=np.int32)
+            points, start = tree.columns, np.flatnonzero(row_at >= 0)
+            rows, place = row_at[start], start
         else:
-            points = self.queries[task.rows].astype(np.float64)
+            points = np.ascontiguousarray(self.queries[task.rows].T, np.float64)
             start = _locate(points, tree.low, tree.high, tree.first)
-        queue = np.argsort(
-            start, kind="stable"
-        )  # neighbours in space one after the other: their nodes are in the cache
+            rows = place = np.argsort(start, kind="stable")
+            start = start[rows]
+        row_group = task.row_group[task.rows]
 
-        def search(at: np.ndarray) -> None:
+        def search(at: slice) -> None:
             _query(
-                points, start, task.row_group[task.rows], at, group, node_group, core, node_core,
-                tree.points, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
+                points, place[at], start[at], rows[at], row_group, group, node_group, core, node_core,
+                tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
 
-        each(search, [queue[a : a + CHUNK] for a in range(0, m, CHUNK)], task.name, self.progress)
+        each(search, [slice(a, a + CHUNK) for a in range(0, m, CHUNK)], task.name, self.progress)
         return Found(ids, weights, upper)
 
 
@@ -124,7 +129,9 @@ def build(values: np.ndarray) -> Tree:
     )
     at = np.empty_like(order)
     at[order] = np.arange(n, dtype=np.int32)
-    return Tree(points, order, at, first, last, low, high, _least_rows(first, last, order))
+    columns = np.zeros((d, n + LEAF))
+    columns[:, :n] = points.T
+    return Tree(columns, order, at, first, last, low, high, _least_rows(first, last, order))
 
 
 def _depth(n: int) -> int:
@@ -233,87 +240,102 @@ def _least_cores(first, last, core):
 
 @njit(nogil=True, cache=True)
 def _locate(points, low, high, first):
-    """For each point the first tree position of a leaf near it."""
-    at = np.empty(points.shape[0], np.int64)
+    """For each column of `points` the first tree position of a leaf near it."""
+    at = np.empty(points.shape[1], np.int64)
     leaves = first.size // 2
-    for i in range(points.shape[0]):
+    for p in range(points.shape[1]):
         v = 0
         while v < leaves:
             left, right = 2 * v + 1, 2 * v + 2
-            v = left if _box(points[i], low[left], high[left]) <= _box(points[i], low[right], high[right]) else right
-        at[i] = first[v]
+            v = left if _box(points, p, low, high, left) <= _box(points, p, low, high, right) else right
+        at[p] = first[v]
     return at
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _box(x, low, high):
-    """The squared distance of a point to a box, in the canonical order of features."""
+@njit(nogil=True, cache=True)
+def _box(points, p, low, high, v):
+    """The squared distance of column p of `points` to a node's box, in the canonical order of features."""
     total = 0.0
-    for f in range(x.size):
-        gap = max(low[f] - x[f], x[f] - high[f], 0.0)
+    for f in range(points.shape[0]):
+        gap = max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0)
         total += gap * gap
     return total
 
 
 @njit(nogil=True, cache=True)
-def _query(
-    queries, start, query_group, at, group, node_group, core, node_core,
-    points, order, first, last, low, high, least, upper, best, ids, weights,
-):  # fmt: skip
-    """The lists of queries `at`; `best`, if not empty, holds a bound for each group that all its queries share.
+def _distances(points, p, columns, a, out):
+    """The squared distances of column p of `points` and the columns from `a` on, in the canonical order of features.
 
-    Several threads lower `best` without a lock: a value read late or an update lost leaves a bound that is too high,
-    which costs time and never a neighbour.
+    A function of its own, with as many columns as `out` has and indices without a sign: it becomes vector instructions.
     """
-    d, k = points.shape[1], ids.shape[1]
+    a = np.uint64(a)
+    for j in range(out.size):
+        out[j] = 0.0
+    for f in range(points.shape[0]):
+        x = points[f, p]
+        for j in range(np.uint64(out.size)):
+            difference = x - columns[f, a + j]
+            out[j] += difference * difference
+
+
+@njit(nogil=True, cache=True)
+def _query(
+    points, place, start, rows, row_group, group, node_group, core, node_core,
+    columns, order, first, last, low, high, least, upper, best, ids, weights,
+):  # fmt: skip
+    """The lists of some rows, whose points are the columns `place` of `points`, near position `start` of the tree.
+
+    `best`, if not empty, holds a bound for each group that all its rows share. Several threads lower it without a lock:
+    a value read late or an update lost leaves a bound that is too high, which costs time and never a neighbour.
+    """
+    k = ids.shape[1]
     leaves = first.size // 2
-    stack = np.empty(128, np.int64)
-    for q in at:
-        x, mine, my_ids, my_weights = queries[q], query_group[q], ids[q], weights[q]
-        bound = upper[q]
+    near = np.empty(LEAF)
+    stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to search and how far they are
+    leaf = 0
+    while start.size and leaf < leaves:
+        leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
+    for i in range(start.size):
+        q, p = rows[i], place[i]
+        mine, bound = row_group[q], upper[q]
         if best.size and best[mine] < bound:
             bound = best[mine]
-        # The leaf that holds position start[q]: descend by position.
-        v = 0
-        while v < leaves:
-            v = 2 * v + 1 if start[q] < last[2 * v + 1] else 2 * v + 2
-        visit = v
+        while start[i] >= last[leaf]:  # positions ascend
+            leaf += 1
+        v = visit = leaf
         while True:
             # Search the subtree `visit`, then step up from v and take the sibling.
-            stack[0], height = visit, 1
+            stack[0], gaps[0], height = visit, _box(points, p, low, high, visit), 1
             while height:
                 height -= 1
-                node = stack[height]
+                node, gap = stack[height], gaps[height]
                 if node_group[node] == mine:
                     continue
-                gap = _box(x, low[node], high[node])
                 if core.size:
-                    gap = max(gap, core[start[q]], node_core[node])
-                if gap > bound or (gap == my_weights[k - 1] and least[node] > my_ids[k - 1] >= 0):
+                    gap = max(gap, core[start[i]], node_core[node])
+                if gap > bound or (gap == weights[q, k - 1] and least[node] > ids[q, k - 1] >= 0):
                     continue
                 if node < leaves:
-                    left, right = 2 * node + 1, 2 * node + 2
-                    if _box(x, low[left], high[left]) <= _box(x, low[right], high[right]):
-                        stack[height], stack[height + 1] = right, left
-                    else:
-                        stack[height], stack[height + 1] = left, right
+                    far, close = 2 * node + 1, 2 * node + 2
+                    far_gap, close_gap = _box(points, p, low, high, far), _box(points, p, low, high, close)
+                    if far_gap <= close_gap:
+                        far, close, far_gap, close_gap = close, far, close_gap, far_gap
+                    stack[height], gaps[height] = far, far_gap
+                    stack[height + 1], gaps[height + 1] = close, close_gap
                     height += 2
                     continue
-                for p in range(first[node], last[node]):
-                    if group[p] == mine or out_of_reach(core, p, bound):
-                        continue
-                    weight = 0.0
-                    for f in range(d):
-                        difference = x[f] - points[p, f]
-                        weight += difference * difference
-                    weight = reachability(weight, core, start[q], p)
-                    if weight <= bound and comes_before_last(my_ids, my_weights, order[p], weight):
-                        insert(my_ids, my_weights, order[p], weight)
-                        bound = min(bound, my_weights[k - 1])
+                a = first[node]
+                _distances(points, p, columns, a, near)
+                for j in range(last[node] - a):
+                    if near[j] <= bound and group[a + j] != mine:
+                        other, weight = order[a + j], reachability(near[j], core, start[i], a + j)
+                        if weight <= bound and comes_before_last(ids, weights, q, other, weight):
+                            insert(ids, weights, q, other, weight)
+                            bound = min(bound, weights[q, k - 1])
             if v == 0:
                 break
             visit = v + 1 if v % 2 else v - 1
             v = (v - 1) // 2
-        if best.size and my_weights[0] < best[mine]:
-            best[mine] = my_weights[0]
+        if best.size and weights[q, 0] < best[mine]:
+            best[mine] = weights[q, 0]
         upper[q] = bound
