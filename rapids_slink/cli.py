@@ -68,6 +68,7 @@ def _parser() -> Parser:
         "--min-samples", type=int, help="cluster by mutual reachability, as hdbscan does with this number"
     )
     parser.add_argument("--device", default="auto", choices=NAMES)
+    parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
     parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
     parser.add_argument("--plot", type=Path, help="draw the dendrogram here (.png, .svg or .pdf)")
@@ -120,6 +121,7 @@ def _run(options: argparse.Namespace) -> None:
         min_samples=options.min_samples,
         device=options.device,
         progress=options.progress,
+        memory_limit=options.memory_limit,
     )
     labels = _on_host(model.labels_)
     if options.output is not None:
@@ -186,8 +188,14 @@ def _draw(model: Any, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    figure = model.plot().figure
-    replace_file(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
+    from matplotlib import pyplot
+
+    figure = pyplot.figure()
+    try:
+        model.plot(ax=figure.gca())
+        replace_file(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
+    finally:
+        pyplot.close(figure)
 
 
 def _is_installed(name: str) -> bool:

@@ -9,25 +9,39 @@ A stage asks its device for the array module, the frame module and its own kerne
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.memory import Need, as_bytes, free_on_gpu, free_on_host, in_words
+
 NAMES = ("auto", "cpu", "cuda")
 #: A block, in kernels that have a thread for each job.
 THREADS = 256
 
-_working = threading.local()  # `pool`: the memory pool of the run that is under way in this thread
+#: How much more than its arrays a memory pool may hold, in pieces that fit none of them.
+FRAGMENTED = 1.25
+#: And for small arrays, which take at least half a KiB, and what CuPy's sorts and sums take for themselves.
+ROUNDED = 2**21
+#: Needs below so many bytes are met without asking how much is free.
+UNCHECKED = 2**26
+
+_working = threading.local()  # `run`: the one that is under way in this thread
+_retired: list[Any] = []  # pools of runs that are over, of which something was still in use
+_retiring = threading.Lock()
 
 
 class DeviceUnavailableError(ValueError):
@@ -35,7 +49,25 @@ class DeviceUnavailableError(ValueError):
 
 
 class DeviceMemoryError(ValueError, MemoryError):
-    """The work does not fit into the device's memory."""
+    """The work does not fit into the device's memory or into ``memory_limit``."""
+
+
+@dataclass
+class _Run:
+    """Work that is under way.
+
+    Its ``memory_limit`` as it was given and in bytes, its pool and the allocator under it, and room for chunks.
+    """
+
+    given: Any = None
+    limit: int | None = None
+    pool: Any = None
+    allocator: Any = None
+    spare: float = inf
+
+
+def _run() -> _Run:
+    return getattr(_working, "run", None) or _Run()
 
 
 @dataclass(frozen=True)
@@ -74,46 +106,129 @@ class Device:
         return self.frames.DataFrame(columns, nan_as_null=False)  # spares a count of NaN in every column
 
     @contextmanager
-    def working(self, reserve: int = 0) -> Iterator[None]:
-        """Work on this device: its memory comes from a pool of its own, and running out of it is a clear error.
+    def working(self, reserve: int = 0, memory_limit: Any = None) -> Iterator[None]:
+        """Work on this device: in memory that all comes back, and running out of it is a clear error.
 
-        The pool stands on the allocator in force, rmm's or CuPy's, and gives all back at the end. Without it every
-        temporary array would cost a device allocation and, when freed, a wait for the GPU. A result that outlives
-        the block must be copied out of it (`keep`), since a small array can hold a large piece of the pool.
-        `reserve` bytes are asked for at once, for the pool to split: short work is over before many allocations are.
+        A GPU's memory comes from a pool that stands on the allocator in force, rmm's or CuPy's, and gives all back at
+        the end. Without it every temporary array would cost a device allocation and, when freed, a wait for the GPU.
+        No array of the pool should outlive the block: the work is a function of its own, so that its variables are
+        gone when the block ends, and returns copies of its results (`keep`). `reserve` bytes are asked for at once,
+        for the pool to split: short work is over before many allocations are. The pool never grows beyond
+        `memory_limit`. What cuDF allocates is not the pool's.
+
+        All of it runs on the default stream, since that is cuDF's; the caller's stream waits for it.
         """
-        if self.name == "cpu":
-            yield
-            return
+        run = _Run(memory_limit, as_bytes(memory_limit))
+        outer = getattr(_working, "run", None)
+        try:
+            _working.run = run
+            if self.name == "cpu":
+                yield
+            else:
+                with _ordered(self.xp.cuda), self._pool(run, reserve):
+                    yield
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
+                raise
+            traceback.clear_frames(error.__traceback__)  # they hold the arrays that filled the memory
+            _give_back()
+            raise DeviceMemoryError(f"not enough {self._memory}: {self._state(run)} ({error})") from error
+        except KeyboardInterrupt as error:
+            traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback
+            _give_back()
+            raise
+        finally:
+            _working.run = outer
+
+    @contextmanager
+    def _pool(self, run: _Run, reserve: int) -> Iterator[None]:
+        """Take CuPy's memory from a pool of the run's own."""
         cuda = self.xp.cuda
         if importlib.util.find_spec("cudf") is not None:
             importlib.import_module("cudf")  # which sets CuPy's allocator, and could not while another is in force
-        pool = cuda.MemoryPool(cuda.get_allocator())
-        outer, _working.pool = getattr(_working, "pool", None), pool
+        run.allocator = cuda.get_allocator()
+        run.pool = pool = cuda.MemoryPool(run.allocator)
+        if run.limit is not None:
+            pool.set_limit(size=min(run.limit, sys.maxsize))
+
+        def allocate(size: int) -> Any:
+            try:
+                return pool.malloc(size)
+            except MemoryError:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
+                gc.collect()
+                pool.free_all_blocks()
+                return pool.malloc(size)
+
         try:
-            with cuda.using_allocator(pool.malloc):
-                if reserve:
+            with cuda.using_allocator(allocate):
+                if reserve and (run.limit is None or reserve <= run.limit):
                     pool.malloc(reserve)  # and free at once: what follows is cut from it
                 yield
-        except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and "out of memory" not in str(error).lower().replace("_", " "):
-                raise
-            free, total = cuda.runtime.memGetInfo()
-            raise DeviceMemoryError(
-                f"not enough GPU memory: {free / 2**30:.1f} of {total / 2**30:.1f} GiB are free ({error})"
-            ) from error
         finally:
-            _working.pool = outer
+            _retired.append(pool)
+            _give_back()
+
+    def admit(self, need: Need, what: str, taken: int = 0) -> None:
+        """Raise unless what the run needs for `what` fits; what is left then is `spare`, for chunks of work.
+
+        Parameters
+        ----------
+        taken : int
+            Bytes of the need that the run has taken already.
+        """
+        run = _run()
+        least = need.least if self.name == "cpu" else int(need.least * FRAGMENTED) + ROUNDED
+        if run.limit is not None and least > run.limit:
+            raise DeviceMemoryError(
+                f"memory_limit={run.given!r} is too small for {what}: "
+                f"needs at least {in_words(least)} of {self._memory}"
+            )
+        free = None if least < UNCHECKED else self._free(run)
+        if free is not None and least > free + taken:
+            raise DeviceMemoryError(
+                f"not enough {self._memory} for {what}: "
+                f"needs about {in_words(least)}, {in_words(free + taken)} are free"
+            )
+        room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
+        run.spare = room - (least - need.chunk)
+
+    @property
+    def spare(self) -> float:
+        """Bytes that the chunks of a stage's work may take at a time in the run that is under way."""
+        return _run().spare
+
+    @property
+    def _memory(self) -> str:
+        return "GPU memory" if self.name == "cuda" else "memory"
+
+    def _free(self, run: _Run) -> int | None:
+        if self.name == "cpu":
+            return free_on_host()
+        free = free_on_gpu(self.xp.cuda)
+        return free if free is None or run.pool is None else free + run.pool.free_bytes()
+
+    def _state(self, run: _Run) -> str:
+        if run.limit is not None and run.pool is not None:
+            return f"memory_limit={run.given!r} was reached"
+        free = self._free(run)
+        return "it ran out" if free is None else f"{in_words(free)} are free"
 
     def trim(self) -> None:
         """Between two stages: give back what the first needed and the second may need in other sizes."""
-        pool = getattr(_working, "pool", None)
-        if pool is not None:
+        if (pool := _run().pool) is not None:
             pool.free_all_blocks()
 
     def keep(self, result: Any) -> Any:
         """A result (frame or array) that outlives `working`."""
-        return result if self.name == "cpu" else result.copy()
+        if self.name == "cpu":
+            return result
+        with self.xp.cuda.using_allocator(_run().allocator or self.xp.cuda.get_allocator()):
+            copy = result.copy()
+        stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
+        if stream.ptr != default.ptr:  # which copied it if it is cuDF's, and on which the pool's memory is used again
+            stream.synchronize()
+            default.synchronize()
+        return copy
 
     def synchronize(self) -> None:
         """Wait for the work of the current stream."""
@@ -134,6 +249,37 @@ class Device:
         return DeviceResources(stream=stream)
 
 
+def _give_back() -> None:
+    """Give back what the pools of ended runs have, and forget those of which nothing is in use any more.
+
+    A pool that is merely let go of keeps its memory for good: CuPy's blocks and the lists of them hold each other.
+    """
+    with _retiring:
+        for pool in _retired:
+            pool.free_all_blocks()
+        _retired[:] = [pool for pool in _retired if pool.total_bytes()]
+
+
+@contextmanager
+def _ordered(cuda: Any) -> Iterator[None]:
+    """Work on the default stream, after what is on the current one and before what will be."""
+    current, default = cuda.get_current_stream(), cuda.Stream.null
+    if current.ptr == default.ptr:
+        yield
+        return
+    default.wait_event(current.record())
+    try:
+        with default:
+            yield
+    finally:
+        current.wait_event(default.record())
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    words = str(error).lower().replace("_", " ")
+    return isinstance(error, MemoryError) or "out of memory" in words or "alloc failed" in words  # cuBLAS's
+
+
 @dataclass(frozen=True)
 class _Stream:
     stream: Any
@@ -149,7 +295,7 @@ def is_on_gpu(x: Any) -> bool:
     """Whether `x` (array, frame or series) lives in GPU memory."""
     if type(x).__module__.split(".")[0] in ("cudf", "cupy"):
         return True
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
         return False
     if hasattr(x, "__cuda_array_interface__"):
         return True

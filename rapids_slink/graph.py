@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink import dendrogram
+from rapids_slink.dendrogram import build_linkage, cut_labels, cutting
 from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.points import MOST_ROWS, Caller, as_integer
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.edges import EdgeList, merge_order, spanning_forest
+from rapids_slink.spanning_tree.edges import EdgeList, in_edges, merge_order, need, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, beside, read_graph
 
 COMPLETE = ("keep", "error")
@@ -24,14 +26,14 @@ class GraphHierarchy(Hierarchy):
 
     Attributes
     ----------
-    labels_ : Series of shape (n_leaves_,), int32
+    labels_ : Series of shape (n,), int32
         Its index is the nodes' ids.
     mst_ : DataFrame
         The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or ids as they
         came) and ``weight`` (float64). Equal weights merge in the order of their rows.
     n_connected_components_ : int
         Of the graph: the hierarchy is a forest of as many trees.
-    component_ : Series of shape (n_leaves_,), int32
+    component_ : Series of shape (n,), int32
         The connected component of each node, 0..c-1 in order of first appearance; indexed as `labels_`.
     report_ : dict
         The seconds of each stage.
@@ -42,7 +44,7 @@ class GraphHierarchy(Hierarchy):
     report_: Report
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.series(labels, index=self._index, name="label")
+        return self._caller.asked().labels(labels, self._index)
 
 
 def fit_graph(
@@ -53,6 +55,7 @@ def fit_graph(
     distance_threshold: float | None = None,
     complete: str = "keep",
     device: str = "auto",
+    memory_limit: int | str | None = None,
 ) -> GraphHierarchy:
     """Single-linkage clustering of a weighted undirected graph: any dissimilarity, given as edges.
 
@@ -72,6 +75,8 @@ def fit_graph(
     complete : {"keep", "error"}
         What to do with a graph that is not connected: keep a tree for each component, or refuse.
     device : {"auto", "cpu", "cuda"}
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -83,46 +88,62 @@ def fit_graph(
     ------
     ValueError, TypeError
         If the edges or a parameter are not valid, or the graph is not connected and ``complete="error"``.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
     frame = as_frame(edges)
     place = resolve(device, frame)
     report = Report(device=place.name)
-    with place.working():
-        with report.stage("input", place):
-            frame, caller = Caller.of(frame, place)
-            graph = read_graph(frame, place, most_numbers=MOST_ROWS)
-            n = _count_nodes(graph, n_nodes)
-            edges = replace(graph.edges, n_nodes=n)
-        with report.stage("spanning_tree", place):
-            taken, _ = spanning_forest(edges, place)
-            rows = merge_order(edges, place.xp.flatnonzero(taken), place)
-            forest = _tree_of_rows(edges, rows, place)
-        components = n - len(forest)
-        if complete == "error" and components > 1:
-            raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
-        if n_clusters is None and distance_threshold is None:
-            n_clusters = components
-        check_cut(n, components, n_clusters, distance_threshold)
-        with report.stage("linkage", place):
-            merges = build_linkage(forest, n, place)
-        with report.stage("cut", place):
-            labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
-        component = cut_labels(merges, n, n_clusters=components)
-        if graph.ids is not None:
-            named = frame[COLUMNS].iloc[beside(rows, frame)].reset_index(drop=True)
-            forest = named.astype({"weight": "float64"})
-    merges, forest, labels, component = (place.keep(part) for part in (merges, forest, labels, component))
-    result = GraphHierarchy()
-    result._caller, result._index = caller, graph.ids
-    result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
-    result.labels_ = result._labels(labels)
-    result.component_ = caller.series(component, index=graph.ids, name="component")
-    result.n_leaves_, result.n_connected_components_ = n, components
-    result.n_clusters_ = number_of_clusters(labels)
+    with place.working(memory_limit=memory_limit):
+        result = _fit(frame, place, report, n_nodes, n_clusters, distance_threshold, complete)
     result.report_ = report
     return result
+
+
+def _fit(
+    frame: Any, place: Device, report: Report, n_nodes: Any, n_clusters: Any, distance_threshold: Any, complete: str
+) -> GraphHierarchy:
+    with report.stage("input", place):
+        frame, caller = Caller.of(frame, place)
+        graph = read_graph(frame, place, most_numbers=MOST_ROWS)
+        n = _count_nodes(graph, n_nodes)
+        edges = replace(graph.edges, n_nodes=n)
+        place.admit(_need(graph, edges, place), in_edges(edges), graph.taken.kept)
+    with report.stage("spanning_tree", place):
+        taken, _ = spanning_forest(edges, place)
+        rows = merge_order(edges, place.xp.flatnonzero(taken), place)
+        forest = _tree_of_rows(edges, rows, place)
+    components = n - len(forest)
+    if complete == "error" and components > 1:
+        raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
+    if n_clusters is None and distance_threshold is None:
+        n_clusters = components
+    check_cut(n, components, n_clusters, distance_threshold)
+    with report.stage("linkage", place):
+        merges = build_linkage(forest, n, place)
+    with report.stage("cut", place):
+        labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
+    component = cut_labels(merges, n, n_clusters=components)
+    if graph.ids is not None:
+        named = frame[COLUMNS].iloc[beside(rows, frame)].reset_index(drop=True)
+        forest = named.astype({"weight": "float64"})
+    result = GraphHierarchy()
+    result._caller, result._index = caller, graph.ids
+    result.linkage_, result.mst_ = caller.frame(place.keep(merges)), caller.frame(place.keep(forest))
+    result.labels_ = result._labels(place.keep(labels))
+    result.component_ = caller.asked().labels(place.keep(component), graph.ids, name="component")
+    result.n_leaves_, result.n_connected_components_ = n, components
+    result.n_clusters_ = number_of_clusters(labels)
+    return result
+
+
+def _need(graph: Graph, edges: EdgeList, device: Device) -> Need:
+    """Bytes that `fit_graph` takes once its edges are read."""
+    n = edges.n_nodes
+    merged = Need(64 * n, kept=16 * n)  # the forest's rows and keys while sorted, and its frame
+    return in_turn(graph.taken, need(edges, device), merged, dendrogram.need(n), cutting.need(n, 2))
 
 
 def _tree_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:

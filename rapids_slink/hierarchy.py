@@ -22,6 +22,10 @@ class Hierarchy:
     A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
     its kinds.
 
+    Where cuML is loaded and its global output type names a kind ("numpy", "cupy", "pandas" or "cudf"), `labels_` is of
+    that kind as it is made, and `children_`, `distances_` and the answers of `cut` as they are asked for. `linkage_`
+    and `mst_` are DataFrames in any case.
+
     Attributes
     ----------
     linkage_ : DataFrame
@@ -30,10 +34,12 @@ class Hierarchy:
     mst_ : DataFrame
         ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
         which they merge.
-    labels_ : Series or array of shape (n_leaves_,), int32
+    labels_ : Series or array of shape (n,), int32
         The cut that was asked for.
     n_leaves_ : int
+        Rows, or nodes of a graph.
     n_clusters_ : int
+        Clusters that `labels_` names.
     """
 
     linkage_: Any
@@ -71,10 +77,10 @@ class Hierarchy:
 
         Returns
         -------
-        Series or array of shape (n_leaves_,), int32
-            0..k-1 in order of first appearance; a Series with the input's index if the input was a frame.
-            For a sequence of cuts a DataFrame with that index and a column for each, named by its value, or an array
-            of shape (n_leaves_, cuts).
+        Series or array of shape (n,), int32
+            The label of each row, 0..k-1 in order of first appearance; a Series with the input's index if the input
+            was a frame. For a sequence of cuts a DataFrame with that index and a column for each, named by its value,
+            or an array of shape (n, cuts).
 
         Raises
         ------
@@ -85,38 +91,76 @@ class Hierarchy:
         linkage, _ = Caller.of(self.linkage_, resolve("auto", self.linkage_))
         device = device_of(linkage)
         with device.working(reserve=WORKSPACE * self.n_leaves_):
-            labels = cut_labels(
-                linkage,
-                self.n_leaves_,
-                n_clusters=n_clusters,
-                distance_threshold=distance_threshold,
-                min_cluster_size=min_cluster_size,
+            labels = device.keep(
+                cut_labels(
+                    linkage,
+                    self.n_leaves_,
+                    n_clusters=n_clusters,
+                    distance_threshold=distance_threshold,
+                    min_cluster_size=min_cluster_size,
+                )
             )
-        labels = device.keep(labels)
         if labels.ndim == 1:
             return self._labels(labels)
-        if not self._caller.frame_given:
-            return self._array(labels.T)
-        return self._caller.frame(label_frame(labels, n_clusters, distance_threshold, device), self._index)
+        caller = self._caller.asked()
+        if not caller.frame_given:
+            return caller.array(labels.T)
+        return caller.frame(label_frame(labels, n_clusters, distance_threshold, device), self._index)
 
     def to_scipy(self) -> np.ndarray:
-        """The hierarchy as ``scipy.cluster.hierarchy`` takes it: float64 of shape (n_leaves_ - 1, 4)."""
+        """The hierarchy as ``scipy.cluster.hierarchy`` takes it.
+
+        Returns
+        -------
+        ndarray of shape (n - 1, 4), float64
+            SciPy's Z.
+
+        Raises
+        ------
+        ValueError
+            The hierarchy is a forest, which SciPy's matrix cannot express.
+        """
         self._require_tree()
         return interop.to_scipy(self.linkage_)
 
     def to_networkx(self) -> Any:
-        """The minimum spanning tree as a `networkx.Graph`; see `interop.to_networkx`.
+        """The minimum spanning tree as a graph of NetworkX.
 
         Its nodes are those that `mst_` speaks of: row numbers whatever the input's index, since its labels may repeat;
         a graph's own nodes. Where the labels are unique, ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))``
         puts them in.
+
+        Returns
+        -------
+        networkx.Graph
+            With all nodes, those without an edge included; each edge carries its ``weight``.
+
+        Raises
+        ------
+        ImportError
+            NetworkX is not installed.
         """
         self._require_fit()
         ids = getattr(self, "_ids", None)  # of a graph whose nodes are not numbered from 0
         return interop.to_networkx(self.mst_, range(self.n_leaves_) if ids is None else ids)
 
     def to_cugraph(self) -> Any:
-        """The minimum spanning tree as a `cugraph.Graph` over the nodes of `mst_`; see `interop.to_cugraph`."""
+        """The minimum spanning tree as a graph of cuGraph.
+
+        Returns
+        -------
+        cugraph.Graph
+            Undirected and weighted, over the nodes of `mst_`; cuGraph keeps no node without an edge.
+
+        Raises
+        ------
+        ImportError
+            cuGraph is not installed.
+        DeviceUnavailableError
+            There is no usable GPU.
+        ValueError
+            The tree has no edges, and cuGraph no graph without.
+        """
         self._require_fit()
         return interop.to_cugraph(self.mst_)
 
@@ -162,14 +206,37 @@ class Hierarchy:
         return interop.to_hdbscan(self.to_scipy(), min_cluster_size, min_samples or 1, metric, options)
 
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
-        """Draw the dendrogram's top; see `plots.plot_dendrogram`. Returns the matplotlib axes."""
+        """Draw the dendrogram's top.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of `rapids_slink.plots.plot_dendrogram`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+        """
         self._require_tree()
         return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
 
     def plot_heights(self, ax: Any = None, **options: Any) -> Any:
         """Draw the merge heights against the number of clusters, with the cut of `labels_` marked.
 
-        See `plots.plot_heights`. Returns the matplotlib axes.
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of `rapids_slink.plots.plot_heights`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
         """
         self._require_fit()
         return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=self.n_clusters_, ax=ax, **options)
@@ -177,14 +244,41 @@ class Hierarchy:
     def plot_clusters(self, X: Any, ax: Any = None, **options: Any) -> Any:
         """Draw the rows of `X`, which the model does not keep, coloured by `labels_`.
 
-        See `plots.plot_clusters`. For a graph's hierarchy `X` may be any coordinates of its nodes. Returns the
-        matplotlib axes.
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered; for a graph's hierarchy any coordinates of its nodes.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of `rapids_slink.plots.plot_clusters`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
         """
         self._require_fit()
         return plots.plot_clusters(X, self.labels_, ax=ax, **options)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the hierarchy to a file that `rapids_slink.load` reads; see `storage.save`."""
+        """Write the hierarchy to a file that `rapids_slink.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file is written beside it under another name and then renamed: an older file of that name stays whole
+            until the new one is. No suffix is added; ``.slink`` is a good one.
+
+        Raises
+        ------
+        ImportError
+            pyarrow, which writes Parquet, is not installed.
+        TypeError
+            A parameter or the index holds objects that neither Parquet nor JSON can keep.
+        OSError
+            The file cannot be written.
+        """
         self._require_fit()
         storage.save(self, path)
 
@@ -217,10 +311,13 @@ class Hierarchy:
             raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def _array(self, array: Any) -> Any:
-        return self._caller.array(array)
+        caller = self._caller.asked()
+        if caller is self._caller or not caller.frame_given:
+            return caller.array(array)
+        return caller.series(array) if array.ndim == 1 else caller.frame(device_of(array).frames.DataFrame(array))
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.series(labels, name="label")
+        return self._caller.asked().labels(labels, name="label")
 
 
 def number_of_clusters(labels: Any) -> int:

@@ -23,6 +23,7 @@ def to_scipy(linkage: Any) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n - 1, 4), float64
+        SciPy's Z.
 
     Raises
     ------

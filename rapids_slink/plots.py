@@ -54,6 +54,7 @@ def plot_dendrogram(
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------
@@ -140,6 +141,7 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     linkage : DataFrame (cuDF or pandas)
         Columns ``left``, ``right``, ``height``, ``size``; a forest's as well.
     n_leaves : int
+        Leaves of the tree or forest.
     n_clusters : int, optional
         A cut to be marked, with the distance thresholds that give it.
     ax : matplotlib Axes, optional
@@ -151,6 +153,7 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------
@@ -198,6 +201,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     Returns
     -------
     matplotlib.axes.Axes
+        The axes drawn into.
 
     Raises
     ------

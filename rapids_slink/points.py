@@ -10,13 +10,26 @@ imported here unless the device is a GPU or the caller's object already comes fr
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.device import CPU, Device, is_on_gpu, to_host
+from rapids_slink.memory import Need, in_turn
+from rapids_slink.report import counted
 
+#: The output types of cuML that name a kind: whether of frames, and whether on the GPU.
+CUML_KINDS: dict[Any, tuple[bool, bool]] = {
+    "numpy": (False, False),
+    "cupy": (False, True),
+    "pandas": (True, False),
+    "cudf": (True, True),
+}
+#: What follows the input takes, by rows, features and bytes of a value.
+Stages = Callable[[int, int, int], Need] | None
 #: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
 LARGEST_DISTANCE = 1e154
 #: Cluster ids go up to 2n - 2 and are int32.
@@ -54,13 +67,19 @@ class Caller:
         family = _family(bare)
         return bare, cls(frame_given=bool(family), gpu=family == "cudf" or is_on_gpu(bare), proxy=proxy)
 
+    def asked(self) -> Caller:
+        """Who cuML's global output type says the caller is, if cuML is loaded and names a kind."""
+        settings = getattr(sys.modules.get("cuml"), "global_settings", None)
+        kind = CUML_KINDS.get(getattr(settings, "output_type", None))
+        return self if kind is None else Caller(*kind)
+
     def array(self, array: Any) -> Any:
         """An array of either device as NumPy's or CuPy's."""
         return self._dress(self._move(array))
 
     def series(self, array: Any, index: Any = None, name: str | None = None) -> Any:
         """An array of either device as a Series of pandas or cuDF."""
-        return self._dress(self._frames().Series(self._move(array), index=index, name=name))
+        return self._dress(self._frames().Series(self._move(array), index=self._index(index), name=name))
 
     def labels(self, array: Any, index: Any = None, name: str = "label") -> Any:
         """One value a row: a Series for a frame, an array for an array."""
@@ -74,8 +93,14 @@ class Caller:
         elif self.gpu and not on_gpu:
             frame = self._frames().from_pandas(frame)
         if index is not None:
-            frame.index = index
+            frame.index = self._index(index)
         return self._dress(frame)
+
+    def _index(self, index: Any) -> Any:
+        """An Index of either library in the caller's."""
+        if _family(index) == "cudf" and not self.gpu:
+            return index.to_pandas()
+        return self._frames().from_pandas(index) if self.gpu and _family(index) == "pandas" else index
 
     def _move(self, array: Any) -> Any:
         if not self.gpu:
@@ -118,15 +143,15 @@ class Points:
     caller: Caller
 
     def labels(self, array: Any, name: str = "label") -> Any:
-        """One value a row: a Series with X's index for a frame, an array for an array."""
-        return self.caller.labels(array, self.index, name)
+        """One value a row: a Series with X's index for a frame, an array for an array, or what cuML's type says."""
+        return self.caller.asked().labels(array, self.index, name)
 
     def frame(self, frame: Any) -> Any:
         """A frame of the device in the caller's kind (pandas for NumPy, cuDF for CuPy)."""
         return self.caller.frame(frame)
 
 
-def as_points(X: Any, device: Device) -> Points:
+def as_points(X: Any, device: Device, need: Stages = None) -> Points:
     """Check `X` and put it on `device`.
 
     Parameters
@@ -138,6 +163,9 @@ def as_points(X: Any, device: Device) -> Points:
         are rounded). A frame of several types takes their common type.
     device : Device
         Where the points go.
+    need : callable, optional
+        What the stages that follow take, of n, d and the bytes of a value. Checked together with what X itself takes,
+        before it is copied.
 
     Raises
     ------
@@ -145,14 +173,25 @@ def as_points(X: Any, device: Device) -> Points:
         Complex or sparse input, and columns that are not numbers. Both a TypeError and a ValueError.
     ValueError
         Not two-dimensional, empty, missing or infinite values, or distances beyond float64.
+    DeviceMemoryError
+        It would not fit.
     """
     X, caller = Caller.of(X, device)
     if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
         raise InputTypeError("Sparse input is not supported by SingleLinkage: pass X.toarray()")
     names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
-    values = _frame_values(X, device) if names is not None else _array_values(X, device)
+    values = _frame_values(X, device, need) if names is not None else _array_values(X, device, need)
     _check_finite(values, names, device.xp)
     return Points(values, names, index, caller)
+
+
+def _admit(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, need: Stages) -> None:
+    """Raise unless so many copies of X, of which one stays, fit into memory, and then what follows."""
+    n, d = shape
+    size = n * d * dtype.itemsize
+    copied = Need(copies * size, kept=size if copies else 0)
+    following = need(n, d, dtype.itemsize) if need else Need(0)
+    device.admit(in_turn(copied, following), f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
 def on_device(frame: Any, device: Device) -> Any:
@@ -183,7 +222,7 @@ def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
 
 def as_integer(value: Any, name: str) -> int:
     """The value of a parameter that has to be an integer."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return int(value)
 
@@ -214,7 +253,10 @@ def column_values(column: Any, device: Device) -> Any:
     if device.name == "cuda" and _family(column) == "cudf":
         return column.values
     if isinstance(column.dtype, np.dtype):
-        return device.asarray(column.to_numpy())
+        values = column.to_numpy()
+        # Long doubles and swapped bytes are NumPy's alone.
+        plain = np.float64 if values.dtype.itemsize > 8 else values.dtype.newbyteorder("=")
+        return device.asarray(values.astype(plain, copy=False))
     return device.asarray(column.to_numpy(dtype={"i": "int64", "u": "uint64", "f": "float64"}[column.dtype.kind]))
 
 
@@ -244,7 +286,7 @@ def _is_dataframe(X: Any) -> bool:
     return bool(_family(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
-def _frame_values(X: Any, device: Device) -> Any:
+def _frame_values(X: Any, device: Device, need: Stages) -> Any:
     """A frame's values on `device`: one copy out of the columns, one into rows."""
     _check_shape(X.shape)
     dtypes = list(X.dtypes)
@@ -254,6 +296,7 @@ def _frame_values(X: Any, device: Device) -> Any:
         _check_type(dtype, f"column {X.columns[dtypes.index(dtype)]!r}", objects=not on_gpu)
     target = np.result_type(*(_float_type(dtype) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
+    _admit(X.shape, target, 2, device, need)  # by columns, then by rows
     if on_gpu and device.name == "cuda" and plain and len(distinct) == 1 and X.size < 2**31:  # the length of a column
         rows = X.interleave_columns()
         if not rows.null_count:
@@ -313,7 +356,7 @@ def _float_type(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _array_values(X: Any, device: Device) -> Any:
+def _array_values(X: Any, device: Device, need: Stages) -> Any:
     """An array's, or a nested list's, values on `device`."""
     X = _as_array(X, device)
     if X.ndim != 2:
@@ -323,7 +366,9 @@ def _array_values(X: Any, device: Device) -> Any:
     if X.dtype.kind == "O":
         X = _from_objects(X, "X")
     target = _float_type(X.dtype)
-    if X.dtype.itemsize > 8:  # NumPy's long double, which CuPy does not know
+    as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.name == "cuda")
+    _admit(X.shape, target, 0 if as_it_is else 1, device, need)
+    if X.dtype.itemsize > 8 or not X.dtype.isnative:  # NumPy's long double and swapped bytes, which CuPy does not know
         X = X.astype(target)
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)
 

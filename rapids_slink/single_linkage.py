@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import estimator_html_repr
 
-from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink import dendrogram, neighbors
+from rapids_slink.dendrogram import build_linkage, cut_labels, cutting
 from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import Metric, distances, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists, prepare
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_edges
 from rapids_slink.points import as_points
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
+from rapids_slink.spanning_tree import connect, count_connected_components, empty_edges, spanning_tree
 
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
@@ -56,6 +59,10 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         "auto" takes a GPU if there is one. "cuda" never falls back.
     progress : bool
         Show a progress bar.
+    memory_limit : int or str, optional
+        Bytes, or text such as "8GiB": what `fit` may take at a time on top of its input. Work is cut into smaller
+        chunks, which changes no result; the neighbour lists, 12 bytes a neighbour, and the tree have to fit. A GPU's
+        memory pool holds to it; on a CPU it rests on an estimate. By default, what is free.
 
     Attributes
     ----------
@@ -68,6 +75,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     children_, distances_ : array of shape (n - 1, 2), (n - 1,)
         The linkage as scikit-learn's `AgglomerativeClustering` has it.
     n_clusters_, n_leaves_, n_features_in_ : int
+        Clusters that `labels_` names, rows, columns.
     n_connected_components_ : int
         Of the k-NN graph, before it was connected.
     feature_names_in_ : ndarray of str
@@ -99,6 +107,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         min_samples: int | None = None,
         device: str = "auto",
         progress: bool = False,
+        memory_limit: int | str | None = None,
     ) -> None:
         self.n_clusters = n_clusters
         self.distance_threshold = distance_threshold
@@ -108,6 +117,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.min_samples = min_samples
         self.device = device
         self.progress = progress
+        self.memory_limit = memory_limit
 
     def fit(self, X: Any, y: Any = None) -> SingleLinkage:
         """Cluster the rows of `X`.
@@ -115,50 +125,52 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         Parameters
         ----------
         X : dataframe or array, (n, d)
-            cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
+            A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
             float32 or float64, integers and booleans are converted.
-        y : ignored
+        y : None
+            Not used; a `Pipeline` passes it.
 
         Returns
         -------
-        self
+        SingleLinkage
+            The model itself.
 
         Raises
         ------
         ValueError, TypeError
             If `X` or a parameter is not valid, or a row has no distance in this metric; the message names it.
         DeviceUnavailableError, DeviceMemoryError
-            If ``device="cuda"`` has no GPU, or too little memory on it; both are ValueErrors.
+            If ``device="cuda"`` has no GPU, or the work needs more memory than there is or than `memory_limit`; both
+            are ValueErrors.
         """
         metric = get_metric(self.metric, self.p)
-        if self.n_neighbors is not None:
-            check_n_neighbors(self.n_neighbors)
-        if self.min_samples is not None:
-            check_n_neighbors(self.min_samples, "min_samples")
+        k = DEFAULT_NEIGHBORS if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
+        min_samples = 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
+        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
+            k = max(k, min_samples + 1)
         place = resolve(self.device, X)
         report = Report(device=place.name, metric=metric.name)
         if self.min_samples is not None:
-            report["min_samples"] = int(self.min_samples)
-        with place.working():
-            with report.stage("input", place):
-                points = as_points(X, place)
-                n, d = points.values.shape
-                check_cut(n, 1, self.n_clusters, self.distance_threshold)
-                if (self.min_samples or 0) > n - 1:
-                    raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {self.min_samples}")
-            tree, components = minimum_spanning_tree_of_points(
-                points.values,
-                metric,
-                self.n_neighbors or DEFAULT_NEIGHBORS,
-                place,
-                report,
-                min_samples=self.min_samples or 1,
-                progress=self.progress,
-            )
-            with report.stage("linkage", place):
-                merges = build_linkage(tree, n, place)
-            with report.stage("cut", place):
-                labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
+            report["min_samples"] = min_samples
+        with place.working(memory_limit=self.memory_limit):
+            self._fit(X, metric, k, min_samples, place, report)
+        self.report_ = report
+        return self
+
+    def _fit(self, X: Any, metric: Metric, k: int, min_samples: int, place: Device, report: Report) -> None:
+        with report.stage("input", place):
+            points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, min_samples, metric, place))
+            n, d = points.values.shape
+            check_cut(n, 1, self.n_clusters, self.distance_threshold)
+            if self.min_samples is not None and min_samples > n - 1:
+                raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
+        tree, components = minimum_spanning_tree_of_points(
+            points.values, metric, k, place, report, min_samples=min_samples, progress=self.progress
+        )
+        with report.stage("linkage", place):
+            merges = build_linkage(tree, n, place)
+        with report.stage("cut", place):
+            labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
         self._caller, self._index = points.caller, points.index
         self.linkage_, self.mst_ = points.frame(place.keep(merges)), points.frame(place.keep(tree))
         self.labels_ = points.labels(place.keep(labels))
@@ -166,8 +178,6 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.n_leaves_, self.n_features_in_ = n, d
         self.n_connected_components_ = components
         self._name_features(points.names)
-        self.report_ = report
-        return self
 
     def _repr_html_(self) -> str:
         """For Jupyter: a summary of what was found, or scikit-learn's diagram of the parameters before `fit`."""
@@ -184,7 +194,14 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             del self.feature_names_in_
 
     def _labels(self, labels: Any) -> Any:
-        return self._caller.labels(labels, self._index)
+        return self._caller.asked().labels(labels, self._index)
+
+
+def _need(n: int, d: int, itemsize: int, n_neighbors: int, min_samples: int, metric: Metric, device: Device) -> Need:
+    """Bytes that `fit` takes once it has the points: the lists are given back when there is a tree."""
+    search = neighbors.need(n, d, itemsize, n_neighbors, device, min_samples=min_samples, metric=metric)
+    tree = replace(in_turn(search, connect.need(n, search)), kept=20 * n)
+    return in_turn(tree, dendrogram.need(n), cutting.need(n))
 
 
 def minimum_spanning_tree_of_points(
@@ -220,8 +237,6 @@ def minimum_spanning_tree_of_points(
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device)
         search = prepare(rows, device, report, progress=progress, metric=metric)
-        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
-            n_neighbors = max(n_neighbors, min_samples + 1)
         lists = neighbor_lists(search, n, n_neighbors, device, min_samples)
     device.trim()
     with report.stage("components", device):
@@ -238,6 +253,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     Parameters
     ----------
     X : dataframe or array, (n, d)
+        As `SingleLinkage.fit` takes it.
     n_clusters : int, optional
         2 unless it or ``distance_threshold`` is given.
     **parameters

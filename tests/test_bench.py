@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from bench import __main__ as harness
-from bench import cases, checks, ecl, references, report, results
+from bench import cases, checks, ecl, references, report, results, sanitize
 from bench.cases import CASES, DataMissingError
 from bench.clock import Clock
 from bench.peers import PEERS
@@ -21,6 +23,7 @@ from bench.trees import TREES
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.device import CPU
 
+ROOT = Path(__file__).parent.parent
 QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
 
 
@@ -298,6 +301,31 @@ def test_nearest_distances_in_blocks(monkeypatch):
     for k in (1, 44, 100):
         found = checks._nearest_distances(points[rows], points, k, rows)
         np.testing.assert_allclose(found, np.sort(apart, axis=1)[:, :k], rtol=1e-15)
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, id=name) for name, step in sanitize.steps()])
+def test_steps_of_sanitize(step):
+    """Each runs without a dataframe module, and again gives the same."""
+    first, second = (step(sanitize.BareDevice("cpu", np)) for _ in range(2))
+    for once, again in zip(first, second, strict=True):
+        assert np.size(once) > 0
+        np.testing.assert_array_equal(once, again)
+
+
+def test_sanitize_knows_the_kernels():
+    kernels = sanitize.kernels_of_package()
+    assert {("neighbors/hopper.cu", "keep_near"), ("neighbors/filter.cu", "keep_near")} <= kernels
+    text = "".join((sanitize.PACKAGE / source).read_text() for source in {source for source, _ in kernels})
+    assert len(kernels) == text.count("__global__") > 40
+
+
+@pytest.mark.gpu
+def test_every_kernel_is_launched_and_right(device):
+    """In a process of its own, as compute-sanitizer has it."""
+    if device == "cpu":
+        pytest.skip("the CPU's steps are run above")
+    done = subprocess.run([sys.executable, "-m", "bench.sanitize"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_peers_of_few_features_are_asked_for_any_size():

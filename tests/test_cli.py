@@ -91,6 +91,7 @@ def test_options_reach_the_model(run, monkeypatch):
     fit = rapids_slink.fit
     monkeypatch.setattr(rapids_slink, "fit", lambda frame, **given: seen.update(given) or fit(frame, **given))
     options = ["--metric", "minkowski", "--p", 3, "--n-neighbors", 2, "--min-samples", 3, "--progress"]
+    options += ["--memory-limit", "1GiB"]
     run("points.csv", "--columns", "x,y", *options)
     assert seen == {
         "n_clusters": 2,
@@ -101,6 +102,7 @@ def test_options_reach_the_model(run, monkeypatch):
         "min_samples": 3,
         "device": "cpu",
         "progress": True,
+        "memory_limit": "1GiB",
     }
 
 

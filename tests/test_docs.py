@@ -1,12 +1,37 @@
-"""The user guide's examples, run page by page: they print what the pages say, and what they assert holds."""
+"""The documentation: its examples print what the pages say, it builds without a warning, docstrings are whole."""
 
+import doctest
+import importlib.util
+import inspect
+import os
+import pkgutil
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from test_package import ROOT, python
 
+import rapids_slink
+from bench import recipe
+from bench.stages import STAGES
+from rapids_slink import graph, hierarchy
+
 PAGES = sorted((ROOT / "docs").glob("*.md"))
+#: What a page's examples need where these words occur in them.
+NEEDS = {"networkx": "networkx", "plot": "matplotlib", ".save(": "pyarrow", "hdbscan": "hdbscan"}
+METHODS = [name for name, _ in inspect.getmembers(hierarchy.Hierarchy, inspect.isfunction) if name[0] != "_"]
+PUBLIC = [
+    *(f"rapids_slink.{name}" for name in rapids_slink.__all__),
+    *(f"rapids_slink.hierarchy.Hierarchy.{name}" for name in METHODS),
+    *(f"rapids_slink.interop.{name}" for name in ("to_cugraph", "to_networkx", "to_scipy")),
+    *(f"rapids_slink.plots.{name}" for name in ("plot_clusters", "plot_dendrogram", "plot_heights")),
+    "rapids_slink.SingleLinkage.fit",
+    "rapids_slink.graph.GraphHierarchy",
+    "rapids_slink.hierarchy.Hierarchy",
+]
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -14,22 +39,148 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+def code_of(page: Path) -> str:
+    return "".join(text for language, text in blocks(page) if language == "python")
+
+
+EXAMPLES = [page for page in PAGES if code_of(page)]
+
+
 def test_there_are_pages():
-    assert len(PAGES) >= 2
+    assert len(EXAMPLES) >= 4
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_examples(page):
-    found = blocks(page)
-    code = "".join(text for language, text in found if language == "python")
-    for package in ("hdbscan", "networkx"):
-        if f"import {package}" in code:
-            pytest.importorskip(package)
-    assert code
-    assert python(code) == "".join(text for language, text in found if language == "text")
+@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
+def test_examples(page, tmp_path):
+    code = code_of(page)
+    for word, module in NEEDS.items():
+        if word in code:
+            pytest.importorskip(module, reason=f"{module} is not installed")
+    printed = "".join(text for language, text in blocks(page) if language == "text")
+    here = f"import os; os.chdir({str(tmp_path)!r})\n"
+    assert python(here + code, PYTHONPATH=str(ROOT), MPLBACKEND="agg") == printed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_first_page_shows_the_example_of_the_readme():
+    readme = dict(reversed(blocks(ROOT / "README.md")))
+    assert {language: readme[language] for language in ("python", "text")} == dict(blocks(ROOT / "docs" / "index.md"))
+
+
+def test_changelog_knows_the_version():
+    assert f"## [{rapids_slink.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+# --- the build
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The pages as HTML."""
+    for module in ("furo", "myst_parser", "numpydoc", "sphinx"):
+        if importlib.util.find_spec(module) is None:
+            missing = f"{module} is not installed (pip install -e '.[docs]')"
+            pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
+    out = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", f"{out}-doctrees"]
+    run = subprocess.run([*build, "docs", str(out)], cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    assert run.returncode == 0, run.stderr
+    return out
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_is_built(site, page):
+    title = re.search(r"^# (.*)$", page.read_text(), flags=re.MULTILINE)
+    assert (title[1] if title else "Changelog") in (site / f"{page.stem}.html").read_text()
+
+
+def test_reference_is_complete(site):
+    reference = (site / "api.html").read_text()
+    names = [*(f"rapids_slink.{name}" for name in rapids_slink.__all__), "rapids_slink.SingleLinkage.fit"]
+    for name in [*names, *(f"rapids_slink.hierarchy.Hierarchy.{name}" for name in METHODS)]:
+        assert f'id="{name}"' in reference, name
+
+
+def test_tables_come_from_the_result_files(site):
+    page = (site / "benchmarks.html").read_text()
+    assert "<!--" not in page.partition("<article")[2].partition("</article>")[0]
+    for cell in ("gauss-20k-16", "mnist-60k-784", "30 strings of tight groups"):
+        assert cell in page
+    assert "30 strings of tight groups" in (site / "why-exact.html").read_text()
+
+
+def test_every_stage_of_the_benchmarks_has_a_table():
+    marks = re.findall(r"<!-- bench: ([\w ]+) -->", (ROOT / "docs" / "benchmarks.md").read_text())
+    assert set(STAGES) == set(" ".join(marks).split())
+
+
+def test_figures_are_drawn_by_the_script(tmp_path):
+    """And those in the repository are small."""
+    pytest.importorskip("matplotlib")
+    code = "import pathlib, sys; sys.path.insert(0, 'docs'); import figures; figures.main(pathlib.Path(sys.argv[1]))"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True)
+    committed = sorted((ROOT / "docs" / "_static").glob("*.png"))
+    assert [path.name for path in committed] == sorted(path.name for path in tmp_path.glob("*.png"))
+    assert all(1_000 < path.stat().st_size < 60_000 for path in committed)
+
+
+# --- docstrings
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_docstring_is_whole(name):
+    validate = pytest.importorskip("numpydoc.validate", reason="numpydoc is not installed")
+    checks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["numpydoc_validation"]["checks"]
+    checks = validate.get_validation_checks(set(checks))
+    assert {"GL08", "PR01", "PR02", "PR07", "RT01", "RT03"} <= checks
+    assert [error for error in validate.validate(name)["errors"] if error[0] in checks] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_examples_of_docstring(name):
+    item = pkgutil.resolve_name(name)
+    tests = doctest.DocTestFinder(recurse=False).find(item, name)
+    failures = [doctest.DocTestRunner().run(test).failed for test in tests]
+    assert sum(failures) == 0
+
+
+def test_class_docstrings_name_every_attribute():
+    """What a fitted model has, and what its docstring says."""
+    model = rapids_slink.fit([[0.0], [1.0], [5.0]], device="cpu")
+    of_graph = rapids_slink.fit_graph(model.mst_, device="cpu")
+    for fitted, docstring in (
+        (model, rapids_slink.SingleLinkage.__doc__),
+        (of_graph, graph.GraphHierarchy.__doc__ + hierarchy.Hierarchy.__doc__),
+    ):
+        for name in vars(fitted):
+            if name.endswith("_") and name[0] != "_":
+                assert name in docstring, name
+
+
+# --- the measurement behind "Why the usual recipe is not exact"
+
+
+def test_recipe_is_the_recipe():
+    """Its tree spans all points; with lists of all others, where nothing is hidden, it is the minimum."""
+    points = recipe.CASES[0].points()[::17]
+    tree = recipe.recipe(points, 3)
+    exact = rapids_slink.fit(points, device="cpu")
+    assert len(tree) == len(points) - 1
+    assert rapids_slink.fit_graph(tree, device="cpu").n_connected_components_ == 1
+    assert tree["weight"].sum() > exact.distances_.sum()
+    whole = recipe.recipe(points[:50], 49)
+    assert sorted(whole["weight"]) == rapids_slink.fit(points[:50], device="cpu").distances_.tolist()
+
+
+def test_recipe_is_measured_into_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe, "CASES", recipe.CASES[:1])
+    assert recipe.main(["--device", "cpu", "--out", str(tmp_path), "--date", "2001-02-03", "--commit", "0" * 40]) == 0
+    (row,) = recipe.table(tmp_path).splitlines()[2:]
+    assert "2001-02-03-cpu.json" in row
+    committed = [line for line in recipe.table().splitlines() if "30 strings" in line and "the recipe" in line]
+    assert row.split("|")[1:7] == committed[0].split("|")[1:7]

@@ -501,12 +501,15 @@ def test_boxes_are_nearer_than_their_points(metric, p):
     rule = get_metric(metric, p).rule
     rng = np.random.default_rng(0)
     for scale in (1.0, 1e-12):
-        inside = 1 + scale * rng.normal(size=(20_000, 3))
-        x = 1 + 3 * scale * rng.normal(size=3)
-        for at in range(0, len(inside), 20):
-            part = inside[at : at + 20]
-            bound = pairs.to_box(rule, x, part.min(axis=0), part.max(axis=0))
-            assert all(bound <= pairs.value(rule, x, y, np.inf) for y in part)
+        inside = 1 + scale * rng.normal(size=(3, 20_000))
+        x = 1 + 3 * scale * rng.normal(size=(3, 1))
+        values = np.empty(20)
+        for at in range(0, 20_000, 20):
+            part = inside[:, at : at + 20]
+            pairs.to_points(rule, x, 0, inside, at, values)
+            assert pairs.to_box(rule, x, 0, part.min(axis=1)[None], part.max(axis=1)[None], 0) <= values.min()
+            of_rows = [pairs.value(rule, x.T, 0, inside.T, at + j, np.inf) for j in range(20)]
+            np.testing.assert_array_equal(values, of_rows)
 
 
 # -------------------------------------------------------------------------------------- what a user holds

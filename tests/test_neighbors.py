@@ -1,5 +1,6 @@
 """Neighbour lists against all distances in float64: both searches, every tier, every kernel, and the filter's proof."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -9,7 +10,7 @@ import pytest
 from hard_cases import CASES
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import pdist, squareform
+from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, to_host
@@ -17,7 +18,7 @@ from rapids_slink.metrics import accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Task, scattered
 from rapids_slink.neighbors.kdtree import TreeSearch, build
-from rapids_slink.neighbors.operand import Scaling, reach
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, Operand, Scaling, reach
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 
@@ -81,6 +82,7 @@ def test_the_oracle_is_scipys():
     for name in ("filaments", "uneven_blobs_32d", "cauchy"):
         X = CASES[name]("float32")[:300].astype(np.float64)
         np.testing.assert_array_equal(squares(X), squareform(pdist(X, "sqeuclidean")))
+        np.testing.assert_array_equal(squares(X), cdist(X, X, "sqeuclidean"))
 
 
 # ------------------------------------------------------------------------------------------------ the lists
@@ -138,6 +140,88 @@ def test_queries_and_points_that_differ(name, dtype, where, make):
     groups = where.xp.zeros(len(X), "int32"), where.xp.ones(len(Y), "int32")
     found = make(Y, queries=X).find(Task(rows, 4, *groups, where.xp.full(len(X), where.xp.inf)))
     assert_lists(found, least(squares(X, Y), 4))
+
+
+# What is hard for the filter's bounds, in numbers that bring several bands and sweeps; (n, d) float64.
+ADVERSARIAL = {
+    "sphere_of_radius_1e6": lambda rng, n, d: 1e6 * directions(rng, n, d) + rng.normal(size=(n, d)),
+    "clusters_1000_times_tighter": lambda rng, n, d: (
+        np.repeat(1000 * rng.normal(size=(-(-n // 200), d)), 200, axis=0)[:n] + rng.normal(size=(n, d))
+    ),
+    "all_rows_equal": lambda rng, n, d: np.full((n, d), 0.7),
+    "last_bit": lambda rng, n, d: 1 + rng.integers(0, 2, (n, d)) * 2.0**-23,
+    "last_bit_of_float64": lambda rng, n, d: 1 + rng.integers(0, 2, (n, d)) * 2.0**-52,
+    "one_feature_1e6_times_larger": lambda rng, n, d: (
+        rng.normal(size=(n, d)) * np.where(np.arange(d) == d // 2, 1e6, 1)
+    ),
+    "denormal_float32": lambda rng, n, d: 1e-40 * rng.normal(size=(n, d)),
+    "denormal_float64": lambda rng, n, d: 1e-310 * rng.normal(size=(n, d)),
+    "denormal_squares": lambda rng, n, d: 1e-157 * rng.normal(size=(n, d)),
+    "bytes": lambda rng, n, d: rng.integers(0, 256, (n, d)),
+    "integers_to_2048": lambda rng, n, d: rng.integers(-2048, 2049, (n, d)),
+}
+
+
+def directions(rng, n, d):
+    points = rng.normal(size=(n, d))
+    return points / np.linalg.norm(points, axis=1)[:, None]
+
+
+def assert_lists_of_rows(found, X, k, step):
+    """Every `step`-th row's list against all its distances."""
+    rows = np.arange(0, len(X), step)
+    apart = cdist(X[rows].astype(np.float64), X.astype(np.float64), "sqeuclidean")
+    apart[np.arange(rows.size), rows] = np.inf
+    ids, weights = least(apart, k)
+    np.testing.assert_array_equal(to_host(found.ids)[rows], ids)
+    np.testing.assert_array_equal(to_host(found.weights)[rows], weights)
+
+
+@pytest.fixture
+def make_large(request, make):
+    """`make`, which refuses a tree in many dimensions: it would look at all pairs, one by one."""
+
+    def search(values):
+        if values.shape[1] > 8 and request.node.callspec.params["make"] == "tree":
+            pytest.skip("a tree is for few features")
+        return make(values)
+
+    return search
+
+
+@pytest.mark.parametrize(
+    ("d", "dtype", "k"), [(3, "float32", 1), (3, "float64", 16), (40, "float32", 16), (40, "float64", 64)]
+)
+@pytest.mark.parametrize("name", ADVERSARIAL)
+def test_lists_of_adversarial_rows(name, d, dtype, k, where, make_large):
+    X = np.ascontiguousarray(ADVERSARIAL[name](np.random.default_rng(d), 3001, d), dtype)
+    assert_lists_of_rows(neighbor_lists(make_large(X), len(X), k, where), X, k, 4)
+
+
+@pytest.mark.parametrize("k", [1, 16, 64, 100])
+@pytest.mark.parametrize("n", [3072, 3200, 3333])
+def test_lists_of_every_length_and_fraction_of_a_tile(n, k, where, make_large):
+    """Rows fill blocks of 256 and tiles of 128 columns, only the tiles, or neither."""
+    X = np.random.default_rng(n).normal(size=(n, 20)).astype(np.float32)
+    assert_lists_of_rows(neighbor_lists(make_large(X), n, k, where), X, k, 4)
+
+
+@pytest.mark.parametrize(("d", "step"), [(1, 4), (4096, 60)])
+def test_lists_of_one_feature_and_of_thousands(d, step, where, make_large):
+    X = np.random.default_rng(d).normal(size=(3001, d)).astype(np.float32)
+    assert_lists_of_rows(neighbor_lists(make_large(X), len(X), 16, where), X, 16, step)
+
+
+@pytest.mark.parametrize(("dtype", "high"), [("uint8", 256), ("int16", 2049), ("int64", 100_000), ("bool", 2)])
+def test_lists_of_integers(dtype, high, device):
+    X = np.random.default_rng(high).integers(0, high, (3100, 50)).astype(dtype)
+    rows = np.arange(0, len(X), 7)
+    apart = cdist(X[rows].astype(np.float64), X.astype(np.float64), "sqeuclidean")
+    apart[np.arange(rows.size), rows] = np.inf
+    ids, weights = least(apart, 16)
+    graph = knn_graph(X, 16, metric="sqeuclidean", device=device)
+    np.testing.assert_array_equal(graph["dst"].to_numpy().reshape(len(X), 16)[rows], ids)
+    np.testing.assert_array_equal(graph["weight"].to_numpy().reshape(len(X), 16)[rows], weights)
 
 
 # ------------------------------------------------------------------------------------------- public functions
@@ -334,28 +418,112 @@ def test_no_pair_fails_where_rounding_is_worst(d, tier, where, kernels):
     assert pairs_that_fail(X, kernels.FILTER_DTYPE if tier == "filter" else "float64", where, kernels) == 0
 
 
+def norms_in_tails(tails):
+    """What the fused filter's tails make the tensor cores add, by row."""
+    from rapids_slink.neighbors.hopper import UNITS
+
+    tails = to_host(tails).reshape(-1, 2, 8).astype(np.float64)
+    row = np.arange(len(tails))
+    swizzled = row % 128 // 4 % 2
+    assert (tails[row, 1 - swizzled] == 0).all()
+    return tails[row, swizzled] @ np.asarray(UNITS)
+
+
+def pairs_hard_to_sum(rng, d):
+    """Rows x and y, fp16 values, whose products x_i . y_i cancel, absorb each other or differ widely in size."""
+    a, b = rng.normal(size=(2, 16, d))
+    twice, opposite = np.resize(a, (16, d)), b.copy()
+    twice[:, d // 2 :], opposite[:, d // 2 :] = a[:, : d - d // 2], -b[:, : d - d // 2]
+    wide = rng.choice([-1.0, 1.0], (2, 16, d)) * 2.0 ** rng.uniform(-9, 9, (2, 16, d))
+    # Beside 4096² = 2²⁴ a product of 1.998 is just under the spacing of float32.
+    small, two = np.full((16, d), 0.999), np.full((16, d), 2.0)
+    small[:, 0] = two[:, 0] = 4096.0  # in the way from the start,
+    late, two_late = small[:, ::-1], two[:, ::-1]  # at the end,
+    between, back = np.maximum(small, late), np.maximum(two, two_late)
+    back[:, -1] = -4096.0  # or until it cancels
+    pairs = (
+        (twice, opposite),
+        (abs(a), abs(b)),
+        wide,
+        (small, two),
+        (late, two_late),
+        (between, back),
+        (small, two_late),
+    )
+    return tuple(np.vstack(part).astype(np.float16).astype(np.float64) for part in zip(*pairs, strict=True))
+
+
+def lengths(x):
+    return np.sqrt((x * x).sum(axis=1))
+
+
 @pytest.mark.parametrize("tier", ["filter", "float64"])
-@pytest.mark.parametrize("d", [1, 8, 100, 784, 4096])
-@pytest.mark.parametrize("kind", ["normal", "one sign", "one large", "cancelling"])
-def test_products_err_less_than_the_bound(kind, d, tier, where, kernels):
-    rng = np.random.default_rng(d)
+@pytest.mark.parametrize("d", [8, 16, 104, 256, 784, 4096])
+def test_product_keeps_its_bound(d, tier, where, kernels):
+    """What the filter forgives a product for is more than it is ever off, on data made to be hard to sum."""
+    x, y = pairs_hard_to_sum(np.random.default_rng(d), d)
     dtype = kernels.FILTER_DTYPE if tier == "filter" else "float64"
-    X = rng.normal(size=(24, d))
-    if kind == "one sign":
-        X = np.abs(X)
-    elif kind == "one large":
-        X[:, 0] = 1000
-    elif kind == "cancelling":
-        X[:, d // 2 :] = X[:, : d - d // 2] * np.where(np.arange(24) % 2, 1, -1)[:, None]
-    values = where.asarray(X)
-    operand = kernels.pack(values, Scaling.of(values, device=where), dtype)
-    product = to_host(kernels.Workspace().product(operand, operand)).astype(np.longdouble)
-    y = to_host(operand.y).astype(np.longdouble)
-    exact = y @ y.T
-    length = np.sqrt((y * y).sum(axis=1))
-    worst = float((np.abs(product - exact) / (length[:, None] * length)).max())
-    bound = accumulation_bound(y.shape[1], operand.accumulator)
-    assert worst <= bound, f"{worst / bound:.3g} of the bound"
+    if dtype != "float16":  # the bits that fp16 has not
+        x, y = (part * np.random.default_rng(d).uniform(1, 1.001, part.shape) for part in (x, y))
+    x, y = (part.astype(dtype) for part in (x, y))
+    none = where.xp.zeros(len(x), "float32")
+    operands = [Operand(where.asarray(part), none, none) for part in (x, y)]
+    found = to_host(kernels.Workspace().product(*operands)).astype(np.longdouble)
+    assert operands[0].accumulator == ("float64" if dtype == "float64" else "float32")
+    x, y = x.astype(np.longdouble), y.astype(np.longdouble)
+    bound = accumulation_bound(d, operands[0].accumulator)
+    worst = float((np.abs(found - x @ y.T) / (lengths(x)[:, None] * lengths(y))).max())
+    print(f"{where.name}, {dtype}, {d} features: worst error {worst:.3g}, assumed {bound:.3g}")
+    assert worst < bound
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("d", [8, 16, 104, 256, 300, 784, 4096])
+def test_fused_product_keeps_its_bound(d):
+    """The same for the fused filter. Nobody sees its products, but whether they pass: their values are bisected."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cupy
+
+    from rapids_slink.neighbors import hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    x, y = pairs_hard_to_sum(np.random.default_rng(d), d)
+    n, scaling = len(x), Scaling(cupy.zeros(d), 1.0)
+    fused = hopper.FusedFilter(cupy.asarray(y), scaling, cupy.arange(n, dtype="int32"))
+    rows = fused.prepare_rows(cupy.asarray(x), cupy.arange(n, dtype="int32"))
+    norms = -norms_in_tails(fused.columns.tails)[:n]  # the products come with these subtracted
+    exact = x @ y.T - norms
+    assumed = accumulation_bound(-(-d // 8) * 8 + EXTRA_FEATURES, "float32") * (
+        lengths(x)[:, None] * lengths(y) + norms
+    )
+    radius, group = cupy.zeros(n, "float32"), cupy.zeros(n, "int32")
+
+    def passes(threshold, column):
+        """Whether each row's product with its column is at least the row's threshold."""
+        half_norm = cupy.full(rows.half_norm.size, cupy.inf, "float32")
+        half_norm[:n] = cupy.asarray(threshold)
+        k = n // 12 + 1  # room for all columns
+        kept = fused.keep(replace(rows, half_norm=half_norm), slice(0, n), radius, k, group, None)
+        assert kept.capacity >= n
+        count, ids = to_host(kept.count), to_host(kept.ids)
+        return ((ids == column[:, None]) & (np.arange(kept.capacity) < count[:, None])).any(axis=1)
+
+    worst = 0.0
+    for shift in (0, 1, 16, 50):
+        column = (np.arange(n) + shift) % n
+        middle, room = exact[np.arange(n), column], assumed[np.arange(n), column]
+        low, high = middle - 2 * room, middle + 2 * room
+        assert passes(low, column).all()
+        assert not passes(high, column).any()
+        for _ in range(16):
+            threshold = ((low + high) / 2).astype(np.float32)
+            above = passes(threshold, column)
+            low, high = np.where(above, threshold, low), np.where(above, high, threshold)
+        worst = max(worst, float((np.abs((low + high) / 2 - middle) / room).max()))
+    print(f"fused, {d} features: worst error {worst:.3g} of what is assumed")
+    assert 1e-6 < worst < 1
 
 
 def test_the_test_is_tight(where, kernels):
@@ -714,11 +882,12 @@ def test_tree_is_a_partition_in_boxes(name):
     tree = build(X)
     assert sorted(tree.order) == list(range(len(X)))
     np.testing.assert_array_equal(tree.order[tree.at], np.arange(len(X)))
-    np.testing.assert_array_equal(tree.points, X[tree.order].astype(np.float64))
+    points = tree.columns[:, : len(X)].T
+    np.testing.assert_array_equal(points, X[tree.order].astype(np.float64))
     leaves = (tree.low.shape[0] + 1) // 2
     assert (tree.first[0], tree.last[0]) == (0, len(X))
     for v in range(tree.low.shape[0]):
-        inside = tree.points[tree.first[v] : tree.last[v]]
+        inside = points[tree.first[v] : tree.last[v]]
         if len(inside):
             np.testing.assert_array_equal(tree.low[v], inside.min(axis=0))
             np.testing.assert_array_equal(tree.high[v], inside.max(axis=0))
@@ -743,12 +912,8 @@ def test_norms_in_parts_are_rounded_down():
     X = cupy.asarray(np.append(lengths.ravel(), [0.0, 5e-6, 1e-45])[:, None])
     packed = pack_rows(X, Scaling(cupy.zeros(1), 1.0), None, 768, 1, UNITS)
     assert (X.size, packed.half_norm.size) == (739, 768)
-    tails = to_host(packed.tails).reshape(768, 2, 8).astype(np.float64)
-    swizzled = np.arange(768) % 128 // 4 % 2
-    parts, rest = tails[np.arange(768), swizzled], tails[np.arange(768), 1 - swizzled]
-    assert (rest == 0).all()
     norms = to_host(packed.half_norm).astype(np.float64)
-    subtracted = -(parts @ np.asarray(UNITS))
+    subtracted = -norms_in_tails(packed.tails)
     most = 24 * 2.0**-23  # what the tail's norm may be smaller by, and 2**-38 beside it
     assert (subtracted[:739] <= norms[:739]).all()
     assert (subtracted[:739] >= norms[:739] * (1 - 2 * most) - 2.0**-38).all()

@@ -20,15 +20,24 @@ from typing import Any
 from rapids_slink import ordering
 from rapids_slink.dendrogram.cutting import cut, cut_labels
 from rapids_slink.device import Device, resolve
-from rapids_slink.points import MOST_ROWS, Caller, as_integer, column_values, require_edges
+from rapids_slink.memory import Need
+from rapids_slink.points import MOST_ROWS, Caller, as_integer, column_values, require_columns, require_edges
+from rapids_slink.report import counted
 
 __all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
 
-#: Device memory that a linkage takes at its peak, in bytes an edge.
+#: What a linkage takes at its peak, in bytes an edge.
 WORKSPACE = 96
 
 
-def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> Any:
+def need(n: int) -> Need:
+    """Bytes that the linkage of a tree of n nodes takes; its frame is kept."""
+    return Need(WORKSPACE * n, kept=20 * n)
+
+
+def linkage(
+    tree: Any, *, n_nodes: int | None = None, device: str = "auto", memory_limit: int | str | None = None
+) -> Any:
     """The single-linkage dendrogram of a weighted tree.
 
     Parameters
@@ -41,6 +50,8 @@ def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> A
         nodes 0 to the number of edges.
     device : {"auto", "cpu", "cuda"}
         Where to compute. The result is of the kind that `tree` is, whatever the device.
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -55,6 +66,8 @@ def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> A
         Columns are missing, hold nulls or NaN, ids are not in range, or the edges close a cycle.
     InputTypeError
         `tree` is not a DataFrame, ids are not integers or weights not numbers.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
 
     Notes
     -----
@@ -62,16 +75,21 @@ def linkage(tree: Any, *, n_nodes: int | None = None, device: str = "auto") -> A
     """
     where = resolve(device, tree)
     tree, caller = Caller.of(tree, where)
+    require_columns(tree, ("src", "dst", "weight"), "tree")
+    with where.working(reserve=WORKSPACE * len(tree), memory_limit=memory_limit):
+        return caller.frame(where.keep(_linkage(tree, n_nodes, where)))
+
+
+def _linkage(tree: Any, n_nodes: int | None, device: Device) -> Any:
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
-    with where.working(reserve=WORKSPACE * len(tree)):
-        src, dst, weight = (column_values(tree[column], where) for column in ("src", "dst", "weight"))
-        _check_ids(src, dst, n, n_nodes is not None)
-        src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
-        height = weight.astype("float64", copy=False)
-        rows = ordering.sorting_rows(src, dst, height, where.xp)
-        merges = _merge(src[rows], dst[rows], height[rows], n, where)
-    return caller.frame(where.keep(merges))
+    device.admit(need(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
+    src, dst, weight = (column_values(tree[column], device) for column in ("src", "dst", "weight"))
+    _check_ids(src, dst, n, n_nodes is not None)
+    src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
+    height = weight.astype("float64", copy=False)
+    rows = ordering.sorting_rows(src, dst, height, device.xp)
+    return _merge(src[rows], dst[rows], height[rows], n, device)
 
 
 def build_linkage(tree: Any, n: int, device: Device) -> Any:

@@ -12,13 +12,20 @@ from numbers import Real
 from typing import Any
 
 from rapids_slink.device import Device, is_on_gpu, resolve, to_host
+from rapids_slink.memory import Need
 from rapids_slink.points import Caller, InputTypeError, as_integer, column_values, has_gaps, require_columns
+from rapids_slink.report import counted
 
 COLUMNS = ("left", "right", "height", "size")
-#: Device memory that checking and cutting take at their peak, in bytes a leaf.
+#: What checking and cutting take at their peak, in bytes a leaf.
 WORKSPACE = 64
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
+
+
+def need(n: int, cuts: int = 1) -> Need:
+    """Bytes that cuts of a dendrogram of n leaves take; the labels are kept."""
+    return Need((WORKSPACE + 8 * cuts) * n, kept=4 * cuts * n)  # an array, and a frame
 
 
 def cut(
@@ -58,6 +65,8 @@ def cut(
         `n_leaves` leaves.
     TypeError
         `n_clusters` is not an integer, `distance_threshold` not a number, `linkage` not a DataFrame.
+    DeviceMemoryError
+        It takes more memory than there is.
 
     Notes
     -----
@@ -67,18 +76,23 @@ def cut(
     require_columns(linkage, COLUMNS, "linkage")
     device = device_of(linkage)
     with device.working(reserve=WORKSPACE * len(linkage)):
+        cuts = len(_cuts(distance_threshold if n_clusters is None else n_clusters)[0])
+        device.admit(need(len(linkage), cuts), f"{counted(cuts, 'cut')} of {counted(len(linkage), 'merge')}")
         n = _check_linkage(linkage, n_leaves, device)
-        labels = cut_labels(
-            linkage,
-            n,
-            n_clusters=n_clusters,
-            distance_threshold=distance_threshold,
-            min_cluster_size=min_cluster_size,
+        labels = device.keep(
+            cut_labels(
+                linkage,
+                n,
+                n_clusters=n_clusters,
+                distance_threshold=distance_threshold,
+                min_cluster_size=min_cluster_size,
+            )
         )
-    labels = device.keep(labels)
     if labels.ndim == 1:
-        return caller.series(labels, name="label")
-    return caller.frame(label_frame(labels, n_clusters, distance_threshold, device))
+        return caller.asked().labels(labels)
+    caller = caller.asked()
+    names = label_frame(labels, n_clusters, distance_threshold, device)
+    return caller.frame(names) if caller.frame_given else caller.array(labels.T)
 
 
 def cut_labels(
@@ -167,6 +181,10 @@ def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any)
             raise TypeError(f"distance_threshold must be a number, got {distance_threshold!r}")
         if distance_threshold != distance_threshold:
             raise ValueError("distance_threshold must not be NaN")
+        try:
+            float(distance_threshold)
+        except OverflowError as error:
+            raise ValueError("distance_threshold must fit into float64, or be infinite") from error
         return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
         why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"

@@ -14,15 +14,23 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.device import Device, resolve
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import EUCLIDEAN, Metric, distances, get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
-from rapids_slink.neighbors.rows import metric_rows, zero_rows
+from rapids_slink.neighbors.operand import BLOCK
+from rapids_slink.neighbors.rows import metric_rows, row_bytes, zero_rows
 from rapids_slink.points import as_integer, as_points
 from rapids_slink.report import Report
 
 #: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
+#: Of a graph's frame, an edge: while it is made and as it is kept.
+EDGE_BYTES = 2 * 16
+#: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
+CORE_BYTES = 48
+#: cuDF counts rows in int32.
+MOST_FRAME_ROWS = 2**31 - 1
 
 
 def prepare(
@@ -34,21 +42,48 @@ def prepare(
     metric: Metric = EUCLIDEAN,
 ) -> Any:
     """The search that suits the metric, the device and the points, which are as `metric_rows` makes them."""
-    if metric.boxes and values.shape[1] <= TREE_FEATURES[device.name]:
-        if device.name == "cuda":
-            from rapids_slink.neighbors.bvh import BoxSearch
+    return _search(values.shape[1], metric, device)(values, device, report, queries, progress, metric=metric)
 
-            return BoxSearch(values, device, report, queries, progress, metric)
-        from rapids_slink.neighbors.kdtree import TreeSearch
 
-        return TreeSearch(values, device, report, queries, progress, metric)
-    if metric.filter == "direct":
-        from rapids_slink.neighbors.direct import DirectSearch
+def need(
+    n: int,
+    d: int,
+    itemsize: int,
+    k: int,
+    device: Device,
+    n_queries: int | None = None,
+    min_samples: int = 1,
+    metric: Metric = EUCLIDEAN,
+) -> Need:
+    """Bytes that the metric's rows, `prepare` and the search for k neighbours take; the search and lists are kept."""
+    m = n if n_queries is None else n_queries
+    made = row_bytes(metric, d) * (n if n_queries is None else n + m)
+    d = 3 if metric.rows == "sphere" else d
+    found: Need = _search(d, metric, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
+    found = in_turn(Need(made, made), found)
+    if min_samples == 1:
+        return found
+    again = 40 * min(n * d, BLOCK)  # to put the columns into the order of their cores
+    return Need(found.peak + CORE_BYTES * n, found.kept + CORE_BYTES * n + again, found.chunk)
 
-        return DirectSearch(values, device, report, queries, progress, metric=metric)
-    from rapids_slink.neighbors.tiles import TileSearch
 
-    return TileSearch(values, device, report, queries, progress, metric=metric)
+def _search(n_features: int, metric: Metric, device: Device) -> Any:
+    """The class of searches that suits points of so many features."""
+    if not metric.boxes or n_features > TREE_FEATURES[device.name]:
+        if metric.filter == "direct":
+            from rapids_slink.neighbors.direct import DirectSearch
+
+            return DirectSearch
+        from rapids_slink.neighbors.tiles import TileSearch
+
+        return TileSearch
+    if device.name == "cuda":
+        from rapids_slink.neighbors.bvh import BoxSearch
+
+        return BoxSearch
+    from rapids_slink.neighbors.kdtree import TreeSearch
+
+    return TreeSearch
 
 
 def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int = 1) -> NeighborLists:
@@ -60,13 +95,21 @@ def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int
     return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
 
 
-def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", p: float = 2.0, device: str = "auto") -> Any:
+def knn_graph(
+    X: Any,
+    n_neighbors: int,
+    *,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
     """The exact k-nearest-neighbour graph of the rows of `X`.
 
     Parameters
     ----------
     X : dataframe or array, (n, d)
-        cuDF or pandas DataFrame, CuPy or NumPy array, or anything with DLPack.
+        A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with DLPack.
     n_neighbors : int
         Neighbours a row, itself not counted; at most n - 1.
     metric : str
@@ -76,79 +119,111 @@ def knn_graph(X: Any, n_neighbors: int, *, metric: str = "euclidean", p: float =
     p : float
         The exponent of minkowski, above 0.
     device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
     DataFrame
-        n·k rows ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src`` and then from the
-        nearest on; neighbours whose kernel values (squared distances, for euclidean) are equal go by ``dst``. cuDF if
-        `X` is on a GPU, else pandas.
+        An edge a row, n·k in all: ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src``
+        and then from the nearest on; neighbours whose kernel values (squared distances, for euclidean) are equal go by
+        ``dst``. cuDF if `X` is on a GPU, else pandas.
 
     Raises
     ------
     ValueError, TypeError
         If `X` or a parameter is not valid, or a row has no distance in this metric; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     chosen = get_metric(metric, p)
     place = resolve(device, X)
-    check_n_neighbors(n_neighbors)
-    with place.working():
-        points = as_points(X, place)
-        n = points.values.shape[0]
-        if n_neighbors > n - 1:
-            raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {n_neighbors}")
-        rows = metric_rows(chosen, points.values, place)
-        lists = neighbor_lists(prepare(rows, place, Report(), metric=chosen), n, n_neighbors, place)
-        src, dst = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors), lists.ids.ravel()
-        weight = distances(chosen, lists.weights.ravel(), (src, dst), (points.values, points.values), place)
-        graph = place.frame({"src": src, "dst": dst, "weight": weight})
-    return points.frame(place.keep(graph))
+    n_neighbors = check_n_neighbors(n_neighbors)
+    with place.working(memory_limit=memory_limit):
+        return _knn_graph(X, n_neighbors, chosen, place)
 
 
-def nearest_neighbors(X: Any, Y: Any, *, metric: str = "euclidean", p: float = 2.0, device: str = "auto") -> Any:
+def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
+    points = as_points(X, device, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, metric, device))
+    values, n = points.values, points.values.shape[0]
+    search = prepare(metric_rows(metric, values, device), device, Report(), metric=metric)
+    lists = neighbor_lists(search, n, n_neighbors, device)
+    src, dst = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors), lists.ids.ravel()
+    weight = distances(metric, lists.weights.ravel(), (src, dst), (values, values), device)
+    return points.frame(device.keep(device.frame({"src": src, "dst": dst, "weight": weight})))
+
+
+def nearest_neighbors(
+    X: Any,
+    Y: Any,
+    *,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
     """For each row of `X` the nearest row of `Y` (the fused 1-NN of cuSLINK's Algorithm 4), exact.
 
     Parameters
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
-    metric, p, device : see `knn_graph`
+        As `knn_graph` takes it.
+    metric, p
+        See `knn_graph`.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
     DataFrame
-        n rows ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of several rows of
-        the same kernel value (squared distance, for euclidean), the first.
+        An edge a row of `X`: ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of
+        several rows of the same kernel value (squared distance, for euclidean), the first.
 
     Raises
     ------
     ValueError, TypeError
         If an input or a parameter is not valid; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
     """
     chosen = get_metric(metric, p)
     place = resolve(device, X, Y)
-    with place.working():
-        points, others = as_points(X, place), as_points(Y, place)
-        (n, d), (m, other_d) = points.values.shape, others.values.shape
-        if d != other_d:
-            raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
-        xp = place.xp
-        rows = xp.arange(n, dtype="int32")
-        common = xp.promote_types(points.values.dtype, others.values.dtype)
-        both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
-        queries, values = (
-            metric_rows(chosen, part, place, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
-        )
-        if chosen.kernel == "braycurtis":
-            _refuse_zero_rows(*both, place)
-        search = prepare(values, place, Report(), queries=queries, metric=chosen)
-        groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
-        found = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
-        dst = found.ids[:, 0]
-        if not bool(xp.isfinite(found.weights).all()):
-            raise ValueError(f"The {chosen.name} distances between X and Y overflow float64. Rescale both.")
-        weight = distances(chosen, found.weights[:, 0], (rows, dst), both, place)
-        nearest = place.frame({"src": rows, "dst": dst, "weight": weight})
-    return points.frame(place.keep(nearest))
+    with place.working(memory_limit=memory_limit):
+        return _nearest_neighbors(X, Y, chosen, place)
+
+
+def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
+    points = as_points(X, device)
+    n, d = points.values.shape
+    held = 0 if points.values is X else points.values.nbytes
+
+    def following(m: int, d: int, itemsize: int) -> Need:
+        search = need(m, d, itemsize, 1, device, n_queries=n, metric=metric)
+        return in_turn(Need(held, held), search, Need(EDGE_BYTES * n))
+
+    others = as_points(Y, device, following)
+    m, other_d = others.values.shape
+    if d != other_d:
+        raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
+    xp = device.xp
+    common = xp.promote_types(points.values.dtype, others.values.dtype)
+    both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
+    queries, values = (
+        metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
+    )
+    if metric.kernel == "braycurtis":
+        _refuse_zero_rows(*both, device)
+    search = prepare(values, device, Report(), queries=queries, metric=metric)
+    rows, groups = xp.arange(n, dtype="int32"), (xp.zeros(n, "int32"), xp.ones(m, "int32"))
+    nearest = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+    if not bool(xp.isfinite(nearest.weights).all()):
+        raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
+    dst = nearest.ids[:, 0]
+    weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)
+    return points.frame(device.keep(device.frame({"src": rows, "dst": dst, "weight": weight})))
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:
@@ -160,7 +235,18 @@ def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:
         )
 
 
-def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> None:
-    """Refuse what is no number of neighbours."""
-    if as_integer(n_neighbors, name) < 1:
+def _graph_need(n: int, d: int, itemsize: int, k: int, metric: Metric, device: Device) -> Need:
+    """Bytes that `knn_graph` takes once it has the points; refuses more neighbours than there are, or can be shown."""
+    if k > n - 1:
+        raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
+    if device.name == "cuda" and n * k > MOST_FRAME_ROWS:
+        raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MOST_FRAME_ROWS:,} rows")
+    return in_turn(need(n, d, itemsize, k, device, metric=metric), Need(EDGE_BYTES * n * k))
+
+
+def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
+    """The number of neighbours as Python's integer, whose products do not overflow; refuse what is none."""
+    k = as_integer(n_neighbors, name)
+    if k < 1:
         raise ValueError(f"{name} must be at least 1, got {n_neighbors}")
+    return k

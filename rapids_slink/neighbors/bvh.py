@@ -8,6 +8,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import Device, check_arrays, cuda_kernel
+from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.direct import DirectSearch
@@ -39,7 +40,7 @@ class BoxSearch:
         self.at = cp.empty_like(self.order)
         self.at[self.order] = cp.arange(n, dtype=cp.int32)
         self.points = values[self.order]
-        self.leaves = 1 << max(0, (-(-n // LEAF) - 1).bit_length())
+        self.leaves = _leaves(n)
         boxes = (2 * self.leaves - 1, values.shape[1])
         self.low, self.high = cp.empty(boxes, values.dtype), cp.empty(boxes, values.dtype)
         self.least = cp.empty(boxes[0], cp.int32)
@@ -47,6 +48,16 @@ class BoxSearch:
         self.core: Any = None  # of the last task that had cores; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
         report.count("neighbors", filter="bounding volume hierarchy")
+
+    @staticmethod
+    def need(n: int, m: int, d: int, k: int, itemsize: int, device: Device) -> Need:
+        """As of a `kdtree.TreeSearch`."""
+        if k > LONGEST_LIST:
+            return in_turn(BoxSearch.need(n, m, d, 1, itemsize, device), TileSearch.need(n, m, d, k, itemsize, device))
+        nodes = 2 * _leaves(n)
+        tree = n * (d * itemsize + 8) + nodes * (2 * d * itemsize + 4)
+        lists = m * (12 * k + 8)
+        return Need(tree + n * 28 + nodes * 4 + lists + m * 36, kept=tree + lists)
 
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
@@ -116,3 +127,8 @@ class BoxSearch:
         value = "double" if self.values.dtype == cp.float64 else "float"
         options = (f"-DVALUE={value}", f"-DFEATURES={self.values.shape[1]}", f"-DLIST={k}", *self.metric.options)
         cuda_kernel("neighbors/bvh.cu", name, *options)((-(-jobs // THREADS),), (THREADS,), arguments)
+
+
+def _leaves(n: int) -> int:
+    """How many leaves the complete tree of n points has."""
+    return 1 << max(0, (-(-n // LEAF) - 1).bit_length())

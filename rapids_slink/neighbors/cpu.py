@@ -22,6 +22,7 @@ from rapids_slink.neighbors.pairs import dot, value
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"
+OPERAND_BYTES = 4  # a feature
 MAX_LIST = 2**31  # lists of any length
 ROWS = 512  # a tile of products stays in the second-level cache
 COLUMNS = 1024
@@ -88,8 +89,17 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     take each other's cores.
     """
     parts = list(parts)
-    with _controller().limit(limits=1, user_api="blas"), ThreadPoolExecutor(joblib.cpu_count()) as pool:
-        return list(shown(pool.map(work, parts), len(parts), what, progress))
+    pool = ThreadPoolExecutor(workers())
+    with _controller().limit(limits=1, user_api="blas"):
+        try:
+            return list(shown(pool.map(work, parts), len(parts), what, progress))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C the parts that wait are not begun
+
+
+def workers() -> int:
+    """How many parts `each` works on at a time."""
+    return int(joblib.cpu_count())
 
 
 @lru_cache(maxsize=1)
@@ -307,7 +317,7 @@ def _keep_pairs(
 def _pair_values(rule, values, src, dst):
     out = np.empty(src.size)
     for i in range(src.size):
-        out[i] = value(rule, values[src[i]], values[dst[i]], np.inf)
+        out[i] = value(rule, values, src[i], values, dst[i], np.inf)
     return out
 
 
@@ -315,7 +325,7 @@ def _pair_values(rule, values, src, dst):
 def _put_norms(rows):
     d = rows.shape[1] - 1
     for i in range(rows.shape[0]):
-        rows[i, d] = np.sqrt(dot(rows[i], rows[i], d))
+        rows[i, d] = np.sqrt(dot(rows, i, rows, i, d))
 
 
 @njit(nogil=True, cache=True)
@@ -334,36 +344,40 @@ def _seed(product, column_half_norm, row_group, column_group, ids, out):
                     out[i, b] = ids[j]
 
 
-@njit(cache=True, inline="always")
+# The lists are rows of arrays that are not sliced, and tests are one expression without branches: otherwise Numba
+# counts references to the arrays at each call, and the threads wait for each other's counts.
+
+
+@njit(cache=True)
 def comes_before(weight, id_, other_weight, other_id):
     """The total order on the edges of one point."""
-    return weight < other_weight or (weight == other_weight and id_ < other_id)
+    return (weight < other_weight) | ((weight == other_weight) & (id_ < other_id))
 
 
-@njit(cache=True, inline="always")
-def insert(ids, weights, id_, weight):
-    """Put (weight, id) into a sorted list, dropping its last."""
-    at = ids.size - 1
-    while at > 0 and comes_before(weight, id_, weights[at - 1], ids[at - 1]):
-        ids[at], weights[at] = ids[at - 1], weights[at - 1]
+@njit(cache=True)
+def insert(ids, weights, i, id_, weight):
+    """Put (weight, id) into the sorted list i, dropping its last."""
+    at = ids.shape[1] - 1
+    while at > 0 and comes_before(weight, id_, weights[i, at - 1], ids[i, at - 1]):
+        ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
         at -= 1
-    ids[at], weights[at] = id_, weight
+    ids[i, at], weights[i, at] = id_, weight
 
 
-@njit(cache=True, inline="always")
-def comes_before_last(ids, weights, id_, weight):
-    """Whether (weight, id) belongs into a sorted list that is full."""
-    last = ids.size - 1
-    return weight < weights[last] or (weight == weights[last] and (id_ < ids[last] or ids[last] < 0))
+@njit(cache=True)
+def comes_before_last(ids, weights, i, id_, weight):
+    """Whether (weight, id) belongs into the sorted list i, which is full."""
+    last_id, last = ids[i, -1], weights[i, -1]
+    return comes_before(weight, id_, last, last_id) | ((weight == last) & (last_id < 0))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def out_of_reach(core, j, bound):
     """Whether no pair with point j weighs as little as `bound`; without cores, not to be known from j alone."""
-    return core.size > 0 and core[j] > bound
+    return core[j] > bound if core.size else False
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True)
 def reachability(value, core, i, j):
     """The mutual reachability of points i and j, whose kernel value is given; that value if there are no cores."""
     return max(value, core[i], core[j]) if core.size else value
@@ -373,40 +387,37 @@ def reachability(value, core, i, j):
 def _sort_by_reachability(ids, weights, core, begin, end):
     k = ids.shape[1]
     for v in range(begin, end):
-        my_ids, my_weights = ids[v], weights[v]
         for c in range(k):
-            my_weights[c] = reachability(my_weights[c], core, v, my_ids[c])
+            weights[v, c] = reachability(weights[v, c], core, v, ids[v, c])
         gap = k
         while gap > 1:  # Shell's sort: every gap-th entry is sorted by insertion
             gap = 1 if gap < 5 else (5 * gap - 1) // 11
             for c in range(gap, k):
-                id_, weight = my_ids[c], my_weights[c]
+                id_, weight = ids[v, c], weights[v, c]
                 at = c
-                while at >= gap and comes_before(weight, id_, my_weights[at - gap], my_ids[at - gap]):
-                    my_ids[at], my_weights[at] = my_ids[at - gap], my_weights[at - gap]
+                while at >= gap and comes_before(weight, id_, weights[v, at - gap], ids[v, at - gap]):
+                    ids[v, at], weights[v, at] = ids[v, at - gap], weights[v, at - gap]
                     at -= gap
-                my_ids[at], my_weights[at] = id_, weight
+                ids[v, at], weights[v, at] = id_, weight
 
 
 @njit(nogil=True, cache=True)
 def _rerank(rule, queries, values, rows, candidates, count, core, upper, ids, weights):
     capacity = candidates.shape[1]
     for i in range(rows.size):
-        x = queries[rows[i]]
         for c in range(min(count[i], capacity)):
             j = candidates[i, c]
             if j >= 0 and not out_of_reach(core, j, upper[i]):
-                weight = reachability(value(rule, x, values[j], upper[i]), core, rows[i], j)
-                if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
-                    insert(ids[i], weights[i], j, weight)
+                weight = reachability(value(rule, queries, rows[i], values, j, upper[i]), core, rows[i], j)
+                if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
+                    insert(ids, weights, i, j, weight)
 
 
 @njit(nogil=True, cache=True)
 def _rerank_all(rule, queries, values, rows, row_group, column_group, core, upper, ids, weights):
     for i in range(rows.size):
-        x = queries[rows[i]]
         for j in range(values.shape[0]):
             if column_group[j] != row_group[i] and not out_of_reach(core, j, upper[i]):
-                weight = reachability(value(rule, x, values[j], upper[i]), core, rows[i], j)
-                if weight <= upper[i] and comes_before_last(ids[i], weights[i], j, weight):
-                    insert(ids[i], weights[i], j, weight)
+                weight = reachability(value(rule, queries, rows[i], values, j, upper[i]), core, rows[i], j)
+                if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
+                    insert(ids, weights, i, j, weight)

@@ -21,6 +21,7 @@ from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float16"
 FILTER_NAME = "fp16 tensor cores (cuBLAS)"
+OPERAND_BYTES = 2  # a feature
 ROWS = 8192
 COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
@@ -185,6 +186,11 @@ def each(work: Callable[[Any], Any], parts: Iterable[Any], what: str = "", progr
     """`work` of every part, one after the other: each fills the GPU. `what` names it on a progress bar."""
     parts = list(parts)
     return [work(part) for part in shown(parts, len(parts), what, progress)]
+
+
+def workers() -> int:
+    """How many parts `each` works on at a time."""
+    return 1
 
 
 def fused_filter() -> Any:

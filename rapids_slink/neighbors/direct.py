@@ -31,6 +31,8 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.device import Device
+from rapids_slink.memory import Need
 from rapids_slink.metrics import BEYOND, EPSILON, Metric
 from rapids_slink.neighbors.operand import blocks
 from rapids_slink.neighbors.tiles import TileSearch
@@ -103,6 +105,13 @@ class DirectSearch(TileSearch):
     def tests_pairs(self) -> bool:
         """There is no product to test."""
         return False
+
+    @staticmethod
+    def need(n: int, m: int, d: int, k: int, itemsize: int, device: Device) -> Need:
+        """As of a `TileSearch`, with operands of four bytes a feature."""
+        found = TileSearch.need(n, m, d, k, itemsize, device)
+        operands = 4 * d * (n + (m if m != n else 0))
+        return Need(found.peak + operands, found.kept + operands, found.chunk)
 
     def _prepare_filter(self, fused: bool) -> bool:
         self.points, self.query_points = self.values, self.queries

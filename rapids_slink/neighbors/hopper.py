@@ -61,6 +61,11 @@ class FusedFilter:
         scattered_tiles = order[: tiles * COLUMNS].reshape(tiles, COLUMNS)[scattered(tiles, cp)]
         return cp.concatenate([scattered_tiles.ravel(), order[tiles * COLUMNS :]])
 
+    @staticmethod
+    def row_bytes(d: int) -> int:
+        """What the operand of a row of d features takes, its tail included."""
+        return 128 * -(-d // (STEP * STEPS)) + 40
+
     @property
     def error(self) -> Any:
         """How far each column was moved, in their scattered order."""

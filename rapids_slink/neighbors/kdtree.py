@@ -15,13 +15,14 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.device import Device
+from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task
-from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, out_of_reach, reachability
-from rapids_slink.neighbors.pairs import to_box, value
+from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
+from rapids_slink.neighbors.pairs import to_box, to_points
 from rapids_slink.report import Report
 
-LEAF = 12
+LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
 CHUNK = 4096
 
 
@@ -31,7 +32,8 @@ class Tree:
 
     Attributes
     ----------
-    points : (n, d) float64 array, in the order of the leaves
+    columns : (d, n + LEAF) float64 array
+        The features of the points in the order of the leaves, and zeros for the last leaves to read on.
     order : (n,) int32 array, the row of each of them
     at : (n,) int32 array, the inverse of `order`
     first, last : (nodes,) int64 arrays
@@ -40,7 +42,7 @@ class Tree:
     least : (nodes,) int32 array, the least row of each node
     """
 
-    points: np.ndarray
+    columns: np.ndarray
     order: np.ndarray
     at: np.ndarray
     first: np.ndarray
@@ -66,6 +68,18 @@ class TreeSearch:
         self.queries, self.progress = queries, progress
         report.count("neighbors", filter="k-d tree")
 
+    @staticmethod
+    def need(n: int, m: int, d: int, k: int, itemsize: int, device: Device) -> Need:
+        """Bytes for a search among n points of d features, and to find k neighbours of m of them or of as many queries.
+
+        As `build` and `find` take them, each a sum over points, nodes or rows.
+        """
+        nodes = 2 ** (_depth(n) + 1)
+        tree = n * (8 * d + 8) + nodes * (16 * d + 20)
+        groups = n * 4 + nodes * 8
+        lists = m * (12 * k + 8)
+        return Need(tree + groups + lists + m * (8 * d + 48), kept=tree + lists)
+
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
         tree, m = self.tree, task.rows.size
@@ -76,30 +90,34 @@ class TreeSearch:
         core = NO_CORE if task.core is None else task.core[tree.order]
         node_core = _least_cores(tree.first, tree.last, core)
         best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
+        # Neighbours in space one after the other: their nodes are in the cache.
         if self.queries is None:
-            points, start = tree.points[tree.at[task.rows]], tree.at[task.rows]
+            row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows
+            row_at[tree.at[task.rows]] = np.arange(m, dtype=np.int32)
+            points, start = tree.columns, np.flatnonzero(row_at >= 0)
+            rows, place = row_at[start], start
         else:
-            points = self.queries[task.rows].astype(np.float64)
+            points = np.ascontiguousarray(self.queries[task.rows].T, np.float64)
             start = _locate(self.metric.rule, points, tree.low, tree.high, tree.first)
-        queue = np.argsort(
-            start, kind="stable"
-        )  # neighbours in space one after the other: their nodes are in the cache
+            rows = place = np.argsort(start, kind="stable")
+            start = start[rows]
+        row_group = task.row_group[task.rows]
 
-        def search(at: np.ndarray) -> None:
+        def search(at: slice) -> None:
             _query(
-                self.metric.rule, points, start, task.row_group[task.rows], at, group, node_group, core, node_core,
-                tree.points, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
+                self.metric.rule, points, place[at], start[at], rows[at], row_group, group, node_group, core, node_core,
+                tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high, tree.least,
                 upper, best, ids, weights,
             )  # fmt: skip
 
-        each(search, [queue[a : a + CHUNK] for a in range(0, m, CHUNK)], task.name, self.progress)
+        each(search, [slice(a, a + CHUNK) for a in range(0, m, CHUNK)], task.name, self.progress)
         return Found(ids, weights, upper)
 
 
 def build(values: np.ndarray) -> Tree:
     """The tree of the rows of `values`."""
     n, d = values.shape
-    depth = max(0, int(np.ceil(np.log2(max(n, 1) / LEAF))))
+    depth = _depth(n)
     nodes = 2 ** (depth + 1) - 1
     first, last = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
@@ -113,7 +131,14 @@ def build(values: np.ndarray) -> Tree:
     )
     at = np.empty_like(order)
     at[order] = np.arange(n, dtype=np.int32)
-    return Tree(points, order, at, first, last, low, high, _least_rows(first, last, order))
+    columns = np.zeros((d, n + LEAF))
+    columns[:, :n] = points.T
+    return Tree(columns, order, at, first, last, low, high, _least_rows(first, last, order))
+
+
+def _depth(n: int) -> int:
+    """How many levels of splits n points take."""
+    return max(0, int(np.ceil(np.log2(max(n, 1) / LEAF))))
 
 
 @njit(nogil=True, cache=True)
@@ -217,74 +242,78 @@ def _least_cores(first, last, core):
 
 @njit(nogil=True, cache=True)
 def _locate(rule, points, low, high, first):
-    """For each point the first tree position of a leaf near it."""
-    at = np.empty(points.shape[0], np.int64)
+    """For each column of `points` the first tree position of a leaf near it."""
+    at = np.empty(points.shape[1], np.int64)
     leaves = first.size // 2
-    for i in range(points.shape[0]):
+    for p in range(points.shape[1]):
         v = 0
         while v < leaves:
             left, right = 2 * v + 1, 2 * v + 2
-            to_left = to_box(rule, points[i], low[left], high[left])
-            v = left if to_left <= to_box(rule, points[i], low[right], high[right]) else right
-        at[i] = first[v]
+            to_left = to_box(rule, points, p, low, high, left)
+            v = left if to_left <= to_box(rule, points, p, low, high, right) else right
+        at[p] = first[v]
     return at
 
 
 @njit(nogil=True, cache=True)
 def _query(
-    rule, queries, start, query_group, at, group, node_group, core, node_core,
-    points, order, first, last, low, high, least, upper, best, ids, weights,
+    rule, points, place, start, rows, row_group, group, node_group, core, node_core,
+    columns, order, first, last, low, high, least, upper, best, ids, weights,
 ):  # fmt: skip
-    """The lists of queries `at`; `best`, if not empty, holds a bound for each group that all its queries share.
+    """The lists of some rows, whose points are the columns `place` of `points`, near position `start` of the tree.
 
-    Several threads lower `best` without a lock: a value read late or an update lost leaves a bound that is too high,
-    which costs time and never a neighbour.
+    `best`, if not empty, holds a bound for each group that all its rows share. Several threads lower it without a lock:
+    a value read late or an update lost leaves a bound that is too high, which costs time and never a neighbour.
     """
     k = ids.shape[1]
     leaves = first.size // 2
-    stack = np.empty(128, np.int64)
-    for q in at:
-        x, mine, my_ids, my_weights = queries[q], query_group[q], ids[q], weights[q]
-        bound = upper[q]
+    near = np.empty(LEAF)
+    stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to search and how far they are
+    leaf = 0
+    while start.size and leaf < leaves:
+        leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
+    for i in range(start.size):
+        q, p = rows[i], place[i]
+        mine, bound = row_group[q], upper[q]
         if best.size and best[mine] < bound:
             bound = best[mine]
-        # The leaf that holds position start[q]: descend by position.
-        v = 0
-        while v < leaves:
-            v = 2 * v + 1 if start[q] < last[2 * v + 1] else 2 * v + 2
-        visit = v
+        while start[i] >= last[leaf]:  # positions ascend
+            leaf += 1
+        v = visit = leaf
         while True:
             # Search the subtree `visit`, then step up from v and take the sibling.
-            stack[0], height = visit, 1
+            stack[0], gaps[0], height = visit, to_box(rule, points, p, low, high, visit), 1
             while height:
                 height -= 1
-                node = stack[height]
+                node, gap = stack[height], gaps[height]
                 if node_group[node] == mine:
                     continue
-                gap = to_box(rule, x, low[node], high[node])
                 if core.size:
-                    gap = max(gap, core[start[q]], node_core[node])
-                if gap > bound or (gap == my_weights[k - 1] and least[node] > my_ids[k - 1] >= 0):
+                    gap = max(gap, core[start[i]], node_core[node])
+                if gap > bound or (gap == weights[q, k - 1] and least[node] > ids[q, k - 1] >= 0):
                     continue
                 if node < leaves:
-                    left, right = 2 * node + 1, 2 * node + 2
-                    if to_box(rule, x, low[left], high[left]) <= to_box(rule, x, low[right], high[right]):
-                        stack[height], stack[height + 1] = right, left
-                    else:
-                        stack[height], stack[height + 1] = left, right
+                    far, close = 2 * node + 1, 2 * node + 2
+                    far_gap = to_box(rule, points, p, low, high, far)
+                    close_gap = to_box(rule, points, p, low, high, close)
+                    if far_gap <= close_gap:
+                        far, close, far_gap, close_gap = close, far, close_gap, far_gap
+                    stack[height], gaps[height] = far, far_gap
+                    stack[height + 1], gaps[height + 1] = close, close_gap
                     height += 2
                     continue
-                for p in range(first[node], last[node]):
-                    if group[p] == mine or out_of_reach(core, p, bound):
-                        continue
-                    weight = reachability(value(rule, x, points[p], bound), core, start[q], p)
-                    if weight <= bound and comes_before_last(my_ids, my_weights, order[p], weight):
-                        insert(my_ids, my_weights, order[p], weight)
-                        bound = min(bound, my_weights[k - 1])
+                a = first[node]
+                to_points(rule, points, p, columns, a, near)
+                for j in range(last[node] - a):
+                    if near[j] <= bound and group[a + j] != mine:
+                        other, weight = order[a + j], reachability(near[j], core, start[i], a + j)
+                        if weight <= bound and comes_before_last(ids, weights, q, other, weight):
+                            insert(ids, weights, q, other, weight)
+                            bound = min(bound, weights[q, k - 1])
             if v == 0:
                 break
             visit = v + 1 if v % 2 else v - 1
             v = (v - 1) // 2
-        if best.size and my_weights[0] < best[mine]:
-            best[mine] = my_weights[0]
+        if best.size and weights[q, 0] < best[mine]:
+            best[mine] = weights[q, 0]
         upper[q] = bound

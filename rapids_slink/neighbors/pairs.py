@@ -17,140 +17,158 @@ from rapids_slink.metrics import BEYOND, KERNELS
 ) = range(len(KERNELS))  # fmt: skip
 
 
-@njit(cache=True, inline="always")
-def value(rule, x, y, bound):
-    """The kernel's value of rows x and y, or something above `bound` if it is.
+# Rows go by number, never as slices: see cpu.py.
+
+
+@njit(cache=True)
+def value(rule, x, i, y, j, bound):
+    """The kernel's value of rows i of x and j of y, or something above `bound` if it is.
 
     `rule` is `Metric.rule`. It is None for squares, which makes of each function that takes it two: a branch on None is
-    decided when it is compiled, and squares, in loops that hold no call, are several times faster.
+    decided when it is compiled.
     """
     if rule is None:
-        total = 0.0
-        for f in range(x.size):
-            difference = np.float64(x[f]) - np.float64(y[f])
-            total += difference * difference
-    else:
-        total = _other_value(rule, x, y, bound)
+        return squared(x, i, y, j)
+    return _other_value(rule, x, i, y, j, bound)
+
+
+@njit(cache=True)
+def squared(x, i, y, j):
+    """Squared Euclidean."""
+    total = 0.0
+    for f in range(x.shape[1]):
+        difference = np.float64(x[i, f]) - np.float64(y[j, f])
+        total += difference * difference
     return total
 
 
 @njit(cache=True)
-def _other_value(rule, x, y, bound):
+def _other_value(rule, x, i, y, j, bound):
     """Partial sums of terms that are not negative only grow, rounding included: one above the bound settles it."""
     kind, p = rule
+    d = x.shape[1]
     if kind == COSINE:
-        return cosine(x, y)
+        return cosine(x, i, y, j)
     if kind == INNER_PRODUCT:
-        return -dot(x, y, x.size)
+        return -dot(x, i, y, j, d)
     if kind == BRAYCURTIS:
-        return braycurtis(x, y)
+        return braycurtis(x, i, y, j)
     if kind == JACCARD:
-        return jaccard(x, y)
+        return jaccard(x, i, y, j)
     total = 0.0
-    if kind == ABSOLUTES:
-        for f in range(x.size):
-            total += abs(np.float64(x[f]) - np.float64(y[f]))
-            if total > bound:
-                break
-    elif kind == LARGEST:
-        for f in range(x.size):
-            total = max(total, abs(np.float64(x[f]) - np.float64(y[f])))
-            if total > bound:
-                break
-    elif kind == POWERS:
-        for f in range(x.size):
-            total += power(abs(np.float64(x[f]) - np.float64(y[f])), p)
-            if total > bound:
-                break
-        total = min(total, BEYOND)
-    elif kind == CANBERRA:
-        for f in range(x.size):
-            a, b = np.float64(x[f]), np.float64(y[f])
+    if kind == CANBERRA:
+        for f in range(d):
+            a, b = np.float64(x[i, f]), np.float64(y[j, f])
             if a != b:
                 total += abs(a - b) / (abs(a) + abs(b))
                 if total > bound:
                     break
-    else:  # MISMATCHES
-        for f in range(x.size):
-            total += x[f] != y[f]
+    elif kind == MISMATCHES:
+        for f in range(d):
+            total += x[i, f] != y[j, f]
+    else:
+        for f in range(d):
+            total = add_gap(kind, p, total, np.float64(x[i, f]) - np.float64(y[j, f]))
+            if total > bound:
+                break
     return total
 
 
+@njit(cache=True, inline="always")
+def add_gap(kind, p, total, gap):
+    """A norm's sum with one more difference of features."""
+    if kind == ABSOLUTES:
+        return total + abs(gap)
+    if kind == LARGEST:
+        return max(total, abs(gap))
+    return min(total + power(abs(gap), p), BEYOND)
+
+
 @njit(cache=True)
-def dot(x, y, d):
+def dot(x, i, y, j, d):
     """The dot product of d features: even and odd ones apart, and after both a last one without a partner."""
     even, odd = 0.0, 0.0
     for f in range(0, d - 1, 2):
-        even += np.float64(x[f]) * np.float64(y[f])
-        odd += np.float64(x[f + 1]) * np.float64(y[f + 1])
+        even += np.float64(x[i, f]) * np.float64(y[j, f])
+        odd += np.float64(x[i, f + 1]) * np.float64(y[j, f + 1])
     total = even + odd
     if d % 2:
-        total += np.float64(x[d - 1]) * np.float64(y[d - 1])
+        total += np.float64(x[i, d - 1]) * np.float64(y[j, d - 1])
     return total
 
 
 @njit(cache=True)
-def cosine(x, y):
+def cosine(x, i, y, j):
     """Of rows with their norms behind them."""
-    d = x.size - 1
-    return 1.0 - max(-1.0, min(1.0, dot(x, y, d) / (x[d] * y[d])))
+    d = x.shape[1] - 1
+    return 1.0 - max(-1.0, min(1.0, dot(x, i, y, j, d) / (x[i, d] * y[j, d])))
 
 
 @njit(cache=True)
-def braycurtis(x, y):
+def braycurtis(x, i, y, j):
     """`BEYOND` where the sums vanish."""
     apart, together = 0.0, 0.0
-    for f in range(x.size):
-        a, b = np.float64(x[f]), np.float64(y[f])
+    for f in range(x.shape[1]):
+        a, b = np.float64(x[i, f]), np.float64(y[j, f])
         apart += abs(a - b)
         together += abs(a + b)
     return min(apart / together, BEYOND) if together > 0 else BEYOND
 
 
 @njit(cache=True)
-def jaccard(x, y):
+def jaccard(x, i, y, j):
     """Zero for two rows without a true value."""
     differ, either = 0, 0
-    for f in range(x.size):
-        differ += x[f] != y[f]
-        either += (x[f] != 0) | (y[f] != 0)
+    for f in range(x.shape[1]):
+        differ += x[i, f] != y[j, f]
+        either += (x[i, f] != 0) | (y[j, f] != 0)
     return differ / either if either else 0.0
 
 
-@njit(cache=True, inline="always")
-def to_box(rule, x, low, high):
-    """The kernel's value of a point and the nearest of a box: not above the value of any point inside.
+# For trees, whose points stand feature by feature: column p of `points` is a point.
+
+
+@njit(nogil=True, cache=True)
+def to_box(rule, points, p, low, high, v):
+    """The kernel's value of a point and the nearest of box v: not above the value of any point inside.
 
     The gap of each feature is at most that of a point inside, rounding is monotone, and sums are taken in the same
     order. Only `general_power` needs a tolerance: it is right to 2⁻⁴⁸ of itself, but need not be monotone.
     """
+    total = 0.0
     if rule is None:
-        total = 0.0
-        for f in range(x.size):
-            gap = max(low[f] - x[f], x[f] - high[f], 0.0)
+        for f in range(points.shape[0]):
+            gap = max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0)
             total += gap * gap
     else:
-        total = _other_to_box(rule, x, low, high)
-    return total
-
-
-@njit(cache=True)
-def _other_to_box(rule, x, low, high):
-    kind, p = rule
-    total = 0.0
-    if kind == ABSOLUTES:
-        for f in range(x.size):
-            total += max(low[f] - x[f], x[f] - high[f], 0.0)
-    elif kind == LARGEST:
-        for f in range(x.size):
-            total = max(total, low[f] - x[f], x[f] - high[f])
-    else:  # POWERS
-        for f in range(x.size):
-            total += power(max(low[f] - x[f], x[f] - high[f], 0.0), p)
-        total = min(total, BEYOND)
-        if not is_easy(p):
+        kind, exponent = rule
+        for f in range(points.shape[0]):
+            gap = max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0)
+            total = add_gap(kind, exponent, total, gap)
+        if kind == POWERS and not is_easy(exponent):
             total *= 1 - 2.0**-44
     return total
+
+
+@njit(nogil=True, cache=True)
+def to_points(rule, points, p, columns, a, out):
+    """The kernel's values of a point and the columns from `a` on, as many as `out` has.
+
+    A function of its own, with indices without a sign: its loops become vector instructions.
+    """
+    a = np.uint64(a)
+    for j in range(out.size):
+        out[j] = 0.0
+    for f in range(points.shape[0]):
+        x = points[f, p]
+        if rule is None:
+            for j in range(np.uint64(out.size)):
+                difference = x - columns[f, a + j]
+                out[j] += difference * difference
+        else:
+            kind, exponent = rule
+            for j in range(np.uint64(out.size)):
+                out[j] = add_gap(kind, exponent, out[j], x - columns[f, a + j])
 
 
 @njit(cache=True, inline="always")

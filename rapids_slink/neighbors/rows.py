@@ -49,6 +49,13 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
     return rows
 
 
+def row_bytes(metric: Metric, n_features: int) -> int:
+    """What `metric_rows`, and the unit rows that the filter takes of them, hold for a row."""
+    if metric.rows == "sphere":
+        return 24
+    return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
+
+
 def zero_rows(values: Any, device: Device) -> Any:
     """The rows that are zero in every column."""
     return device.xp.flatnonzero(~values.any(axis=1))

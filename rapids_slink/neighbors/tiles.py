@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device, to_host
+from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late, scattered, shown
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.operand import Operand, Scaling, reach
+from rapids_slink.neighbors.operand import BLOCK, Operand, Scaling, reach
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.report import Report
 
@@ -32,6 +33,8 @@ ROWS_OF_LIKE_BOUND = 2**15  # a launch of the fused filter, where columns above 
 FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
 #: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
 SHORTEST = 1e-140
+PAIR_BYTES = 48  # found, in its chunk and in all of them together
+LEAST_ROWS = 64  # a chunk
 
 
 class TileSearch:
@@ -58,6 +61,7 @@ class TileSearch:
         self.metric, self.features = metric, metric.features(values)
         self.queries = values if queries is None else queries
         self.kernels = device.kernels("neighbors")
+        self.room = device.spare  # asked for here, since the threads that work on parts are in no run
         self.space = self.kernels.Workspace()
         self.filter: Any = None
         self.exact_values, self.exact_queries = values, self.queries
@@ -95,6 +99,21 @@ class TileSearch:
         """Whether `pairs_below` can be asked."""
         return self.provable
 
+    @staticmethod
+    def need(n: int, m: int, d: int, k: int, itemsize: int, device: Device) -> Need:
+        """As of a `kdtree.TreeSearch`; what the tiles take follows from what is left for them."""
+        kernels = device.kernels("neighbors")
+        fused = kernels.fused_filter()
+        a_row = fused.row_bytes(d) if fused else kernels.OPERAND_BYTES * -(-d // 8) * 8 + 8
+        operands = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a compact copy of small integers
+        lists = m * (12 * k + 8)
+        # In float64: on a GPU a kernel packs the filter's operand, and only a random order is made for it.
+        packing = 40 * min(n * d, BLOCK) if device.name == "cpu" else 24 * n
+        packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
+        tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
+        peak = operands + max(packing, lists + m * 44 + packing_a_tile)
+        return Need(peak, kept=operands + lists, chunk=tiles)
+
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
         xp, m = self.device.xp, task.rows.size
@@ -110,7 +129,7 @@ class TileSearch:
         enough = max(16 * task.k, 256) < self.values.shape[0]
         filtered = self.provable and enough and task.k <= self.kernels.MAX_LIST
         if filtered:
-            if self.filter and task.whole:
+            if self.filter and task.whole and _sweep_bytes(m, task.k) <= self.room:
                 left = self._sweep(task, upper, ids, weights)
             else:
                 left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
@@ -125,7 +144,7 @@ class TileSearch:
                 self.queries, self.values, rows, *groups, upper[at], task.k, task.core, metric=self.metric
             )
 
-        self.kernels.each(scan, _chunks(left, self.kernels.ROWS))
+        self.kernels.each(scan, _chunks(left, self._rows_at_once(self.kernels.ROWS, task.k)))
         certified = m - redone if filtered else 0
         counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": left.size}
         self.report.count("connect" if task.shared else "neighbors", **counts)
@@ -170,11 +189,13 @@ class TileSearch:
         far = reach(table, none, self.scaling, self.features, xp, self.metric)
 
         counts: list[int] = []
+        at_once = self._rows_at_once(kernels.ROWS, 1)
+        most = min(MOST_PAIRS, self.room // PAIR_BYTES)
 
         def search(a: int) -> Any:
-            rows = slice(a, min(a + kernels.ROWS, n))
+            rows = slice(a, min(a + at_once, n))
             capacity = FEW_PAIRS
-            while sum(counts) + capacity <= MOST_PAIRS:
+            while sum(counts) + capacity <= most:
                 pairs = kernels.new_pairs(capacity)
                 for tile in _tiles(slice(a, n), kernels.COLUMNS):
                     if on_host[a] != on_host[tile.stop - 1]:  # sorted: otherwise it is all one component
@@ -191,7 +212,7 @@ class TileSearch:
                 capacity = count
             return None
 
-        found = kernels.each(search, range(0, n, kernels.ROWS), "bridges", self.progress)
+        found = kernels.each(search, range(0, n, at_once), "bridges", self.progress)
         if any(part is None for part in found):
             return None
         src, dst, weight = (xp.concatenate(parts) for parts in zip(*found, strict=True))
@@ -201,6 +222,8 @@ class TileSearch:
         """Put the columns into this order."""
         self.order = order
         self.fused: Any = None  # made when it is needed, in the order that suits the task
+        self.operand: Any = None  # gone before the next is made
+        self.row_operand: Any = None
         if self.provable and self.filter is None:
             xp = self.device.xp
             self.operand = self._pack(self.points, order)
@@ -284,8 +307,9 @@ class TileSearch:
             return at[xp.flatnonzero(~complete)]
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
-        rows_at_once = fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size
-        chunks = _chunks(left, rows_at_once if task.core is None else min(rows_at_once, ROWS_OF_LIKE_BOUND))
+        most = fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size
+        most = self._rows_at_once(most, task.k)
+        chunks = _chunks(left, most if task.core is None else min(most, ROWS_OF_LIKE_BOUND))
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return xp.concatenate(unproven) if unproven else left
 
@@ -296,7 +320,7 @@ class TileSearch:
         columns = self._columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
-        for at in _tiles(slice(0, rows.size), self.kernels.ROWS):
+        for at in _tiles(slice(0, rows.size), self._rows_at_once(self.kernels.ROWS, task.k)):
             likely = self.kernels.seed(
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
@@ -321,6 +345,12 @@ class TileSearch:
     def _pack(self, points: Any, order: Any = None) -> Any:
         """The filter's operand of some points."""
         return self.kernels.pack(points, self.scaling, self.kernels.FILTER_DTYPE, order)
+
+    def _rows_at_once(self, most: int, k: int) -> int:
+        """How many rows a chunk has: `most`, or what there is memory for."""
+        n, d = self.values.shape
+        room = self.room / self.kernels.workers() / _bytes_a_row(n, d, k, self.kernels)
+        return most if room >= most else max(LEAST_ROWS, int(room) // LEAST_ROWS * LEAST_ROWS)
 
     def _bands(self, task: Task, bound: Any, again: bool) -> list[slice]:
         """The columns that rows with these bounds may look for."""
@@ -367,3 +397,14 @@ def _chunks(rows: Any, size: int) -> list[Any]:
 
 def _tiles(band: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, band.stop)) for a in range(band.start, band.stop, size)]
+
+
+def _bytes_a_row(n: int, d: int, k: int, kernels: Any) -> int:
+    """What a row of a chunk takes: its products, operand, candidates and lists."""
+    products = 4 * max(kernels.COLUMNS, min(n, max(FIRST_BAND, 32 * k)))
+    return products + 32 * d + 4 * (64 + 12 * k) + 36 * k + 64
+
+
+def _sweep_bytes(n: int, k: int) -> int:
+    """What the fused filter's sweeps take beside the lists: all rows' bounds, candidates and lists at once."""
+    return n * (24 + 12 * k + max(4 * (48 + 4 * k), 12 * k))

@@ -12,16 +12,24 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.device import Device, resolve
+from rapids_slink.memory import in_turn
 from rapids_slink.neighbors.contract import NeighborLists
 from rapids_slink.points import Caller
 from rapids_slink.spanning_tree.connect import spanning_tree
-from rapids_slink.spanning_tree.edges import components, spanning_forest
+from rapids_slink.spanning_tree.edges import components, in_edges, need, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, beside, is_cugraph, read_graph
 
 __all__ = ["count_connected_components", "empty_edges", "minimum_spanning_tree", "spanning_tree"]
 
 
-def minimum_spanning_tree(edges: Any, *, maximum: bool = False, component: bool = False, device: str = "auto") -> Any:
+def minimum_spanning_tree(
+    edges: Any,
+    *,
+    maximum: bool = False,
+    component: bool = False,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
     """The minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
 
     Parameters
@@ -37,6 +45,8 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, component: bool 
         Add a column ``component`` (int32): which tree of the forest the edge is in. Trees are numbered from 0 in the
         order in which they first appear in the result.
     device : {"auto", "cpu", "cuda"}
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
 
     Returns
     -------
@@ -49,6 +59,8 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, component: bool 
     ------
     ValueError, TypeError
         Columns are missing or of the wrong type, or hold nulls or NaN; the graph is directed or not weighted.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
 
     Notes
     -----
@@ -60,14 +72,20 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool = False, component: bool 
     frame = as_frame(edges)
     place = resolve(device, frame)
     frame, caller = Caller.of(frame, place)
-    with place.working():
-        graph = read_graph(frame, place, maximum=maximum)
-        taken, parent = spanning_forest(graph.edges, place)
-        tree = frame[COLUMNS][beside(taken, frame)]
-        number = components(graph.edges.src[taken], parent, place) if component else None
-    if component:
-        tree = tree.assign(component=beside(place.keep(number), frame))
+    with place.working(memory_limit=memory_limit):
+        tree = _spanning_tree(frame, place, maximum=maximum, component=component)
     return as_cugraph(tree) if is_cugraph(edges) else caller.frame(tree)
+
+
+def _spanning_tree(frame: Any, device: Device, *, maximum: bool, component: bool) -> Any:
+    graph = read_graph(frame, device, maximum=maximum)
+    device.admit(in_turn(graph.taken, need(graph.edges, device)), in_edges(graph.edges), graph.taken.kept)
+    taken, parent = spanning_forest(graph.edges, device)
+    tree = frame[COLUMNS][beside(taken, frame)]
+    if component:
+        number = components(graph.edges.src[taken], parent, device)
+        tree = tree.assign(component=beside(device.keep(number), frame))
+    return tree
 
 
 def count_connected_components(lists: NeighborLists, device: Device) -> int:

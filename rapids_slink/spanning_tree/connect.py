@@ -12,11 +12,23 @@ from functools import partial
 from typing import Any
 
 from rapids_slink.device import Device
+from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.forest import ForestState, grow, initial_state
-from rapids_slink.spanning_tree.table import join_components, pays
+from rapids_slink.spanning_tree.table import SAMPLED, join_components, pays
+
+#: At the peak, in bytes a point: the state's arrays, a search's task and answer, and its edges' frames while sorted.
+WORKSPACE = 192
+
+
+def need(n: int, search: Need) -> Need:
+    """Bytes that `spanning_tree` of n points takes beside the lists; the tree is kept.
+
+    `search` is the need of its searches: of their chunks, and of a sample of the points that has one of its own.
+    """
+    return Need(WORKSPACE * n + search.kept // SAMPLED, kept=20 * n, chunk=search.chunk)
 
 
 def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> Any:

@@ -12,11 +12,15 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device, cuda, is_on_gpu, to_host
+from rapids_slink.memory import Need
 from rapids_slink.points import InputTypeError, column_values, require_columns
+from rapids_slink.report import counted
 from rapids_slink.spanning_tree.edges import EdgeList, comparable, inspect
 
 COLUMNS = ["src", "dst", "weight"]
 MOST_NODES = 2**31 - 1  # int32
+#: What reading takes, in bytes an edge: both ends and the weight, and for ids that are no numbers a table of them.
+NUMBERS, NAMES = 24, 96
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,13 @@ class Graph:
 
     edges: EdgeList
     ids: Any = None
+
+    @property
+    def taken(self) -> Need:
+        """Bytes that its arrays take, at most: they may be the frame's."""
+        e = self.edges
+        kept = e.src.nbytes + e.dst.nbytes + e.weight.nbytes
+        return Need(kept, kept)
 
 
 def is_cugraph(graph: Any) -> bool:
@@ -84,8 +95,9 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     require_columns(frame, tuple(COLUMNS), "edges")
     _check_columns(frame)
     m, ids, high = len(frame), None, -1
-    weight = comparable(_array(frame["weight"], device))
     numbers = all(frame[end].dtype.kind in "iu" for end in ("src", "dst"))
+    device.admit(Need(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
+    weight = comparable(_array(frame["weight"], device))
     if numbers:
         src, dst = _signed(*(_array(frame[end], device) for end in ("src", "dst")))
         low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
@@ -112,6 +124,8 @@ def _check_columns(frame: Any) -> None:
         raise InputTypeError(f"columns 'src' and 'dst' of the edges must hold ids of one kind, got {src} and {dst}")
     for name in COLUMNS:
         column = frame[name]
+        if isinstance(column.dtype, np.dtype) and not column.dtype.isnative:  # pandas takes no rows of such a column
+            raise InputTypeError(f"column {name!r} of the edges has dtype {column.dtype}: its bytes are swapped")
         if column.dtype.kind not in ("iuf" if name == "weight" else "iu"):
             gaps = column.isna().any()
         elif is_on_gpu(column):

@@ -22,6 +22,7 @@ from rapids_slink.report import Report
 from rapids_slink.spanning_tree.forest import ForestState
 
 MOST_COMPONENTS = 4096  # the table has the square of this many entries
+TABLE_BYTES = 48  # an entry, on both sides and while its reach is found
 SAMPLED = 16  # one point in so many, and at least
 SMALLEST_SAMPLE = 4096
 
@@ -32,6 +33,8 @@ Rounds = Callable[[NeighborLists, ForestState, TileSearch, Report], Any]
 def pays(search: Any, component: Any, components: int, rows: int) -> bool:
     """Whether one pass over all pairs is cheaper than another round of searches for so many `rows`."""
     if not isinstance(search, TileSearch) or not search.tests_pairs or components > MOST_COMPONENTS:
+        return False
+    if TABLE_BYTES * components**2 > search.room:
         return False
     n = component.size
     return n > 2 * SMALLEST_SAMPLE and search.tested_pairs(component) <= rows * n

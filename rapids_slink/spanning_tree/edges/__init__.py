@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.device import Device, to_host
+from rapids_slink.memory import Need
+from rapids_slink.report import counted
 
 DENSE = 4  # edges a node, from which on the lightest go first
 LIGHT = 1.5  # of those that go first, a node
@@ -56,6 +58,20 @@ class EdgeList:
     weight: Any
     n_nodes: int
     maximum: bool = False
+
+
+def need(edges: EdgeList, device: Device) -> Need:
+    """Bytes that `spanning_forest` takes, and the copy of its edges."""
+    kernels = device.kernels("spanning_tree.edges")
+    m, n = edges.src.size, edges.n_nodes
+    first = int(kernels.SPARE * LIGHT * n) if _is_dense(m, n, kernels.LARGE) else m
+    kept = m + 8 * n
+    return Need(kernels.workspace(min(m, first), m, n, edges.weight.dtype.itemsize) + 24 * n, kept=kept)
+
+
+def in_edges(edges: EdgeList) -> str:
+    """What a graph is called where it does not fit."""
+    return f"{counted(edges.src.size, 'edge')} of {counted(edges.n_nodes, 'node')}"
 
 
 def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
@@ -111,9 +127,13 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
     They do in graphs of fewer than `smallest` edges.
     """
     m, n = edges.src.size, edges.n_nodes
-    if m < smallest or m < DENSE * n:
+    if not _is_dense(m, n, smallest):
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
     weight = to_host(edges.weight[device.asarray(rows)])
     order = np.lexsort((-rows, weight))[::-1] if edges.maximum else np.lexsort((rows, weight))
     return int(rows[order[min(int(SAMPLE * LIGHT * n / m), SAMPLE - 1)]])
+
+
+def _is_dense(m: int, n: int, smallest: int) -> bool:
+    return m >= smallest and m >= DENSE * n

@@ -11,6 +11,7 @@ from numba import njit
 from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
 
 LARGE = 2**15  # edges, from which on a second set of rounds pays
+SPARE = 1.0  # the share of the worklist's room that is written: pages that are not take no memory
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 
@@ -37,6 +38,12 @@ class State:
     worklist: tuple[np.ndarray, ...]
     active: int = 0
     left: int = 0
+
+
+def workspace(first: int, m: int, n: int, itemsize: int) -> int:
+    """Bytes of a `State`, of whose worklist the first edges are written."""
+    place = 4 if m < 2**31 else 8
+    return first * (8 + itemsize + place) + m + n * (8 + place)
 
 
 def start(edges: EdgeList, _part: int) -> State:

@@ -57,14 +57,24 @@ class State:
         return np.int32(self.best_row is None)
 
 
+def workspace(first: int, m: int, n: int, itemsize: int) -> int:
+    """Bytes of a `State` with room for the first edges, in two worklists."""
+    planes = _planes(m, itemsize)
+    return 2 * 8 * planes * first + (8 * planes - 1) * n + m + 2**14
+
+
+def _planes(m: int, itemsize: int) -> int:
+    return 2 if itemsize == 4 and m <= MOST_PACKED else 3
+
+
 def start(edges: EdgeList, part: int) -> State:
     """Every node is a component, and no edge is taken; there is room for the `part` of the edges that goes first."""
     m, n = edges.src.size, edges.n_nodes
-    packed = edges.weight.dtype.itemsize == 4 and m <= MOST_PACKED
-    planes = 2 if packed else 3
+    planes = _planes(m, edges.weight.dtype.itemsize)
+    packed = planes == 2
     capacity = m if part == ALL else min(m, int(SPARE * LIGHT * n) + THREADS)
     # Asked for at once and free again: the pool cuts what follows from it, instead of ten allocations on the device.
-    cp.empty(2 * 8 * planes * capacity + (8 * planes - 1) * n + m + 2**14, cp.uint8)
+    cp.empty(workspace(capacity, m, n, edges.weight.dtype.itemsize), cp.uint8)
     return State(
         parent=cp.arange(n, dtype=cp.int32),
         best=_nothing(n),

@@ -1,0 +1,228 @@
+"""``python -m bench.sanitize``: every CUDA kernel on small inputs, for ``compute-sanitizer`` to watch.
+
+Each step is run on both devices, and what they return must be the same to the last bit. A kernel of the package that no
+step has launched is an error. Only CuPy is needed: the frames between the stages are stood in for.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+import rapids_slink
+from bench.trees import Tree, balanced, chain, random, star
+from rapids_slink import device as devices
+from rapids_slink.device import Device, to_host
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.contract import Task
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.report import Report
+from rapids_slink.spanning_tree import edges as graphs
+from rapids_slink.spanning_tree import spanning_tree
+
+PACKAGE = Path(rapids_slink.__file__).parent
+KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
+Step = Callable[[Device], tuple[Any, ...]]
+
+
+class Frame:
+    """As much of a dataframe as the stages need of one."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self.columns = columns
+
+    def __getitem__(self, name: str) -> Any:
+        return SimpleNamespace(values=self.columns[name])
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def take(self, rows: Any) -> Frame:
+        """Some of the rows."""
+        return Frame({name: column[rows] for name, column in self.columns.items()})
+
+
+class BareDevice(Device):
+    """A device without a frame module."""
+
+    def frame(self, columns: dict[str, Any]) -> Any:
+        """The stand-in."""
+        return Frame(columns)
+
+    @property
+    def frames(self) -> Any:
+        """What is called of a frame module."""
+        return SimpleNamespace(concat=self._concat)
+
+    def _concat(self, frames: list[Frame], ignore_index: bool) -> Frame:
+        names = frames[0].columns
+        return Frame({name: self.xp.concatenate([frame.columns[name] for frame in frames]) for name in names})
+
+
+def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
+    """One of the searches; the CPU has but one kind of tiles, and a tree for boxes."""
+    if kind != "boxes":
+        return TileSearch(values, device, Report(), queries, fused=kind == "fused")
+    if device.name == "cuda":
+        from rapids_slink.neighbors.bvh import BoxSearch
+
+        return BoxSearch(values, device, Report(), queries)
+    from rapids_slink.neighbors.kdtree import TreeSearch
+
+    return TreeSearch(values, device, Report(), queries)
+
+
+def cluster(device: Device, kind: str, points: np.ndarray, k: int, min_samples: int = 1) -> tuple[Any, ...]:
+    """Lists, spanning tree and dendrogram of points."""
+    n = len(points)
+    among = search(kind, device.asarray(points), device)
+    lists = neighbor_lists(among, n, k, device, min_samples)
+    tree = spanning_tree(lists, among, device, Report())
+    src, dst, weight = (tree[name].values for name in ("src", "dst", "weight"))
+    merges = device.kernels("dendrogram").merge_in_order(src, dst, n)
+    components = device.kernels("spanning_tree").connected_components(lists.ids)
+    return lists.ids, lists.weights, src, dst, weight, *merges, components
+
+
+def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
+    """The nearest of other points."""
+    xp = device.xp
+    rows = xp.arange(len(queries), dtype="int32")
+    among = search(kind, device.asarray(points), device, device.asarray(queries))
+    groups = xp.zeros(len(queries), "int32"), xp.ones(len(points), "int32")
+    found = among.find(Task(rows, 1, *groups, xp.full(len(queries), xp.inf)))
+    return found.ids, found.weights
+
+
+def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """Pairs of different components below a bound."""
+    xp, n = device.xp, len(points)
+    among = search("portable", device.asarray(points), device)
+    component = xp.arange(n, dtype="int32") // 64
+    table = xp.full((int(component[-1]) + 1,) * 2, 0.6 * points.shape[1])
+    src, dst, weight = (to_host(part) for part in among.pairs_below(component, table))
+    low, high = np.minimum(src, dst), np.maximum(src, dst)
+    rows = np.lexsort((high, low))
+    rows = rows[weight[rows] <= 0.6 * points.shape[1]]
+    return low[rows], high[rows], weight[rows]
+
+
+def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """Lists longer than a kernel's."""
+    values, rows = device.asarray(points), device.xp.arange(len(points), dtype="int32")
+    few = rows[:5]
+    return tuple(
+        device.kernels("neighbors").rerank_all(
+            values, values, few, few, rows, device.xp.full(5, np.inf), len(points) - 1
+        )
+    )
+
+
+def span(device: Device, dtype: str, maximum: bool, **limits: int) -> tuple[Any, ...]:
+    """The spanning forest of a graph; `limits` are those of the device's kernels for large ones."""
+    kernels, xp, n, m = device.kernels("spanning_tree.edges"), device.xp, 300, 3000
+    rng = np.random.default_rng(7)
+    src, dst = (device.asarray(ends.astype(np.int32)) for ends in rng.integers(0, n - 5, (2, m)))
+    weight = device.asarray(rng.integers(-40, 40, m).astype(dtype))
+    edges = graphs.EdgeList(src, dst, weight, n, maximum)
+    found: dict[str, Any] = {name: value for name, value in limits.items() if hasattr(kernels, name)}
+    with patch.multiple(kernels, **found) if found else nullcontext():
+        taken, parent = graphs.spanning_forest(edges, device)
+    rows = xp.flatnonzero(taken)
+    number = graphs.components(src[taken], parent, device)
+    looked_at = [float(value) for value in graphs.inspect(src, dst, weight, device)]
+    return taken, number, graphs.merge_order(edges, rows, device), *looked_at
+
+
+def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
+    """The dendrogram of a tree, and what cuts ask of one."""
+    columns = Tree("small", n, joins).edges()
+    order = np.argsort(columns["weight"])
+    src, dst = (device.asarray(columns[name][order]) for name in ("src", "dst"))
+    kernels = device.kernels("dendrogram")
+    merges = kernels.merge_in_order(src, dst, n)
+    pointers = device.asarray(np.append(np.arange(1, n, dtype=np.int32), np.int32(-1)))
+    kernels.follow_pointers(pointers)
+    groups = device.asarray((np.arange(n) * 7 % 11).astype(np.int32))
+    taken, component = device.kernels("spanning_tree").forest_of_sorted_edges(src, dst, n)
+    parts = device.xp.unique(component).size
+    return *merges, pointers, kernels.first_rows(groups, 12), taken, parts
+
+
+def steps() -> Iterator[tuple[str, Step]]:
+    """What is run, and its name."""
+    rng = np.random.default_rng(0)
+    islands = np.repeat(30 * rng.normal(size=(11, 20)), 60, axis=0) + rng.normal(size=(660, 20))
+    points: dict[str, np.ndarray] = {
+        "float32": islands.astype(np.float32),
+        "float64, 70 features": rng.normal(size=(520, 70)),
+        "bytes": rng.integers(0, 256, (520, 40)).astype(np.float32),
+        "all equal": np.ones((400, 12)),
+        "300 features": rng.normal(size=(300, 300)).astype(np.float32),
+    }
+    for kind in ("fused", "portable"):
+        for name, rows in points.items():
+            yield f"{kind}, {name}", partial(cluster, kind=kind, points=rows, k=3)
+        yield f"{kind}, mutual reachability", partial(cluster, kind=kind, points=islands, k=6, min_samples=4)
+        yield f"{kind}, two sets", partial(find_nearest, kind=kind, queries=islands[:100], points=islands[100:])
+    for dtype in ("float32", "float64"):
+        for d in (1, 3):
+            few = islands[:, :d].astype(dtype)
+            yield f"boxes, {dtype}, {d} features", partial(cluster, kind="boxes", points=few, k=3)
+        yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
+    yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
+    yield "pairs", partial(find_pairs, points=rng.normal(size=(500, 12)))
+    yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
+    for dtype in ("int32", "float32", "int64", "float64"):
+        yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")
+        yield f"graph as if large, {dtype}", partial(span, dtype=dtype, maximum=False, LARGE=1, MOST_PACKED=1)
+    for joins in (chain, star, random, balanced):
+        yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
+        yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
+
+
+def kernels_of_package() -> set[tuple[str, str]]:
+    """Source and name of each kernel."""
+    sources = sorted(PACKAGE.rglob("*.cu"))
+    return {(str(path.relative_to(PACKAGE)), name) for path in sources for name in KERNEL.findall(path.read_text())}
+
+
+def main() -> int:
+    """Run all steps; the exit status is 1 if a result differs or a kernel has not been launched."""
+    launched = set()
+    look_up = devices.cuda_kernel
+
+    def noted(source: str, name: str, *options: str) -> Any:
+        launched.add((source, name))
+        return look_up(source, name, *options)
+
+    bare = BareDevice("cpu", np), BareDevice("cuda", devices.cuda().xp)
+    bare[1].xp.cuda.set_allocator(None)  # each array an allocation of its own: within a pool nothing is out of bounds
+    wrong = 0
+    with patch.object(devices, "cuda_kernel", noted):  # the launchers are imported, and take it, at their first use
+        for name, step in steps():
+            expected, found = ([to_host(part) for part in step(device)] for device in bare)
+            same = all(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
+            print(f"{'same' if same else 'DIFFERENT':>9}  {name}", flush=True)
+            wrong += not same
+    missing = kernels_of_package() - launched
+    from rapids_slink.neighbors import hopper
+
+    if not hopper.usable():
+        missing = {kernel for kernel in missing if kernel[0] != "neighbors/hopper.cu"}
+    for source, name in sorted(missing):
+        print(f"not launched: {name} of {source}")
+    return 1 if wrong or missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

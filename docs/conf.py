@@ -1,0 +1,62 @@
+"""The documentation's build: ``python -m sphinx -W -b html docs docs/_build``.
+
+It needs no network. Figures in the pages are put in here, from the result files: where a page says
+``<!-- bench: fit knn -->`` or ``<!-- recipe -->`` in a line of its own, it gets the table.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+import rapids_slink
+from bench import recipe, report
+
+project = "rapids_slink"
+release = version = rapids_slink.__version__
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+exclude_patterns = ["_build"]
+
+default_role = "py:obj"
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+autosummary_generate = False  # the tables link to the entries below them
+autodoc_typehints = "none"  # numpydoc's sections say more
+numpydoc_show_class_members = False  # the pages name them
+numpydoc_class_members_toctree = False
+
+html_theme = "furo"
+html_title = f"rapids_slink {release}"
+html_static_path = ["_static"]
+html_show_copyright = html_show_sourcelink = False
+
+
+def put_tables(app: Any, page: str, source: list[str]) -> None:
+    """The tables in the place of their marks."""
+
+    def benchmarks(mark: re.Match[str]) -> str:
+        rows = [row for row in report.load(report.FOLDER) if row["stage"] in mark[1].split()]
+        return _from_here(report.table(rows) or "No result file has these stages yet.")
+
+    source[0] = re.sub(r"^<!-- bench: ([\w ]+) -->$", benchmarks, source[0], flags=re.MULTILINE)
+    source[0] = source[0].replace("<!-- recipe -->", _from_here(recipe.table()))
+
+
+def _from_here(table: str) -> str:
+    """A table whose links start at the repository's root as one for a page in this folder."""
+    return table.replace("](bench/", "](../bench/")
+
+
+def keep_bars(app: Any, what: str, name: str, item: Any, options: Any, lines: list[str]) -> None:
+    """A module's |x| as it reads: between plain bars it would be the name of a substitution."""
+    if what == "module":
+        lines[:] = [line.replace("|", "\u2223") for line in lines]
+
+
+def setup(app: Any) -> None:
+    """Sphinx calls this."""
+    app.connect("source-read", put_tables)
+    app.connect("autodoc-process-docstring", keep_bars)
