@@ -13,7 +13,7 @@ from bench.results import FOLDER
 
 README = Path(__file__).parent.parent / "README.md"
 MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
-TABLE_STAGES = ("fit", "knn")
+TABLE_STAGES = ("fit", "spanning_tree")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
