@@ -186,8 +186,14 @@ def _draw(model: Any, path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    figure = model.plot().figure
-    replace_file(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
+    from matplotlib import pyplot
+
+    figure = pyplot.figure()
+    try:
+        model.plot(ax=figure.gca())
+        replace_file(path, lambda draft: figure.savefig(draft, dpi=150, bbox_inches="tight"))
+    finally:
+        pyplot.close(figure)
 
 
 def _is_installed(name: str) -> bool:

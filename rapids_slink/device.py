@@ -40,6 +40,8 @@ ROUNDED = 2**21
 UNCHECKED = 2**26
 
 _working = threading.local()  # `run`: the one that is under way in this thread
+_retired: list[Any] = []  # pools of runs that are over, of which something was still in use
+_retiring = threading.Lock()
 
 
 class DeviceUnavailableError(ValueError):
@@ -52,11 +54,15 @@ class DeviceMemoryError(ValueError, MemoryError):
 
 @dataclass
 class _Run:
-    """Work that is under way: its ``memory_limit`` as it was given and in bytes, its pool, and room for chunks."""
+    """Work that is under way.
+
+    Its ``memory_limit`` as it was given and in bytes, its pool and the allocator under it, and room for chunks.
+    """
 
     given: Any = None
     limit: int | None = None
     pool: Any = None
+    allocator: Any = None
     spare: float = inf
 
 
@@ -105,9 +111,10 @@ class Device:
 
         A GPU's memory comes from a pool that stands on the allocator in force, rmm's or CuPy's, and gives all back at
         the end. Without it every temporary array would cost a device allocation and, when freed, a wait for the GPU.
-        A result that outlives the block must be copied out of it (`keep`), since a small array can hold a large piece
-        of the pool. `reserve` bytes are asked for at once, for the pool to split: short work is over before many
-        allocations are. The pool never grows beyond `memory_limit`. What cuDF allocates is not the pool's.
+        No array of the pool should outlive the block: the work is a function of its own, so that its variables are
+        gone when the block ends, and returns copies of its results (`keep`). `reserve` bytes are asked for at once,
+        for the pool to split: short work is over before many allocations are. The pool never grows beyond
+        `memory_limit`. What cuDF allocates is not the pool's.
 
         All of it runs on the default stream, since that is cuDF's; the caller's stream waits for it.
         """
@@ -124,9 +131,11 @@ class Device:
             if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
                 raise
             traceback.clear_frames(error.__traceback__)  # they hold the arrays that filled the memory
+            _give_back()
             raise DeviceMemoryError(f"not enough {self._memory}: {self._state(run)} ({error})") from error
         except KeyboardInterrupt as error:
             traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback
+            _give_back()
             raise
         finally:
             _working.run = outer
@@ -137,7 +146,8 @@ class Device:
         cuda = self.xp.cuda
         if importlib.util.find_spec("cudf") is not None:
             importlib.import_module("cudf")  # which sets CuPy's allocator, and could not while another is in force
-        run.pool = pool = cuda.MemoryPool(cuda.get_allocator())
+        run.allocator = cuda.get_allocator()
+        run.pool = pool = cuda.MemoryPool(run.allocator)
         if run.limit is not None:
             pool.set_limit(size=min(run.limit, sys.maxsize))
 
@@ -149,10 +159,14 @@ class Device:
                 pool.free_all_blocks()
                 return pool.malloc(size)
 
-        with cuda.using_allocator(allocate):
-            if reserve and (run.limit is None or reserve <= run.limit):
-                pool.malloc(reserve)  # and free at once: what follows is cut from it
-            yield
+        try:
+            with cuda.using_allocator(allocate):
+                if reserve and (run.limit is None or reserve <= run.limit):
+                    pool.malloc(reserve)  # and free at once: what follows is cut from it
+                yield
+        finally:
+            _retired.append(pool)
+            _give_back()
 
     def admit(self, need: Need, what: str, taken: int = 0) -> None:
         """Raise unless what the run needs for `what` fits; what is left then is `spare`, for chunks of work.
@@ -208,7 +222,8 @@ class Device:
         """A result (frame or array) that outlives `working`."""
         if self.name == "cpu":
             return result
-        copy = result.copy()
+        with self.xp.cuda.using_allocator(_run().allocator or self.xp.cuda.get_allocator()):
+            copy = result.copy()
         stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
         if stream.ptr != default.ptr:  # which copied it if it is cuDF's, and on which the pool's memory is used again
             stream.synchronize()
@@ -232,6 +247,17 @@ class Device:
         from pylibraft.common import DeviceResources
 
         return DeviceResources(stream=stream)
+
+
+def _give_back() -> None:
+    """Give back what the pools of ended runs have, and forget those of which nothing is in use any more.
+
+    A pool that is merely let go of keeps its memory for good: CuPy's blocks and the lists of them hold each other.
+    """
+    with _retiring:
+        for pool in _retired:
+            pool.free_all_blocks()
+        _retired[:] = [pool for pool in _retired if pool.total_bytes()]
 
 
 @contextmanager

@@ -97,39 +97,45 @@ def fit_graph(
     place = resolve(device, frame)
     report = Report(device=place.name)
     with place.working(memory_limit=memory_limit):
-        with report.stage("input", place):
-            frame, caller = Caller.of(frame, place)
-            graph = read_graph(frame, place, most_numbers=MOST_ROWS)
-            n = _count_nodes(graph, n_nodes)
-            edges = replace(graph.edges, n_nodes=n)
-            place.admit(_need(graph, edges, place), in_edges(edges), graph.taken.kept)
-        with report.stage("spanning_tree", place):
-            taken, _ = spanning_forest(edges, place)
-            rows = merge_order(edges, place.xp.flatnonzero(taken), place)
-            forest = _tree_of_rows(edges, rows, place)
-        components = n - len(forest)
-        if complete == "error" and components > 1:
-            raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
-        if n_clusters is None and distance_threshold is None:
-            n_clusters = components
-        check_cut(n, components, n_clusters, distance_threshold)
-        with report.stage("linkage", place):
-            merges = build_linkage(forest, n, place)
-        with report.stage("cut", place):
-            labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
-        component = cut_labels(merges, n, n_clusters=components)
-        if graph.ids is not None:
-            named = frame[COLUMNS].iloc[beside(rows, frame)].reset_index(drop=True)
-            forest = named.astype({"weight": "float64"})
-    merges, forest, labels, component = (place.keep(part) for part in (merges, forest, labels, component))
+        result = _fit(frame, place, report, n_nodes, n_clusters, distance_threshold, complete)
+    result.report_ = report
+    return result
+
+
+def _fit(
+    frame: Any, place: Device, report: Report, n_nodes: Any, n_clusters: Any, distance_threshold: Any, complete: str
+) -> GraphHierarchy:
+    with report.stage("input", place):
+        frame, caller = Caller.of(frame, place)
+        graph = read_graph(frame, place, most_numbers=MOST_ROWS)
+        n = _count_nodes(graph, n_nodes)
+        edges = replace(graph.edges, n_nodes=n)
+        place.admit(_need(graph, edges, place), in_edges(edges), graph.taken.kept)
+    with report.stage("spanning_tree", place):
+        taken, _ = spanning_forest(edges, place)
+        rows = merge_order(edges, place.xp.flatnonzero(taken), place)
+        forest = _tree_of_rows(edges, rows, place)
+    components = n - len(forest)
+    if complete == "error" and components > 1:
+        raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
+    if n_clusters is None and distance_threshold is None:
+        n_clusters = components
+    check_cut(n, components, n_clusters, distance_threshold)
+    with report.stage("linkage", place):
+        merges = build_linkage(forest, n, place)
+    with report.stage("cut", place):
+        labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
+    component = cut_labels(merges, n, n_clusters=components)
+    if graph.ids is not None:
+        named = frame[COLUMNS].iloc[beside(rows, frame)].reset_index(drop=True)
+        forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
     result._caller, result._index = caller, graph.ids
-    result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
-    result.labels_ = result._labels(labels)
-    result.component_ = caller.asked().labels(component, graph.ids, name="component")
+    result.linkage_, result.mst_ = caller.frame(place.keep(merges)), caller.frame(place.keep(forest))
+    result.labels_ = result._labels(place.keep(labels))
+    result.component_ = caller.asked().labels(place.keep(component), graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
-    result.report_ = report
     return result
 
 

@@ -91,14 +91,15 @@ class Hierarchy:
         linkage, _ = Caller.of(self.linkage_, resolve("auto", self.linkage_))
         device = device_of(linkage)
         with device.working(reserve=WORKSPACE * self.n_leaves_):
-            labels = cut_labels(
-                linkage,
-                self.n_leaves_,
-                n_clusters=n_clusters,
-                distance_threshold=distance_threshold,
-                min_cluster_size=min_cluster_size,
+            labels = device.keep(
+                cut_labels(
+                    linkage,
+                    self.n_leaves_,
+                    n_clusters=n_clusters,
+                    distance_threshold=distance_threshold,
+                    min_cluster_size=min_cluster_size,
+                )
             )
-        labels = device.keep(labels)
         if labels.ndim == 1:
             return self._labels(labels)
         caller = self._caller.asked()

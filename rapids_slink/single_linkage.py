@@ -144,19 +144,24 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         if self.min_samples is not None:
             report["min_samples"] = min_samples
         with place.working(memory_limit=self.memory_limit):
-            with report.stage("input", place):
-                points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, min_samples, place))
-                n, d = points.values.shape
-                check_cut(n, 1, self.n_clusters, self.distance_threshold)
-                if self.min_samples is not None and min_samples > n - 1:
-                    raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
-            tree, components = minimum_spanning_tree_of_points(
-                points.values, metric, k, place, report, min_samples=min_samples, progress=self.progress
-            )
-            with report.stage("linkage", place):
-                merges = build_linkage(tree, n, place)
-            with report.stage("cut", place):
-                labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
+            self._fit(X, metric, k, min_samples, place, report)
+        self.report_ = report
+        return self
+
+    def _fit(self, X: Any, metric: Metric, k: int, min_samples: int, place: Device, report: Report) -> None:
+        with report.stage("input", place):
+            points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, min_samples, place))
+            n, d = points.values.shape
+            check_cut(n, 1, self.n_clusters, self.distance_threshold)
+            if self.min_samples is not None and min_samples > n - 1:
+                raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
+        tree, components = minimum_spanning_tree_of_points(
+            points.values, metric, k, place, report, min_samples=min_samples, progress=self.progress
+        )
+        with report.stage("linkage", place):
+            merges = build_linkage(tree, n, place)
+        with report.stage("cut", place):
+            labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
         self._caller, self._index = points.caller, points.index
         self.linkage_, self.mst_ = points.frame(place.keep(merges)), points.frame(place.keep(tree))
         self.labels_ = points.labels(place.keep(labels))
@@ -164,8 +169,6 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.n_leaves_, self.n_features_in_ = n, d
         self.n_connected_components_ = components
         self._name_features(points.names)
-        self.report_ = report
-        return self
 
     def _repr_html_(self) -> str:
         """For Jupyter: a summary of what was found, or scikit-learn's diagram of the parameters before `fit`."""

@@ -14,7 +14,9 @@ again before it is trusted to a file.
 from __future__ import annotations
 
 import json
+import sys
 import zipfile
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from io import BytesIO
 from os import PathLike
@@ -45,7 +47,8 @@ def save(model: Hierarchy, path: str | PathLike[str]) -> None:
     name = type(model).__name__
     if CLASSES.get(name) != type(model).__module__.removeprefix("rapids_slink."):
         raise TypeError(f"only {' and '.join(CLASSES)} can be saved, got {name}")
-    replace_file(Path(path), lambda draft: _write(model, draft))
+    with _plain_pandas():
+        replace_file(Path(path), lambda draft: _write(model, draft))
 
 
 def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
@@ -88,7 +91,8 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     path = Path(path)
     with path.open("rb") as file:
         try:
-            model = _read(file)
+            with _plain_pandas():
+                model = _read(file)
         except (_RefusedError, MemoryError):
             raise
         except Exception as error:  # there is no end to the ways in which a damaged archive fails
@@ -101,6 +105,12 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     for name, value in vars(model).items():
         setattr(model, name, _in_kind(value, model._caller))
     return model
+
+
+def _plain_pandas() -> AbstractContextManager[Any]:
+    """Under ``cudf.pandas``, pandas itself and not its proxies, which do not give every index back as it was."""
+    accelerator = sys.modules.get("cudf.pandas.module_accelerator")
+    return nullcontext() if accelerator is None else accelerator.disable_module_accelerator()
 
 
 class _RefusedError(ValueError):

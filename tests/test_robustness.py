@@ -208,7 +208,7 @@ def test_what_does_not_fit_is_refused_at_the_start(monkeypatch, device):
     free_is(monkeypatch, 3 * 2**30)
     X = np.broadcast_to(np.float32(0), (2**29, 100))  # of one value: 200 GiB if anything copied it
     start = r"not enough (GPU )?memory for 536,870,912 rows of 100 features: needs about [\d.]+ GiB, 3\.0 GiB are free$"
-    for call in (lambda: fit(X, 3, device=device), lambda: knn_graph(X, 4, device=device)):
+    for call in (lambda: fit(X, 3, device=device), lambda: knn_graph(X, 3, device=device)):
         with pytest.raises(DeviceMemoryError, match=start):
             call()
     X = np.zeros((2_000_000, 4), np.float32)

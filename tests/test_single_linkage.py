@@ -390,6 +390,7 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "min_samples": 3,
         "device": device,
         "progress": True,
+        "memory_limit": "1GiB",
     }
     model = SingleLinkage(**parameters)
     assert model.get_params() == parameters

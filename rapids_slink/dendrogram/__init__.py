@@ -77,16 +77,19 @@ def linkage(
     tree, caller = Caller.of(tree, where)
     require_columns(tree, ("src", "dst", "weight"), "tree")
     with where.working(reserve=WORKSPACE * len(tree), memory_limit=memory_limit):
-        require_edges(tree, "tree")
-        n = _count_nodes(len(tree), n_nodes)
-        where.admit(need(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
-        src, dst, weight = (column_values(tree[column], where) for column in ("src", "dst", "weight"))
-        _check_ids(src, dst, n, n_nodes is not None)
-        src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
-        height = weight.astype("float64", copy=False)
-        rows = ordering.sorting_rows(src, dst, height, where.xp)
-        merges = _merge(src[rows], dst[rows], height[rows], n, where)
-    return caller.frame(where.keep(merges))
+        return caller.frame(where.keep(_linkage(tree, n_nodes, where)))
+
+
+def _linkage(tree: Any, n_nodes: int | None, device: Device) -> Any:
+    require_edges(tree, "tree")
+    n = _count_nodes(len(tree), n_nodes)
+    device.admit(need(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
+    src, dst, weight = (column_values(tree[column], device) for column in ("src", "dst", "weight"))
+    _check_ids(src, dst, n, n_nodes is not None)
+    src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
+    height = weight.astype("float64", copy=False)
+    rows = ordering.sorting_rows(src, dst, height, device.xp)
+    return _merge(src[rows], dst[rows], height[rows], n, device)
 
 
 def build_linkage(tree: Any, n: int, device: Device) -> Any:

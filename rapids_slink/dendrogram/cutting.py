@@ -79,14 +79,15 @@ def cut(
         cuts = len(_cuts(distance_threshold if n_clusters is None else n_clusters)[0])
         device.admit(need(len(linkage), cuts), f"{counted(cuts, 'cut')} of {counted(len(linkage), 'merge')}")
         n = _check_linkage(linkage, n_leaves, device)
-        labels = cut_labels(
-            linkage,
-            n,
-            n_clusters=n_clusters,
-            distance_threshold=distance_threshold,
-            min_cluster_size=min_cluster_size,
+        labels = device.keep(
+            cut_labels(
+                linkage,
+                n,
+                n_clusters=n_clusters,
+                distance_threshold=distance_threshold,
+                min_cluster_size=min_cluster_size,
+            )
         )
-    labels = device.keep(labels)
     if labels.ndim == 1:
         return caller.asked().labels(labels)
     caller = caller.asked()

@@ -14,7 +14,7 @@ from typing import Any
 
 from rapids_slink.device import Device, resolve
 from rapids_slink.memory import Need, in_turn
-from rapids_slink.metrics import get_metric
+from rapids_slink.metrics import Metric, get_metric
 from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK
@@ -108,13 +108,16 @@ def knn_graph(
     place = resolve(device, X)
     n_neighbors = check_n_neighbors(n_neighbors)
     with place.working(memory_limit=memory_limit):
-        points = as_points(X, place, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, place))
-        n = points.values.shape[0]
-        lists = neighbor_lists(prepare(points.values, place, Report()), n, n_neighbors, place)
-        src = place.xp.repeat(place.xp.arange(n, dtype="int32"), n_neighbors)
-        weight = chosen.distance(lists.weights.ravel())
-        graph = place.frame({"src": src, "dst": lists.ids.ravel(), "weight": weight})
-    return points.frame(place.keep(graph))
+        return _knn_graph(X, n_neighbors, chosen, place)
+
+
+def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
+    points = as_points(X, device, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, device))
+    n = points.values.shape[0]
+    lists = neighbor_lists(prepare(points.values, device, Report()), n, n_neighbors, device)
+    src = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors)
+    weight = metric.distance(lists.weights.ravel())
+    return points.frame(device.keep(device.frame({"src": src, "dst": lists.ids.ravel(), "weight": weight})))
 
 
 def nearest_neighbors(
@@ -149,29 +152,32 @@ def nearest_neighbors(
     chosen = get_metric(metric)
     place = resolve(device, X, Y)
     with place.working(memory_limit=memory_limit):
-        points = as_points(X, place)
-        n, d = points.values.shape
-        held = 0 if points.values is X else points.values.nbytes
+        return _nearest_neighbors(X, Y, chosen, place)
 
-        def following(m: int, d: int, itemsize: int) -> Need:
-            return in_turn(Need(held, held), need(m, d, itemsize, 1, place, n_queries=n), Need(EDGE_BYTES * n))
 
-        others = as_points(Y, place, following)
-        m, other_d = others.values.shape
-        if d != other_d:
-            raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
-        xp = place.xp
-        rows = xp.arange(n, dtype="int32")
-        common = xp.promote_types(points.values.dtype, others.values.dtype)
-        values, queries = (part.values.astype(common, copy=False) for part in (others, points))
-        search = prepare(values, place, Report(), queries=queries)
-        groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
-        nearest = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
-        if not bool(xp.isfinite(nearest.weights).all()):
-            raise ValueError("Squared distances between X and Y overflow float64. Rescale both.")
-        weight = chosen.distance(nearest.weights[:, 0])
-        edges = place.frame({"src": rows, "dst": nearest.ids[:, 0], "weight": weight})
-    return points.frame(place.keep(edges))
+def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
+    points = as_points(X, device)
+    n, d = points.values.shape
+    held = 0 if points.values is X else points.values.nbytes
+
+    def following(m: int, d: int, itemsize: int) -> Need:
+        return in_turn(Need(held, held), need(m, d, itemsize, 1, device, n_queries=n), Need(EDGE_BYTES * n))
+
+    others = as_points(Y, device, following)
+    m, other_d = others.values.shape
+    if d != other_d:
+        raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
+    xp = device.xp
+    rows = xp.arange(n, dtype="int32")
+    common = xp.promote_types(points.values.dtype, others.values.dtype)
+    values, queries = (part.values.astype(common, copy=False) for part in (others, points))
+    search = prepare(values, device, Report(), queries=queries)
+    groups = xp.zeros(n, "int32"), xp.ones(m, "int32")
+    nearest = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+    if not bool(xp.isfinite(nearest.weights).all()):
+        raise ValueError("Squared distances between X and Y overflow float64. Rescale both.")
+    weight = metric.distance(nearest.weights[:, 0])
+    return points.frame(device.keep(device.frame({"src": rows, "dst": nearest.ids[:, 0], "weight": weight})))
 
 
 def _graph_need(n: int, d: int, itemsize: int, k: int, device: Device) -> Need:

@@ -73,14 +73,19 @@ def minimum_spanning_tree(
     place = resolve(device, frame)
     frame, caller = Caller.of(frame, place)
     with place.working(memory_limit=memory_limit):
-        graph = read_graph(frame, place, maximum=maximum)
-        place.admit(in_turn(graph.taken, need(graph.edges, place)), in_edges(graph.edges), graph.taken.kept)
-        taken, parent = spanning_forest(graph.edges, place)
-        tree = frame[COLUMNS][beside(taken, frame)]
-        number = components(graph.edges.src[taken], parent, place) if component else None
-    if component:
-        tree = tree.assign(component=beside(place.keep(number), frame))
+        tree = _spanning_tree(frame, place, maximum=maximum, component=component)
     return as_cugraph(tree) if is_cugraph(edges) else caller.frame(tree)
+
+
+def _spanning_tree(frame: Any, device: Device, *, maximum: bool, component: bool) -> Any:
+    graph = read_graph(frame, device, maximum=maximum)
+    device.admit(in_turn(graph.taken, need(graph.edges, device)), in_edges(graph.edges), graph.taken.kept)
+    taken, parent = spanning_forest(graph.edges, device)
+    tree = frame[COLUMNS][beside(taken, frame)]
+    if component:
+        number = components(graph.edges.src[taken], parent, device)
+        tree = tree.assign(component=beside(device.keep(number), frame))
+    return tree
 
 
 def count_connected_components(lists: NeighborLists, device: Device) -> int:

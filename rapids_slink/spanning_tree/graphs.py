@@ -124,7 +124,7 @@ def _check_columns(frame: Any) -> None:
         raise InputTypeError(f"columns 'src' and 'dst' of the edges must hold ids of one kind, got {src} and {dst}")
     for name in COLUMNS:
         column = frame[name]
-        if not getattr(column.dtype, "isnative", True):  # pandas takes no rows of such a column
+        if isinstance(column.dtype, np.dtype) and not column.dtype.isnative:  # pandas takes no rows of such a column
             raise InputTypeError(f"column {name!r} of the edges has dtype {column.dtype}: its bytes are swapped")
         if column.dtype.kind not in ("iuf" if name == "weight" else "iu"):
             gaps = column.isna().any()
