@@ -80,16 +80,23 @@ class Work:
 
 
 @dataclass
-class TreeWork:
-    """What stands in for `Work` where the case is a tree."""
+class NodesWork:
+    """What stands in for `Work` where the case has nodes instead of points."""
 
-    case: Tree
+    case: Any
     device: Device
 
     @property
     def shape(self) -> tuple[int, int]:
         """Nodes, and no features."""
         return self.case.n, 0
+
+
+@dataclass
+class TreeWork(NodesWork):
+    """A tree on a device."""
+
+    case: Tree
 
     @property
     def stages(self) -> set[str]:
@@ -108,16 +115,10 @@ class TreeWork:
 
 
 @dataclass
-class GraphWork:
-    """What stands in for `Work` where the case is a graph."""
+class GraphWork(NodesWork):
+    """A graph on a device."""
 
     case: Graph
-    device: Device
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Nodes, and no features."""
-        return self.case.n, 0
 
     @property
     def stages(self) -> set[str]:

@@ -43,9 +43,6 @@ class GraphHierarchy(Hierarchy):
     component_: Any
     report_: Report
 
-    def _labels(self, labels: Any) -> Any:
-        return self._caller.asked().labels(labels, self._index)
-
 
 def fit_graph(
     edges: Any,
@@ -132,8 +129,9 @@ def _fit(
     result = GraphHierarchy()
     result._caller, result._index = caller, graph.ids
     result.linkage_, result.mst_ = caller.frame(place.keep(merges)), caller.frame(place.keep(forest))
-    result.labels_ = result._labels(place.keep(labels))
-    result.component_ = caller.asked().labels(place.keep(component), graph.ids, name="component")
+    asked = caller.asked()
+    result.labels_ = asked.labels(place.keep(labels), graph.ids)
+    result.component_ = asked.labels(place.keep(component), graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     return result

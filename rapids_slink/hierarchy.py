@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from rapids_slink import interop, plots, storage, summary
 from rapids_slink.dendrogram import cut_labels
-from rapids_slink.dendrogram.cutting import WORKSPACE, device_of, label_frame
+from rapids_slink.dendrogram.cutting import WORKSPACE, answer, device_of
 from rapids_slink.device import resolve, to_host
 from rapids_slink.points import Caller, on_host
 
@@ -100,12 +100,7 @@ class Hierarchy:
                     min_cluster_size=min_cluster_size,
                 )
             )
-        if labels.ndim == 1:
-            return self._labels(labels)
-        caller = self._caller.asked()
-        if not caller.frame_given:
-            return caller.array(labels.T)
-        return caller.frame(label_frame(labels, n_clusters, distance_threshold, device), self._index)
+        return answer(labels, n_clusters, distance_threshold, self._caller, device, self._index)
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as ``scipy.cluster.hierarchy`` takes it.
@@ -315,9 +310,6 @@ class Hierarchy:
         if caller is self._caller or not caller.frame_given:
             return caller.array(array)
         return caller.series(array) if array.ndim == 1 else caller.frame(device_of(array).frames.DataFrame(array))
-
-    def _labels(self, labels: Any) -> Any:
-        return self._caller.asked().labels(labels, name="label")
 
 
 def number_of_clusters(labels: Any) -> int:

@@ -193,9 +193,6 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _labels(self, labels: Any) -> Any:
-        return self._caller.asked().labels(labels, self._index)
-
 
 def _need(n: int, d: int, itemsize: int, n_neighbors: int, min_samples: int, metric: Metric, device: Device) -> Need:
     """Bytes that `fit` takes once it has the points: the lists are given back when there is a tree."""

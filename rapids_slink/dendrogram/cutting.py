@@ -88,11 +88,7 @@ def cut(
                 min_cluster_size=min_cluster_size,
             )
         )
-    if labels.ndim == 1:
-        return caller.asked().labels(labels)
-    caller = caller.asked()
-    names = label_frame(labels, n_clusters, distance_threshold, device)
-    return caller.frame(names) if caller.frame_given else caller.array(labels.T)
+    return answer(labels, n_clusters, distance_threshold, caller, device)
 
 
 def cut_labels(
@@ -132,10 +128,17 @@ def cut_labels(
     return labels if many else labels[0]
 
 
-def label_frame(labels: Any, n_clusters: Any, distance_threshold: Any, device: Device) -> Any:
-    """The labels of many cuts, (cuts, n_leaves), as a frame with a column for each."""
+def answer(
+    labels: Any, n_clusters: Any, distance_threshold: Any, caller: Caller, device: Device, index: Any = None
+) -> Any:
+    """The labels of `cut_labels` in the caller's kind; those of many cuts as a column each, in a frame or an array."""
+    caller = caller.asked()
+    if labels.ndim == 1:
+        return caller.labels(labels, index)
+    if not caller.frame_given:
+        return caller.array(labels.T)
     names, _ = _cuts(distance_threshold if n_clusters is None else n_clusters)
-    return device.frame(dict(zip(names, labels, strict=True)))
+    return caller.frame(device.frame(dict(zip(names, labels, strict=True))), index)
 
 
 def device_of(frame: Any) -> Device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from math import gcd
 from typing import Any
 
@@ -26,6 +27,15 @@ def scattered(n: int, xp: Any) -> Any:
     while gcd(stride, n) != 1:
         stride += 1
     return (xp.arange(n, dtype="int64") * stride % n).astype("int32")
+
+
+def growing(first: int, last: int, growth: int) -> list[slice]:
+    """0 to `last` in slices, of which the first ends at `first` and each further one `growth` times as far."""
+    ends, end = [0], first
+    while end < last:
+        ends.append(end)
+        end *= growth
+    return [slice(a, b) for a, b in pairwise([*ends, last]) if a < b]
 
 
 @dataclass(frozen=True)

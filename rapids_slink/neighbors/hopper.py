@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import check_arrays, cuda_kernel
-from rapids_slink.neighbors.contract import scattered
+from rapids_slink.neighbors.contract import growing, scattered
 from rapids_slink.neighbors.cuda import Candidates, Packed, multiprocessors, pack_rows
 from rapids_slink.neighbors.operand import Scaling
 
@@ -94,12 +94,7 @@ class FusedFilter:
 
     def sweeps(self) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `keep_both`."""
-        blocks = self.columns.half_norm.size // ROWS
-        ends, end = [], 4
-        while end < blocks // 2 + 1:
-            ends.append(end)
-            end *= self.GROWTH
-        return [slice(a, b) for a, b in zip([0, *ends], [*ends, blocks // 2 + 1], strict=True)]
+        return growing(4, self.columns.half_norm.size // ROWS // 2 + 1, self.GROWTH)
 
     def keep_both(self, offsets: slice, radius: Any, k: int) -> Candidates:
         """The candidates of every column, taken as a row in that order, among those of the blocks at these offsets.

@@ -7,9 +7,8 @@
 The columns stand in a scattered order, so that the first band is a fair sample and every later one brings a row
 about as many candidates as it is times larger than all before. Where points have cores the columns stand by core
 instead, and those whose core is above all rows' bounds are left out: they may be many, since a point amid the others
-is near to all. A row whose candidates all fitted into its buffer is
-proven (operand.py says why); the others are done again with the bound they have reached, then in float64, then by
-computing every distance exactly.
+is near to all. A row whose candidates all fitted into its buffer is proven (operand.py says why); the others are done
+again with the bound they have reached, then in float64, then by computing every distance exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from rapids_slink.device import Device, to_host
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.contract import Found, Task, drop_late, scattered, shown
+from rapids_slink.neighbors.contract import Found, Task, drop_late, growing, scattered, shown
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK, Operand, Scaling, reach
 from rapids_slink.neighbors.rows import unit_rows
@@ -357,11 +356,7 @@ class TileSearch:
         last = self.values.shape[0]
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending, bound.max().reshape(1), side="right")[0])
-        ends, end = [], self.first_band
-        while end < last and not again:
-            ends.append(end)
-            end *= self.filter.GROWTH if self.filter else GROWTH
-        return [slice(a, b) for a, b in zip([0, *ends], [*ends, last], strict=True) if a < b]
+        return growing(last if again else self.first_band, last, self.filter.GROWTH if self.filter else GROWTH)
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
         """The rows' operand and a function from a slice of columns to theirs."""
