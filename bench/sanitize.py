@@ -86,8 +86,7 @@ def cluster(device: Device, kind: str, points: np.ndarray, k: int, min_samples: 
     n = len(points)
     among = search(kind, device.asarray(points), device)
     lists = neighbor_lists(among, n, k, device, min_samples)
-    tree = spanning_tree(lists, among, device, Report())
-    src, dst, weight = (tree[name].values for name in ("src", "dst", "weight"))
+    src, dst, weight = spanning_tree(lists, among, device, Report())
     merges = device.kernels("dendrogram").merge_in_order(src, dst, n)
     components = device.kernels("spanning_tree").connected_components(lists.ids)
     return lists.ids, lists.weights, src, dst, weight, *merges, components

@@ -10,7 +10,6 @@ unique; it is what every stage, on either device, computes. `ordering.cuh` is th
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -61,10 +60,8 @@ def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     return xp.argsort(key)
 
 
-def sort_edges(edges: Any) -> Any:
-    """The columns ``src``, ``dst``, ``weight`` of an edge frame in the total order, ``src < dst`` in every row."""
-    src, dst, weight = (edges[column].values for column in ("src", "dst", "weight"))
-    xp = np if isinstance(src, np.ndarray) else sys.modules["cupy"]
+def sort_edges(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]:
+    """The columns of an edge list in the total order, ``src < dst`` in every row."""
     rows = sorting_rows(src, dst, weight, xp)
-    low, high = xp.minimum(src, dst), xp.maximum(src, dst)
-    return type(edges)({"src": low[rows], "dst": high[rows], "weight": weight[rows]})
+    src, dst = src[rows], dst[rows]
+    return xp.minimum(src, dst), xp.maximum(src, dst), weight[rows]

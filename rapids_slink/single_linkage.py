@@ -238,10 +238,11 @@ def minimum_spanning_tree_of_points(
     device.trim()
     with report.stage("components", device):
         components = count_connected_components(lists, device)
-    tree = spanning_tree(lists, search, device, report)
-    src, dst, weight = (tree[name].values for name in ("src", "dst", "weight"))
-    tree["weight"] = distances(metric, weight, (src, dst), (values, values), device)
-    return sort_edges(tree) if metric.reorders else tree, components
+    src, dst, weight = spanning_tree(lists, search, device, report)
+    weight = distances(metric, weight, (src, dst), (values, values), device)
+    if metric.reorders:
+        src, dst, weight = sort_edges(src, dst, weight, device.xp)
+    return device.frame({"src": src, "dst": dst, "weight": weight}), components
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

@@ -1,5 +1,7 @@
 """Linkage against SciPy's Z, cuts against SciPy's and scikit-learn's partitions, and every refusal."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,6 +35,13 @@ def labels_of(frame, **how):
     return to_host(cut(frame, **how).values)
 
 
+def in_order(frame):
+    """An edge frame in the total order."""
+    src, dst, weight = (frame[name].values for name in ("src", "dst", "weight"))
+    xp = np if isinstance(src, np.ndarray) else sys.modules["cupy"]
+    return type(frame)(dict(zip(("src", "dst", "weight"), ordering.sort_edges(src, dst, weight, xp), strict=True)))
+
+
 def spanning_tree(X):
     """Kruskal's tree of all pairs of rows, by the total order."""
     u, v = np.triu_indices(len(X), 1)
@@ -44,7 +53,7 @@ def spanning_tree(X):
         return i
 
     kept = []
-    pairs = ordering.sort_edges(edges(u, v, pdist(X)))
+    pairs = in_order(edges(u, v, pdist(X)))
     for i, (a, b) in enumerate(zip(pairs["src"], pairs["dst"], strict=True)):
         if root(a) != root(b):
             parent[root(a)] = root(b)
@@ -128,7 +137,7 @@ def test_heights_are_scipys_under_ties(where):
 @given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
 def test_linkage_of_any_tree(where, n, shape, seed):
     tree = random_tree(np.random.default_rng(seed), n, shape)
-    np.testing.assert_array_equal(matrix(grow(tree, where)), merge_slowly(ordering.sort_edges(tree)))
+    np.testing.assert_array_equal(matrix(grow(tree, where)), merge_slowly(in_order(tree)))
 
 
 def merge_in_order(tree, n, where):
@@ -177,7 +186,7 @@ def test_edges_sort_in_the_total_order(where, ends, weights):
     weight = np.array(weights[: len(ends)], dtype=float)
     low, high = np.minimum(src, dst), np.maximum(src, dst)
     expected = sorted(zip(weight.tolist(), low.tolist(), high.tolist(), strict=True))
-    found = ordering.sort_edges(on_device(edges(src, dst, weight), where))
+    found = in_order(on_device(edges(src, dst, weight), where))
     assert list(found.columns) == ["src", "dst", "weight"]
     columns = (to_host(found[column].values).tolist() for column in ("weight", "src", "dst"))
     assert list(zip(*columns, strict=True)) == expected
@@ -344,7 +353,7 @@ def test_many_cuts_are_the_single_cuts(where, n, shape, seed, data):
     """In any order, of forests too, with and without small clusters."""
     tree = random_tree(np.random.default_rng(seed), n, shape)
     components = data.draw(st.integers(1, n))
-    frame = grow(ordering.sort_edges(tree).iloc[: n - components], where, n_nodes=n)
+    frame = grow(in_order(tree).iloc[: n - components], where, n_nodes=n)
     least = data.draw(st.sampled_from([1, 2, 5]))
     counts = data.draw(st.lists(st.integers(components, n), min_size=1, max_size=5, unique=True))
     found = cut(frame, n_clusters=counts, min_cluster_size=least, n_leaves=n)
@@ -410,7 +419,7 @@ def test_deep_and_wide_trees(where, shape):
     tree["weight"] = rng.permutation(DEEP - 1).astype(float)
     frame = grow(tree, where)
     assert hierarchy.is_valid_linkage(matrix(frame))
-    kept = ordering.sort_edges(tree).iloc[: DEEP - 1000]
+    kept = in_order(tree).iloc[: DEEP - 1000]
     pieces = grow(kept, where, n_nodes=DEEP)
     labels = labels_of(frame, n_clusters=1000)
     assert labels.max() == 999

@@ -89,8 +89,9 @@ def all_pairs_tree(apart):
     return edges(code >> 32, code & 0xFFFFFFFF, weight)
 
 
-def columns(frame):
-    return [to_host(frame[c].values) for c in COLUMNS]
+def columns(edges):
+    """The columns of an edge frame, or these themselves."""
+    return [to_host(c) for c in (edges if isinstance(edges, tuple) else (edges[name].values for name in COLUMNS))]
 
 
 def assert_same_edges(found, expected):
@@ -637,10 +638,12 @@ def random_matrix(rng, n, values=None):
 def certain_edges(lists, device):
     """What the lists alone certify, the rows' components afterwards and their number."""
     state = initial_state(lists, device)
-    frame, _, chosen, components = grow(lists, state, device)
-    assert len(frame) <= chosen <= 2 * len(frame)  # an edge is chosen from one end or from both
-    assert (frame["src"] < frame["dst"]).all()
-    return np.column_stack(columns(frame)), to_host(state.component), components
+    taken, _, chosen, components = grow(lists, state, device)
+    assert taken == int(state.taken[0]) == len(to_host(lists.ids)) - components
+    assert taken <= chosen <= 2 * taken  # an edge is chosen from one end or from both
+    src, dst, weight = (to_host(part)[:taken] for part in (state.src, state.dst, state.weight))
+    assert (src < dst).all()
+    return np.column_stack([src, dst, weight]), to_host(state.component), components
 
 
 @pytest.mark.parametrize("values", [None, [0.0], [0.0, 1.0], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])
@@ -835,7 +838,8 @@ def test_propose_and_choose(where):
         assert bool(state.certified[c]) == (c in sure)
     assert certified == len(sure) > 0
 
-    src, dst, weight = (to_host(part) for part in kernels.choose(state))
+    kernels.choose(state)
+    src, dst, weight = (to_host(part)[: int(state.taken[0])] for part in (state.src, state.dst, state.weight))
     chosen = {(w, (int(min(u, v)) << 32) | int(max(u, v))) for u, v, w in zip(src, dst, weight, strict=True)}
     assert chosen == {best[c] for c in sure}
     assert len(chosen) == src.size

@@ -107,8 +107,9 @@ class BoxSearch:
     def _morton_codes(self) -> Any:
         n, d = self.values.shape
         bits = min(21, 63 // d)
-        low = self.values.min(axis=0).astype(cp.float64)
-        span = self.values.max(axis=0).astype(cp.float64) - low
+        columns = cp.ascontiguousarray(self.values.T)  # CuPy reduces along a long axis of rows slowly
+        low = columns.min(axis=1).astype(cp.float64)
+        span = columns.max(axis=1).astype(cp.float64) - low
         scale = cp.where(span > 0, 2.0**bits / cp.where(span > 0, span, 1.0), 0.0)
         codes = cp.empty(n, cp.uint64)
         self._launch("morton_codes", n, (self.values, np.int64(n), low, scale, np.int32(bits), codes))

@@ -33,7 +33,7 @@ TINY = 1e-15
 EXTRA_FEATURES = 8
 BLOCK = 2**21  # values converted at a time
 SMALL = 2048  # fp16 holds integers up to here
-SAMPLED = 2**14  # rows, about, whose mean is the centre
+SAMPLED = 2**12  # rows, about, whose mean is the centre
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ class Scaling:
         """
         xp, kernels = device.xp, device.kernels("neighbors")
         n, d = values[0].shape
-        with np.errstate(over="ignore"):  # any finite centre serves
-            centre = values[0][:: max(1, n // SAMPLED)].mean(axis=0, dtype="float64")
+        sample = values[0][:: max(1, n // SAMPLED)]
+        with np.errstate(over="ignore", invalid="ignore"):  # any finite centre serves
+            centre = (xp.ones(len(sample), sample.dtype) @ sample).astype("float64") / len(sample)
         centre = xp.where(xp.isfinite(centre), centre, 0.0)
         extents = [kernels.extent(part, centre) for part in values]
         integral = all(extent.small_integers for extent in extents)

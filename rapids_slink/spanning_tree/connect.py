@@ -19,8 +19,10 @@ from rapids_slink.report import Report
 from rapids_slink.spanning_tree.forest import ForestState, grow, initial_state
 from rapids_slink.spanning_tree.table import SAMPLED, join_components, pays
 
-#: At the peak, in bytes a point: the state's arrays, a search's task and answer, and its edges' frames while sorted.
+#: At the peak, in bytes a point: the state's arrays, a search's task and answer, and its edges while sorted.
 WORKSPACE = 192
+#: An edge list's columns: src, dst and weight.
+Edges = tuple[Any, Any, Any]
 
 
 def need(n: int, search: Need) -> Need:
@@ -31,35 +33,36 @@ def need(n: int, search: Need) -> Need:
     return Need(WORKSPACE * n + search.kept // SAMPLED, kept=20 * n, chunk=search.chunk)
 
 
-def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> Any:
+def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> Edges:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
 
     Returns
     -------
-    tree : edge frame
-        n - 1 rows in the total order.
+    src, dst, weight : arrays of shape (n - 1,)
+        Its edges in the total order.
     """
     edges = _join(lists, initial_state(lists, device), search, report, device=device)
     with report.stage("spanning_tree", device):
-        return sort_edges(edges)
+        return sort_edges(*edges, device.xp)
 
 
-def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report, *, device: Device) -> Any:
+def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report, *, device: Device) -> Edges:
     """The edges that make one tree of the state's components."""
-    frames: list[Any] = []
+    taken, searched = 0, False
     while True:
         with report.stage("spanning_tree", device):
             grown, rounds, certified, components = grow(lists, state, device)
             report.count("spanning_tree", rounds=rounds, components_certified=certified)
-        if not frames:
-            report.count("spanning_tree", edges_certified_by_lists=len(grown))
+        if not searched:
+            report.count("spanning_tree", edges_certified_by_lists=grown)
         else:
-            report.count("connect", edges_certified_by_search=len(grown))
-            if not len(grown):
+            report.count("connect", edges_certified_by_search=grown)
+            if not grown:
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
-        frames.append(grown)
+        taken += grown
+        edges = state.src[:taken], state.dst[:taken], state.weight[:taken]
         if components == 1:
-            break
+            return edges
         with report.stage("connect", device):
             report.count("connect", rounds=1)
             rows = _unsure_rows(state, device)
@@ -67,11 +70,11 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
                 by_rounds = partial(_join, device=device)
                 bridges = join_components(search, lists.core, state.component, by_rounds, device, report)
                 if bridges is not None:
-                    frames.append(bridges)
-                    report.count("connect", edges_certified_by_search=len(bridges))
-                    break
+                    report.count("connect", edges_certified_by_search=bridges[0].size)
+                    src, dst, weight = (device.xp.concatenate(both) for both in zip(edges, bridges, strict=True))
+                    return src, dst, weight
             _search_bridges(state, rows, search, lists.core, device, report)
-    return device.frames.concat(frames, ignore_index=True)
+            searched = True
 
 
 def _search_bridges(state: ForestState, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from rapids_slink.ordering import NO_EDGE, edge_code, edge_ends, lighter
+from rapids_slink.ordering import NO_EDGE, edge_code, lighter
 
 
 def connected_components(ids: np.ndarray) -> int:
@@ -29,13 +29,11 @@ def propose(lists: Any, state: Any) -> tuple[int, int]:
     )  # fmt: skip
 
 
-def choose(state: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Merge every certified component along its edge; the edges taken, each once, as (src, dst, weight)."""
-    edges = np.empty(state.component.size, np.int64)
-    weights = np.empty(state.component.size)
-    parent = np.empty(state.component.size, np.int32)
-    m = _choose(state.component, state.best_weight, state.best_code, state.certified, parent, edges, weights)
-    return *edge_ends(edges[:m]), weights[:m]
+def choose(state: Any) -> None:
+    """Merge every certified component along its edge, and add the edges to those taken, each once."""
+    s = state
+    parent = np.empty_like(s.component)
+    _choose(s.component, s.best_weight, s.best_code, s.certified, parent, s.src, s.dst, s.weight, s.taken)
 
 
 def largest_component(component: np.ndarray) -> int:
@@ -114,8 +112,8 @@ def _propose(
 
 
 @njit(cache=True)
-def _choose(component, best_weight, best_code, certified, parent, edges, weights):
-    n, m = component.size, 0
+def _choose(component, best_weight, best_code, certified, parent, src, dst, weight, taken):
+    n, m = component.size, taken[0]
     for v in range(n):
         parent[v] = component[v]
     for c in range(n):
@@ -125,11 +123,11 @@ def _choose(component, best_weight, best_code, certified, parent, edges, weights
         a, b = _root(parent, low), _root(parent, high)
         if a != b:  # equal when the other side has taken the same edge
             parent[max(a, b)] = min(a, b)
-            edges[m], weights[m] = best_code[c], best_weight[c]
+            src[m], dst[m], weight[m] = low, high, best_weight[c]
             m += 1
     for v in range(n):
         component[v] = _root(parent, v)
-    return m
+    taken[0] = m
 
 
 @njit(cache=True)

@@ -43,20 +43,16 @@ def propose(lists: Any, state: Any) -> tuple[int, int]:
     return components, certified
 
 
-def choose(state: Any) -> tuple[Any, Any, Any]:
-    """Merge every certified component along its edge; the edges taken, each once, as (src, dst, weight)."""
+def choose(state: Any) -> None:
+    """Merge every certified component along its edge, and add the edges to those taken, each once."""
     s, n = state, state.component.size
     size = np.int64(n)
     parent = cp.empty(n, cp.int32)
-    edges = cp.zeros(1, cp.int32)
-    src, dst, weight = cp.empty(n, cp.int32), cp.empty(n, cp.int32), cp.empty(n)
     _launch(
         "hook_components", n, size, s.component, s.best_weight, s.best_code, s.certified,
-        parent, edges, src, dst, weight,
+        parent, s.taken, s.src, s.dst, s.weight,
     )  # fmt: skip
     _launch("relabel", n, size, parent, s.component)
-    m = int(edges[0])
-    return src[:m].copy(), dst[:m].copy(), weight[:m].copy()
 
 
 def largest_component(component: Any) -> int:

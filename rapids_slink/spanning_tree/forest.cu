@@ -107,11 +107,12 @@ extern "C" __global__ void count_members(long long n, const int* __restrict__ co
 }
 
 // Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
-// are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records.
+// are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records. Edges go behind the
+// taken[0] that are there.
 extern "C" __global__ void hook_components(
     long long n, const int* __restrict__ component, const double* __restrict__ best_weight,
     const long long* __restrict__ best_code, const bool* __restrict__ certified, int* __restrict__ parent,
-    int* __restrict__ edges, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight) {
+    int* __restrict__ taken, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight) {
     long long c = thread_index();
     if (c >= n) return;
     parent[c] = component[c];
@@ -120,7 +121,7 @@ extern "C" __global__ void hook_components(
     int other = component[low] == c ? component[high] : component[low];
     if (certified[other] && best_code[other] == best_code[c] && c < other) return;
     parent[c] = other;
-    int slot = atomicAdd(edges, 1);
+    int slot = atomicAdd(taken, 1);
     src[slot] = low, dst[slot] = high, weight[slot] = best_weight[c];
 }
 

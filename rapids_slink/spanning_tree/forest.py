@@ -37,6 +37,10 @@ class ForestState:
         search, every edge to one outside.
     best_weight, best_code, certified : float64, int64, bool
         By component root: the lightest edge seen in the last round, and whether it is certain.
+    src, dst, weight : int32, int32, float64
+        The edges taken so far, ``src < dst``, in the first rows.
+    taken : int32 array of shape (1,)
+        How many.
     """
 
     component: Any
@@ -48,6 +52,10 @@ class ForestState:
     best_weight: Any
     best_code: Any
     certified: Any
+    src: Any
+    dst: Any
+    weight: Any
+    taken: Any
 
 
 def initial_state(lists: NeighborLists, device: Device) -> ForestState:
@@ -70,33 +78,41 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
         best_weight=xp.empty(n),
         best_code=xp.empty(n, "int64"),
         certified=xp.zeros(n, bool),
+        **room_for_edges(n, xp),
     )
+
+
+def room_for_edges(n: int, xp: Any) -> dict[str, Any]:
+    """The arrays of a state that the edges of n points go into."""
+    ends = {name: xp.empty(n, "int32") for name in ("src", "dst")}
+    return {**ends, "weight": xp.empty(n), "taken": xp.zeros(1, "int32")}
 
 
 #: Below this share of certified components a round merges too little: searching then settles the others at once.
 ENOUGH = 1 / 32
 
 
-def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[Any, int, int, int]:
+def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[int, int, int, int]:
     """Borůvka's rounds until the lists can certify no more components, or hardly any.
 
     Returns
     -------
-    edges : edge frame
-        The edges taken, ``src < dst``.
+    edges : int
+        How many were taken.
     rounds : int
     certified : int
         How many components, in all rounds, chose an edge that was certain.
     components : int
         How many are left; `state` holds the proposals of a last round that was not merged.
     """
-    kernels, xp = device.kernels("spanning_tree"), device.xp
-    taken = [(state.cursor[:0], state.cursor[:0], state.found_weight[:0])]
-    chosen = 0
+    kernels = device.kernels("spanning_tree")
+    rounds = chosen = 0
+    started = None
     while True:
         components, certified = kernels.propose(lists, state)
+        started = started or components
         if components == 1 or certified < max(1, ENOUGH * components):
-            src, dst, weight = (xp.concatenate(parts) for parts in zip(*taken, strict=True))
-            return device.frame({"src": src, "dst": dst, "weight": weight}), len(taken) - 1, chosen, components
+            return started - components, rounds, chosen, components
         chosen += certified
-        taken.append(kernels.choose(state))
+        rounds += 1
+        kernels.choose(state)

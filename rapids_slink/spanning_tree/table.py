@@ -19,7 +19,7 @@ from rapids_slink.neighbors.contract import NeighborLists, scattered
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.forest import ForestState
+from rapids_slink.spanning_tree.forest import ForestState, room_for_edges
 
 MOST_COMPONENTS = 4096  # the table has the square of this many entries
 TABLE_BYTES = 48  # an entry, on both sides and while its reach is found
@@ -43,9 +43,9 @@ def pays(search: Any, component: Any, components: int, rows: int) -> bool:
 def join_components(
     search: TileSearch, core: Any, component: Any, rounds: Rounds, device: Device, report: Report
 ) -> Any:
-    """The frame of the bridges that make one tree of all components, or None if the sample bounded them too loosely.
+    """The bridges that make one tree of all components, or None if the sample bounded them too loosely.
 
-    `core` is as in a `Task`: each point's, or None.
+    They are the columns of an edge list. `core` is as in a `Task`: each point's, or None.
     """
     xp = device.xp
     roots, number = xp.unique(component, return_inverse=True)
@@ -54,18 +54,17 @@ def join_components(
     sample_core = None if core is None else core[sample]
     part = TileSearch(search.values[sample], device, Report(), metric=search.metric)
     upper = _bridges_of_sample(part, sample_core, number[sample], rounds, device)
-    src, dst = (to_host(number[sample[upper[end].values]]) for end in ("src", "dst"))
-    table = device.asarray(bottlenecks(src, dst, to_host(upper["weight"].values), int(roots.size)))
+    src, dst = (to_host(number[sample[end]]) for end in upper[:2])
+    table = device.asarray(bottlenecks(src, dst, to_host(upper[2]), int(roots.size)))
     found = search.pairs_below(number, table, core)
     if found is None:
         return None
     src, dst, weight = found
     near = xp.flatnonzero(weight <= table[number[src], number[dst]])
     report.count("connect", table_passes=1, pairs_kept=near.size)
-    bridges = sort_edges(device.frame({"src": src[near], "dst": dst[near], "weight": weight[near]}))
-    src, dst = number[bridges["src"].values], number[bridges["dst"].values]
-    taken, _ = device.kernels("spanning_tree").forest_of_sorted_edges(src, dst, int(roots.size))
-    return bridges.take(xp.flatnonzero(taken))
+    src, dst, weight = sort_edges(src[near], dst[near], weight[near], xp)
+    taken, _ = device.kernels("spanning_tree").forest_of_sorted_edges(number[src], number[dst], int(roots.size))
+    return src[taken], dst[taken], weight[taken]
 
 
 def _sample(number: Any, roots: Any, xp: Any) -> Any:
@@ -90,6 +89,7 @@ def _bridges_of_sample(search: TileSearch, core: Any, number: Any, rounds: Round
         best_weight=xp.empty(n),
         best_code=xp.empty(n, "int64"),
         certified=xp.zeros(n, bool),
+        **room_for_edges(n, xp),
     )
     nobody = NeighborLists(xp.empty((n, 0), "int32"), xp.empty((n, 0)), core)
     return rounds(nobody, state, search, Report())

@@ -181,7 +181,7 @@ def as_points(X: Any, device: Device, need: Stages = None) -> Points:
         raise InputTypeError("Sparse input is not supported by SingleLinkage: pass X.toarray()")
     names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
     values = _frame_values(X, device, need) if names is not None else _array_values(X, device, need)
-    _check_finite(values, names, device.xp)
+    _check_finite(values, names, device)
     return Points(values, names, index, caller)
 
 
@@ -296,11 +296,12 @@ def _frame_values(X: Any, device: Device, need: Stages) -> Any:
         _check_type(dtype, f"column {X.columns[dtypes.index(dtype)]!r}", objects=not on_gpu)
     target = np.result_type(*(_float_type(dtype) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
-    _admit(X.shape, target, 2, device, need)  # by columns, then by rows
-    if on_gpu and device.name == "cuda" and plain and len(distinct) == 1 and X.size < 2**31:  # the length of a column
-        rows = X.interleave_columns()
-        if not rows.null_count:
-            return device.asarray(rows.values.reshape(X.shape), dtype=target)
+    at_once = on_gpu and device.name == "cuda" and plain and len(distinct) == 1
+    _admit(X.shape, target, 1 if at_once else 2, device, need)  # by columns, then by rows
+    if at_once:
+        rows = device.kernels("points").interleave(X, distinct[0], target)
+        if rows is not None:
+            return rows
     _check_nulls(X, dtypes)
     if on_gpu:
         # A nullable type without nulls casts to its plain twin; only then may a GPU array be taken.
@@ -423,17 +424,17 @@ def _check_shape(shape: tuple[int, ...]) -> None:
             )
 
 
-def _check_finite(values: Any, names: list[Any] | None, xp: Any) -> None:
+def _check_finite(values: Any, names: list[Any] | None, device: Device) -> None:
     """Raise unless all values are finite and all squared distances fit into float64.
 
     One pass settles nearly every case: the sum S of all squares is finite only if every value is. A float32's squares
     fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor of
     1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite.
     """
-    flat = values.ravel()
+    if device.kernels("points").squares_are_finite(values):
+        return
+    xp = device.xp
     with np.errstate(over="ignore", invalid="ignore"):
-        if float(xp.dot(flat, flat)) <= float(np.finfo(values.dtype).max) / 8:
-            return
         nans, infinities = to_host(xp.isnan(values).sum(axis=0)), to_host(xp.isinf(values).sum(axis=0))
         spans = to_host(values.max(axis=0)).astype(np.float64) - to_host(values.min(axis=0))
     bad = np.flatnonzero(nans + infinities)

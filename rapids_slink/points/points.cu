@@ -1,0 +1,33 @@
+// Columns to rows, and a sum over all values.
+#ifndef COLUMN
+#define COLUMN float
+#endif
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int ROWS = 128, COLUMNS = 32;  // of a block, which has a thread for each row
+
+// rows[i * d + c] = columns[c][i]. The columns are anywhere in memory; a block brings its part of them into shared memory.
+extern "C" __global__ void interleave(const COLUMN* const* __restrict__ columns, long long n, int d, VALUE* __restrict__ rows) {
+    __shared__ COLUMN tile[COLUMNS][ROWS + 1];  // one more: no two lanes of a warp share a bank on the way out
+    long long first_row = (long long)blockIdx.x * ROWS, row = first_row + threadIdx.x;
+    int first = blockIdx.y * COLUMNS, width = min(COLUMNS, d - first);
+    if (row < n)
+        for (int c = 0; c < width; c++) tile[c][threadIdx.x] = columns[first + c][row];
+    __syncthreads();
+    int values = width * (int)min((long long)ROWS, n - first_row);
+    for (int e = threadIdx.x; e < values; e += ROWS) {
+        int i = e / width, c = e % width;
+        rows[(first_row + i) * d + first + c] = (VALUE)tile[c][i];
+    }
+}
+
+// *total += the sum of all squares, in float64.
+extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long long n, double* total) {
+    double sum = 0;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x)
+        sum += (double)values[i] * values[i];
+    for (int apart = 16; apart; apart /= 2) sum += __shfl_down_sync(~0u, sum, apart);
+    if (threadIdx.x % 32 == 0) atomicAdd(total, sum);
+}
