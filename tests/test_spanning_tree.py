@@ -137,11 +137,15 @@ def light_first(where, monkeypatch, light=1.0):
     monkeypatch.setattr(rounds, "LIGHT", light)
 
 
-@pytest.fixture(params=["all at once", "lightest first"])
+@pytest.fixture(params=["all at once", "lightest first", "round by round"])
 def parts(request, where, monkeypatch):
-    """Whether the lightest edges go first."""
+    """Whether the lightest edges go first, and on a GPU whether short rounds are done in one launch."""
     if request.param == "lightest first":
         light_first(where, monkeypatch)
+    if request.param == "round by round":
+        if where.name == "cpu":
+            pytest.skip("the CPU knows no others")
+        monkeypatch.setattr(where.kernels("spanning_tree.edges"), "FEW", 0)
 
 
 @pytest.mark.usefixtures("parts")
@@ -163,6 +167,8 @@ def test_rows_that_are_not_packed(frame, maximum, monkeypatch):
     from rapids_slink.spanning_tree.edges import cuda
 
     monkeypatch.setattr(cuda, "MOST_PACKED", 0)
+    assert_is_kruskals(frame, "cuda", maximum=maximum)
+    monkeypatch.setattr(cuda, "FEW", 0)
     assert_is_kruskals(frame, "cuda", maximum=maximum)
     light_first(resolve("cuda"), monkeypatch)
     monkeypatch.setattr(cuda, "LIGHT", 0.0)

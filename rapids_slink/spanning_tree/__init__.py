@@ -81,7 +81,8 @@ def _spanning_tree(frame: Any, device: Device, *, maximum: bool, component: bool
     graph = read_graph(frame, device, maximum=maximum)
     device.admit(in_turn(graph.taken, need(graph.edges, device)), in_edges(graph.edges), graph.taken.kept)
     taken, parent = spanning_forest(graph.edges, device)
-    tree = frame[COLUMNS][beside(taken, frame)]
+    columns = frame if list(frame.columns) == COLUMNS else frame[COLUMNS]
+    tree = columns[beside(taken, frame)]
     if component:
         number = components(graph.edges.src[taken], parent, device)
         tree = tree.assign(component=beside(device.keep(number), frame))

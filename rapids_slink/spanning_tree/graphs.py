@@ -93,17 +93,19 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     multiple of the edges; other ids are numbered.
     """
     require_columns(frame, tuple(COLUMNS), "edges")
-    _check_columns(frame)
+    columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of the search for the tree
+    _check_columns(columns)
     m, ids, high = len(frame), None, -1
-    numbers = all(frame[end].dtype.kind in "iu" for end in ("src", "dst"))
+    ends = columns["src"], columns["dst"]
+    numbers = all(end.dtype.kind in "iu" for end in ends)
     device.admit(Need(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
-    weight = comparable(_array(frame["weight"], device))
+    weight = comparable(_array(columns["weight"], device))
     if numbers:
-        src, dst = _signed(*(_array(frame[end], device) for end in ("src", "dst")))
+        src, dst = _signed(*(_array(end, device) for end in ends))
         low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
         numbers = low >= 0 and high < (min(4 * m + 1024, MOST_NODES) if most_numbers is None else most_numbers)
     if not numbers:
-        codes, ids = _factorize(frame)
+        codes, ids = _factorize(*ends)
         codes = device.asarray(codes, "int64")
         src, dst = codes[:m], codes[m:]
         low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
@@ -114,16 +116,15 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     return Graph(EdgeList(src, dst, weight, high + 1, maximum), ids if m else None)
 
 
-def _check_columns(frame: Any) -> None:
+def _check_columns(columns: dict[str, Any]) -> None:
     """Raise unless the weights are numbers, the ids of one kind, and nothing is missing; NaN is looked for later."""
-    dtype = frame["weight"].dtype
+    dtype = columns["weight"].dtype
     if dtype.kind not in "iuf" or getattr(dtype, "itemsize", 8) > 8:
         raise InputTypeError(f"column 'weight' of the edges must hold numbers, got dtype {dtype}")
-    src, dst = (frame[end].dtype for end in ("src", "dst"))
+    src, dst = (columns[end].dtype for end in ("src", "dst"))
     if _kind(src) != _kind(dst):
         raise InputTypeError(f"columns 'src' and 'dst' of the edges must hold ids of one kind, got {src} and {dst}")
-    for name in COLUMNS:
-        column = frame[name]
+    for name, column in columns.items():
         if isinstance(column.dtype, np.dtype) and not column.dtype.isnative:  # pandas takes no rows of such a column
             raise InputTypeError(f"column {name!r} of the edges has dtype {column.dtype}: its bytes are swapped")
         if column.dtype.kind not in ("iuf" if name == "weight" else "iu"):
@@ -156,9 +157,8 @@ def _signed(src: Any, dst: Any) -> tuple[Any, Any]:
     return src, dst
 
 
-def _factorize(frame: Any) -> tuple[Any, Any]:
+def _factorize(src: Any, dst: Any) -> tuple[Any, Any]:
     """Codes of the ids, of ``src`` and then of ``dst``, in order of first appearance, and the ids of the codes."""
-    src, dst = frame["src"], frame["dst"]
     if src.dtype != dst.dtype:
         src, dst = (c.astype(c.dtype.categories.dtype) if hasattr(c.dtype, "categories") else c for c in (src, dst))
     if src.dtype != dst.dtype and src.dtype.kind in "iu":  # int64 and uint64 would meet in float64
@@ -166,7 +166,7 @@ def _factorize(frame: Any) -> tuple[Any, Any]:
         if low < 0 and high >= 2**63:
             raise ValueError(f"src and dst hold ids from {low} to {high}: they must fit into int64, or into uint64")
         src, dst = (end.astype("int64" if high < 2**63 else "uint64") for end in (src, dst))
-    frames = cuda().frames if is_on_gpu(frame) else sys.modules["pandas"]
+    frames = cuda().frames if is_on_gpu(src) else sys.modules["pandas"]
     try:
         return frames.concat([src, dst], ignore_index=True).factorize()
     except TypeError as error:

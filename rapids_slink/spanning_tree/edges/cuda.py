@@ -1,7 +1,8 @@
 """The rounds on the GPU: launchers of `edges.cu`.
 
-A round is three launches, or four where rows are not packed into the words, and one wait for the counts. Rows are
-packed where key and row fit into 64 bits: weights of four bytes and fewer than 2³² edges.
+A round is three launches, or four where rows are not packed into the words, and one wait for the counts. The last
+rounds, when few edges are left, are one launch of one block. Rows are packed where key and row fit into 64 bits:
+weights of four bytes and fewer than 2³² edges.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import THREADS, launch
+from rapids_slink.device import THREADS, cuda_kernel, launch
 from rapids_slink.spanning_tree.edges import ALL, LIGHT, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
+LAST_THREADS = 1024  # of the one block that finishes, and
+FEW = ITEMS * LAST_THREADS  # edges and components
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # more room than the sample says is needed
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
 KINDS = {"u": 0, "i": 1, "f": 2}
 NULL = np.intp(0)
-_launch = partial(launch, "spanning_tree/edges/edges.cu", items=ITEMS)
+SOURCE = "spanning_tree/edges/edges.cu"
+_launch = partial(launch, SOURCE, items=ITEMS)
 
 
 @dataclass
@@ -112,7 +116,9 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
 
 
 def contract(state: State) -> int:
-    """Drop what the last round has joined and do the next; how many edges it had."""
+    """Drop what the last round has joined and do the next, or all the rest if they are short; how many edges it had."""
+    if max(state.left, state.active) <= FEW:
+        return _finish(state)
     worklist, other = state.lists
     counts = cp.zeros(3, cp.uint64)
     _launch(
@@ -121,6 +127,19 @@ def contract(state: State) -> int:
     )  # fmt: skip
     state.lists.reverse()
     return _merge_round(state, counts, state.roots[0], state.active)
+
+
+def _finish(state: State) -> int:
+    worklist, other = state.lists
+    lists = (worklist, np.int64(_capacity(worklist)), other, np.int64(_capacity(other)), state.packed)
+    best_row = NULL if state.best_row is None else state.best_row
+    cuda_kernel(SOURCE, "finish")(
+        (1,), (LAST_THREADS,),
+        (np.int64(state.left), *lists, state.parent, state.best, best_row, state.taken, np.int64(state.active),
+         *state.roots),
+    )  # fmt: skip
+    state.left = state.active = 0
+    return 0
 
 
 def flatten(parent: Any) -> None:

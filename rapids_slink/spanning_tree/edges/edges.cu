@@ -79,7 +79,7 @@ __device__ __forceinline__ void offer(
 }
 
 // Places for the items that a block keeps, in the order of warps, then items, then lanes, so that neighbours in the
-// input stay together: one addition to the counter a block. Every thread of the block must call it, once a launch.
+// input stay together: one addition to the counter a block. Every thread of the block must call it.
 __device__ void reserve(const bool (&kept)[ITEMS], long long (&place)[ITEMS], word_t* counter) {
     __shared__ long long start[32];  // of each warp
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -170,9 +170,9 @@ extern "C" __global__ void collect_edges(
 
 // Moves the edges of a worklist to the components that their ends are in by now; those whose ends have met are
 // dropped, the others offer themselves.
-extern "C" __global__ void contract_edges(
-    long long m, word_t* __restrict__ from, long long from_capacity, word_t* __restrict__ to, long long to_capacity,
-    int packed, const int* __restrict__ parent, word_t* best, word_t* count) {
+__device__ __forceinline__ void contract(
+    long long m, word_t* from, long long from_capacity, word_t* to, long long to_capacity, int packed, const int* parent,
+    word_t* best, word_t* count) {
     Worklist in(from, from_capacity, packed), out(to, to_capacity, packed);
     bool kept[ITEMS];
     int a[ITEMS], b[ITEMS];
@@ -199,13 +199,16 @@ extern "C" __global__ void contract_edges(
         if (!packed) out.rows[place[j]] = rows[j];
     }
 }
+extern "C" __global__ void contract_edges(
+    long long m, word_t* __restrict__ from, long long from_capacity, word_t* __restrict__ to, long long to_capacity,
+    int packed, const int* __restrict__ parent, word_t* best, word_t* count) {
+    contract(m, from, from_capacity, to, to_capacity, packed, parent, best, count);
+}
 
 // Among a component's edges of the least key, the least row. Not needed where rows are packed.
-extern "C" __global__ void offer_rows(
-    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, const word_t* __restrict__ best,
-    word_t* best_row) {
+__device__ __forceinline__ void offer_rows_of(
+    long long m, word_t* list, long long capacity, const word_t* best, word_t* best_row) {
     Worklist edges(list, capacity, 0);
-    long long m = *count;
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j);
         if (i >= m) continue;
@@ -215,15 +218,18 @@ extern "C" __global__ void offer_rows(
         if (key == best[b]) lower_to(best_row + b, row);
     }
 }
+extern "C" __global__ void offer_rows(
+    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, const word_t* __restrict__ best,
+    word_t* best_row) {
+    offer_rows_of(*count, list, capacity, best, best_row);
+}
 
 // Takes every component's best edge and points the component at the one across. No two edges are equal, so the only
 // cycles are pairs that chose the same edge: of such a pair the smaller stays a root.
-extern "C" __global__ void hook_components(
-    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, int packed,
-    const word_t* __restrict__ best, const word_t* __restrict__ best_row, int* __restrict__ parent,
-    bool* __restrict__ taken) {
+__device__ __forceinline__ void hook(
+    long long m, word_t* list, long long capacity, int packed, const word_t* best, const word_t* best_row, int* parent,
+    bool* taken) {
     Worklist edges(list, capacity, packed);
-    long long m = *count;
     int a[ITEMS], b[ITEMS];
     bool from_a[ITEMS], from_b[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
@@ -246,6 +252,12 @@ extern "C" __global__ void hook_components(
         if (from_a[j] || from_b[j]) taken[row] = true;
     }
 }
+extern "C" __global__ void hook_components(
+    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, int packed,
+    const word_t* __restrict__ best, const word_t* __restrict__ best_row, int* __restrict__ parent,
+    bool* __restrict__ taken) {
+    hook(*count, list, capacity, packed, best, best_row, parent, taken);
+}
 
 // Moves v's pointer up to JUMPS pointers on; whether that was the root. Only v's thread writes parent[v], and whatever
 // is there when others read it is an ancestor: each pointer followed may skip as many as its own thread has skipped.
@@ -263,9 +275,8 @@ __device__ __forceinline__ bool climb(int* parent, int v) {
 // Brings the components of a round (all nodes if `list` is null) to their roots and lists the roots that go on: those
 // that had an edge. One that had none is done. counts[1] counts the roots, and counts[2] is set if some component has
 // not arrived.
-extern "C" __global__ void settle_components(
-    long long n, const int* __restrict__ list, int* parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
-    int* __restrict__ roots, word_t* counts) {
+__device__ __forceinline__ void settle(
+    long long n, const int* list, int* parent, word_t* best, word_t* best_row, int* roots, word_t* counts) {
     bool kept[ITEMS], arrived = true;
     int component[ITEMS];
     long long place[ITEMS];
@@ -287,12 +298,55 @@ extern "C" __global__ void settle_components(
     for (int j = 0; j < ITEMS; j++)
         if (kept[j]) roots[place[j]] = component[j];
 }
+extern "C" __global__ void settle_components(
+    long long n, const int* __restrict__ list, int* parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
+    int* __restrict__ roots, word_t* counts) {
+    settle(n, list, parent, best, best_row, roots, counts);
+}
 
 // Brings the listed components, or all nodes, further towards their roots; `unsettled` is set if some have not arrived.
-extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* unsettled) {
+__device__ __forceinline__ void climb_all(long long n, const int* list, int* parent, word_t* unsettled) {
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j);
         if (i < n && !climb(parent, list ? list[i] : (int)i)) *unsettled = 1;
+    }
+}
+extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* unsettled) {
+    climb_all(n, list, parent, unsettled);
+}
+
+// All further rounds in one block of threads, which has ITEMS of its threads' number of edges and components at most: late
+// rounds are shorter than a launch.
+extern "C" __global__ void __launch_bounds__(1024) finish(
+    long long m, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed, int* parent,
+    word_t* best, word_t* best_row, bool* taken, long long active, int* roots, int* next_roots) {
+    __shared__ word_t counts[3];
+    while (m) {
+        if (threadIdx.x < 3) counts[threadIdx.x] = 0;
+        __syncthreads();
+        contract(m, list, capacity, next_list, next_capacity, packed, parent, best, counts);
+        __syncthreads();
+        m = counts[0];
+        if (!packed) {
+            offer_rows_of(m, next_list, next_capacity, best, best_row);
+            __syncthreads();
+        }
+        hook(m, next_list, next_capacity, packed, best, best_row, parent, taken);
+        __syncthreads();
+        settle(active, roots, parent, best, best_row, next_roots, counts);
+        __syncthreads();
+        while (counts[2]) {
+            __syncthreads();
+            if (threadIdx.x == 0) counts[2] = 0;
+            __syncthreads();
+            climb_all(active, roots, parent, counts + 2);
+            __syncthreads();
+        }
+        active = counts[1];
+        word_t* worklist = list; list = next_list; next_list = worklist;
+        long long room = capacity; capacity = next_capacity; next_capacity = room;
+        int* listed = roots; roots = next_roots; next_roots = listed;
+        __syncthreads();
     }
 }
 
