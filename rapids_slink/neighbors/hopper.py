@@ -39,7 +39,10 @@ class FusedFilter:
     """
 
     NAME = "fp16 tensor cores (fused)"
-    GROWTH = 2  # of the bands: a launch costs little, a survivor much
+    #: A band brings a row 7k survivors, of which its buffer holds more than 12k; there are few rows.
+    FIRST_BAND, GROWTH = 2**14, 8
+    #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
+    FIRST_SWEEP, SWEEP_GROWTH = 8, 2
     MOST_ROWS = 2**18  # a launch: enough blocks to fill the GPU evenly
     MOST_CANDIDATES = 2**26  # a launch
 
@@ -94,7 +97,7 @@ class FusedFilter:
 
     def sweeps(self) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `keep_both`."""
-        return growing(4, self.columns.half_norm.size // ROWS // 2 + 1, self.GROWTH)
+        return growing(self.FIRST_SWEEP, self.columns.half_norm.size // ROWS // 2 + 1, self.SWEEP_GROWTH)
 
     def keep_both(self, offsets: slice, radius: Any, k: int) -> Candidates:
         """The candidates of every column, taken as a row in that order, among those of the blocks at these offsets.

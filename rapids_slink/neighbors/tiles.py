@@ -356,7 +356,8 @@ class TileSearch:
         last = self.values.shape[0]
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending, bound.max().reshape(1), side="right")[0])
-        return growing(last if again else self.first_band, last, self.filter.GROWTH if self.filter else GROWTH)
+        first, growth = (self.filter.FIRST_BAND, self.filter.GROWTH) if self.filter else (self.first_band, GROWTH)
+        return growing(last if again else first, last, growth)
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
         """The rows' operand and a function from a slice of columns to theirs."""
