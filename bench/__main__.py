@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import peers, results
-from bench.cases import CASES, METRICS, DataMissingError
+from bench.cases import CASES, GROUPS, DataMissingError
 from bench.checks import CHECKS
 from bench.clock import Clock
 from bench.references import references_of
 from bench.stages import READERS, STAGES, AnyWork, work_on
 from rapids_slink import device
-
-#: Names that stand for several cases.
-GROUPS = {"metrics": [case.name for case in METRICS]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -43,6 +43,8 @@ class Case:
         What `fit` measures by; the stages that take no metric are for euclidean cases only.
     n_queries : int
         Rows of the stage that searches for others' nearest points.
+    min_samples : int
+        Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
     """
@@ -54,6 +56,7 @@ class Case:
     metric: str = "euclidean"
     p: float = 2.0
     n_queries: int = 10_000
+    min_samples: int = 10
     squared_sums: tuple[int, int] | None = None
 
     def points(self, folder: Path | None) -> np.ndarray:
@@ -72,6 +75,26 @@ def gauss(n: int, d: int, dtype: type) -> Rows:
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         return np.random.default_rng(SEED).standard_normal((n + extra, d), dtype)
+
+    return rows
+
+
+def exact(n: int, d: int) -> Rows:
+    """Standard normal points, float64, in multiples of 2**-20: sums of products of them are exact in any order."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        points = np.random.default_rng(SEED).standard_normal((n + extra, d))
+        return np.rint(points * 2**20) / 2**20
+
+    return rows
+
+
+def places(n: int) -> Rows:
+    """Latitudes and longitudes in radians, float64, uniform on the sphere."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        return np.column_stack([np.arcsin(rng.uniform(-1, 1, n + extra)), rng.uniform(-np.pi, np.pi, n + extra)])
 
     return rows
 
@@ -159,17 +182,19 @@ def _file(folder: Path | None, name: str) -> Path:
     return folder / name
 
 
-#: ``--cases metrics`` stands for all of these.
+#: Each metric but euclidean.
 METRICS = (
     *(
         Case(f"gauss-20k-16-{metric}", gauss(20_000, 16, np.float64), metric=metric)
-        for metric in ("cityblock", "chebyshev", "cosine", "correlation", "canberra", "braycurtis")
+        for metric in ("sqeuclidean", "cosine", "correlation", "cityblock", "chebyshev", "canberra", "braycurtis")
     ),
     *(
         Case(f"gauss-20k-16-minkowski-{p:g}", gauss(20_000, 16, np.float64), metric="minkowski", p=p)
         for p in (1.5, 3.0)
     ),
     *(Case(f"bits-20k-64-{metric}", bits(20_000, 64), metric=metric) for metric in ("hamming", "jaccard")),
+    Case("exact-20k-16-inner_product", exact(20_000, 16), metric="inner_product"),
+    Case("places-20k-haversine", places(20_000), metric="haversine"),
 )
 
 #: The sizes of the cuSLINK paper's table 2: so many queries among 100,000 rows.
@@ -200,3 +225,5 @@ CASES: dict[str, Case | Tree | Graph] = {
 }
 CASES.update({tree.name: tree for tree in TREES})
 CASES.update({graph.name: graph for graph in GRAPHS})
+#: Names that stand for several cases, which have a table of their own.
+GROUPS = {"metrics": [case.name for case in METRICS]}

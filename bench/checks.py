@@ -20,12 +20,13 @@ from rapids_slink.device import to_host
 
 Verdict = tuple[bool | None, str | None]
 
-SCIPY_ROWS = 20_000  # pdist holds n²/2 float64
+SCIPY_ROWS = 20_000  # pdist holds n²/2 float64, other oracles n²
 SCIPY_EDGES = 10**8
 PRIM_WORK = 2e11  # n²·d that the brute-force oracle does in a minute or two
 SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
 MINKOWSKI_ULP = 4  # its powers are a library's
+RADIANS = 4e-15  # an angle's sines are a library's too
 BLOCK = 2**16  # rows or edges that a thread works on at a time
 VALID_ROWS = 2_000_000
 
@@ -41,9 +42,8 @@ def heights(work: Work, model: Any) -> Verdict:
         return right, "known sum and largest of the squared weights"
     if n <= SCIPY_ROWS:
         expected = scipys(work)()[:, 2]
-        off = abs(found - expected) / np.spacing(expected)
-        near = work.case.metric == "minkowski" and bool(off.max() <= MINKOWSKI_ULP)
-        return near or _same(found, expected), "scipy.cluster.hierarchy.linkage"
+        off = {"minkowski": MINKOWSKI_ULP * np.spacing(expected), "haversine": RADIANS}.get(work.case.metric, 0.0)
+        return bool((abs(found - expected) <= off).all()), "scipy.cluster.hierarchy.linkage"
     if work.case.metric != "euclidean":
         return None, None
     if n * n * d <= PRIM_WORK:
@@ -55,12 +55,38 @@ def heights(work: Work, model: Any) -> Verdict:
 def scipys(work: Work) -> Callable[[], np.ndarray]:
     """A call for SciPy's linkage of the case."""
     from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import pdist
 
-    case = work.case
     points = work.points if work.points.dtype == bool else _float64(work.points)
-    options = {"p": case.p} if case.metric == "minkowski" else {}
-    return lambda: linkage(pdist(points, case.metric, **options), "single")
+    return lambda: linkage(_condensed(points, work.case.metric, work.case.p), "single")
+
+
+def _condensed(points: np.ndarray, metric: str, p: float) -> np.ndarray:
+    """The distances of all pairs by SciPy's `pdist`, and what it lacks: products by NumPy, angles by scikit-learn."""
+    from scipy.spatial.distance import pdist, squareform
+
+    if metric == "inner_product":
+        return squareform(-(points @ points.T), checks=False)
+    if metric == "haversine":
+        from sklearn.metrics.pairwise import haversine_distances
+
+        return squareform(haversine_distances(points), checks=False)
+    return pdist(points, metric, **({"p": p} if metric == "minkowski" else {}))
+
+
+def mutual_heights(work: Work, clusters: Any) -> Verdict:
+    """The heights of hdbscan's tree against SciPy's of mutual reachability."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import pdist, squareform
+
+    if len(work.points) > SCIPY_ROWS:
+        return None, None
+    weights = squareform(pdist(_float64(work.points)))
+    core = np.array([np.partition(row, work.case.min_samples)[work.case.min_samples] for row in weights])
+    np.maximum(weights, core, out=weights)
+    np.maximum(weights, core[:, None], out=weights)
+    expected = linkage(squareform(weights, checks=False), "single")[:, 2]
+    found = clusters.single_linkage_tree_.to_numpy()[:, 2]
+    return _same(found, expected), "scipy.cluster.hierarchy.linkage of mutual reachability"
 
 
 def cycles(points: np.ndarray, tree: Any, found: np.ndarray) -> bool:
@@ -249,6 +275,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "linkage": merges,
     "cut": partition,
     "cuts": partitions,
+    "hdbscan": mutual_heights,
 }
 
 

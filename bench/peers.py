@@ -12,6 +12,7 @@ import tempfile
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from bench import ecl
 from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
 from rapids_slink import interop
+from rapids_slink.metrics import METRICS
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def _float32_on_gpu(points: np.ndarray) -> Any:
 
 #: Under the names that these packages have for them.
 SKLEARN_METRICS = {
-    **{name: name for name in ("euclidean", "cosine", "chebyshev", "canberra", "braycurtis", "hamming")},
+    # Its braycurtis divides by |x| + |y|, SciPy's and ours by |x + y|.
+    **{name: name for name in METRICS if name not in ("minkowski", "inner_product", "braycurtis")},
     "cityblock": "manhattan",
 }
 CUML_METRICS = {"euclidean": "euclidean", "cosine": "cosine", "cityblock": "manhattan"}
@@ -117,6 +120,7 @@ def quitefastmst_fit(work: Work) -> Call:
     """The spanning tree and no more."""
     from quitefastmst import mst_euclid
 
+    _known(work, "quitefastmst", {"euclidean": "euclidean"})
     points = _float64(work)
     return lambda: mst_euclid(points)
 
@@ -197,6 +201,30 @@ def scipy_cut(work: Work | TreeWork) -> Call:
     return lambda: fcluster(merges, n_clusters, "maxclust")
 
 
+def hdbscan_clusters(work: Work, algorithm: str = "best") -> Call:
+    """With the exact tree, which is not its default."""
+    from hdbscan import HDBSCAN
+
+    points, m = _float64(work), work.case.min_samples
+    model = HDBSCAN(m, min_samples=m, algorithm=algorithm, approx_min_span_tree=False, core_dist_n_jobs=-1)
+    return lambda: model.fit(points)
+
+
+def sklearn_clusters(work: Work) -> Call:
+    from sklearn.cluster import HDBSCAN
+
+    points, m = _float64(work), work.case.min_samples
+    model = HDBSCAN(m, min_samples=m + 1, n_jobs=-1, copy=True)  # it counts the row itself
+    return lambda: model.fit(points)
+
+
+def cuml_clusters(work: Work) -> Call:
+    from cuml.cluster import HDBSCAN
+
+    points, m = _float32_on_gpu(work.points), work.case.min_samples
+    return lambda: HDBSCAN(min_cluster_size=m, min_samples=m).fit(points)
+
+
 PEERS = (
     Peer("scipy", "fit", "scipy", "cpu", scipy_fit, 3e10),
     Peer("fastcluster", "fit", "fastcluster", "cpu", fastcluster_fit, 5e10),
@@ -212,5 +240,9 @@ PEERS = (
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float),
     Peer("scipy", "cut", "scipy", "cpu", scipy_cut),
+    Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10),
+    Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
+    Peer("sklearn", "hdbscan", "sklearn", "cpu", sklearn_clusters, 5e10),
+    Peer("cuml", "hdbscan", "cuml", "cuda", cuml_clusters, 2e14),
 )
 NAMES = sorted({peer.name for peer in PEERS})

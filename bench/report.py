@@ -9,22 +9,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.cases import GROUPS
 from bench.results import FOLDER
 
 README = Path(__file__).parent.parent / "README.md"
 MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
 TABLE_STAGES = ("fit", "spanning_tree")
+GROUP_OF = {case: group for group, cases in GROUPS.items() for case in cases}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, or put it where the options say."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=FOLDER, help="folder of the result files")
-    parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES))
+    parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES), help="or groups of cases: metrics")
     parser.add_argument("--readme", type=Path, nargs="?", const=README, help="rewrite the marked table of this file")
     parser.add_argument("--plot", type=Path, help="draw the same rows here")
     options = parser.parse_args(arguments)
-    rows = [row for row in load(options.results) if row["stage"] in options.stages]
+    rows = pick(load(options.results), options.stages)
     if options.readme:
         options.readme.write_text(put_between(options.readme.read_text(), table(rows)))
     if options.plot:
@@ -43,6 +45,11 @@ def load(folder: Path) -> list[dict[str, Any]]:
             key = (run["device"], result["stage"], result["case"])
             newest[key] = {**result, "device": run["device"], "date": run["date"], "file": path.name}
     return [newest[key] for key in sorted(newest)]
+
+
+def pick(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of these stages; those of a group of cases where the group is named instead."""
+    return [row for row in rows if GROUP_OF.get(row["case"], row["stage"]) in names]
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ import rapids_slink
 from rapids_slink.device import Device
 
 FOLDER = Path(__file__).parent / "results"
-PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster", "quitefastmst"]
+PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster", "hdbscan", "quitefastmst"]
 PACKAGES += [f"{name}-{cuda}" for name in ("cudf", "cuml", "cuvs", "cugraph") for cuda in ("cu12", "cu13")]
 PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 

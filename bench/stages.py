@@ -187,6 +187,12 @@ def cuts(work: Work | TreeWork) -> Call:
     return lambda: rapids_slink.cut(merges, n_clusters=n_clusters)
 
 
+def hdbscan(work: Work) -> Call:
+    """The tree of mutual reachability, and the clusters that the package hdbscan chooses from it."""
+    table, m, device = work.table, work.case.min_samples, work.device.name
+    return lambda: rapids_slink.fit(table, min_samples=m, device=device).to_hdbscan(min_cluster_size=m)
+
+
 def connect_seconds(model: Any) -> float:
     """What a fitted model says its connect stage took: the stage has no public function."""
     return float(model.report_["seconds"].get("connect", 0.0))
@@ -201,5 +207,6 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "linkage": linkage,
     "cut": cut,
     "cuts": cuts,
+    "hdbscan": hdbscan,
 }
 READERS = {"connect": connect_seconds}

@@ -38,7 +38,7 @@ def put_tables(app: Any, page: str, source: list[str]) -> None:
     """The tables in the place of their marks."""
 
     def benchmarks(mark: re.Match[str]) -> str:
-        rows = [row for row in report.load(report.FOLDER) if row["stage"] in mark[1].split()]
+        rows = report.pick(report.load(report.FOLDER), mark[1].split())
         return _from_here(report.table(rows) or "No result file has these stages yet.")
 
     source[0] = re.sub(r"^<!-- bench: ([\w ]+) -->$", benchmarks, source[0], flags=re.MULTILINE)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
+from sklearn.metrics import adjusted_rand_score
 
 from bench import __main__ as harness
 from bench import cases, checks, ecl, references, report, results, sanitize
@@ -22,6 +24,7 @@ from bench.stages import STAGES, GraphWork, Work, work_on
 from bench.trees import TREES
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.device import CPU
+from rapids_slink.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
@@ -30,6 +33,7 @@ QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-0
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """The folder and the content of a result file of all stages on `digits`."""
+    pytest.importorskip("hdbscan", reason="hdbscan is not installed")
     out = tmp_path_factory.mktemp("results")
     assert harness.main(["--cases", "digits", "--stages", *STAGES, "--peers", "scipy", "--out", str(out), *QUICK]) == 0
     (path,) = out.glob("*.json")
@@ -71,15 +75,21 @@ def test_wrong_results_are_told(measured, monkeypatch, capsys, tmp_path):
     assert "NOT EXACT" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("stage", ["fit", "knn", "nearest_neighbors", "spanning_tree", "linkage", "cut", "cuts"])
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "connect"])
 def test_checks_can_fail(stage):
     """One unit in the last place, or one label, must be enough."""
+    if stage == "hdbscan":
+        pytest.importorskip("hdbscan", reason="hdbscan is not installed")
     work = Work(CASES["digits"], CPU, None)
     result = STAGES[stage](work)()
     if stage == "fit":
         merges = result.to_scipy()
         merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
         result.to_scipy = lambda: merges
+    elif stage == "hdbscan":
+        merges = result.single_linkage_tree_.to_numpy()
+        merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
+        result.single_linkage_tree_ = merges
     elif stage in ("cut", "cuts"):
         result = result.copy()
         result.iloc[5] = 3
@@ -87,6 +97,56 @@ def test_checks_can_fail(stage):
         column = "height" if stage == "linkage" else "weight"
         result = result.assign(**{column: np.nextafter(result[column], np.inf)})
     assert checks.CHECKS[stage](work, result)[0] is False
+
+
+def small(case, n=300):
+    """A case with few rows."""
+    return Work(replace(case, rows=lambda folder, extra: case.rows(folder, extra)[:n]), CPU, None)
+
+
+def test_every_metric_has_a_case():
+    assert {case.metric for case in cases.METRICS} == set(METRICS) - {"euclidean"}
+    assert all(len(case.points(None)) == 20_000 for case in cases.METRICS)
+
+
+@pytest.mark.parametrize("case", cases.METRICS, ids=lambda case: case.name)
+def test_check_of_a_metric_can_fail(case):
+    """By what SciPy or scikit-learn rounds otherwise, and no more."""
+    work = small(case)
+    assert checks.heights(work, work.model) == (True, "scipy.cluster.hierarchy.linkage")
+    heights = work.model.to_scipy()
+    off = {"minkowski": 9 * np.spacing(heights[200, 2]), "haversine": 1e-14}
+    heights[200, 2] += off.get(case.metric, np.spacing(heights[200, 2]))
+    assert checks.heights(work, SimpleNamespace(to_scipy=lambda: heights))[0] is False
+
+
+@pytest.mark.parametrize("name", ["scipy", "sklearn", "fastcluster", "quitefastmst"])
+@pytest.mark.parametrize("case", cases.METRICS, ids=lambda case: case.name)
+def test_peers_measure_by_the_metric_or_not_at_all(case, name):
+    (peer,) = (peer for peer in PEERS if (peer.name, peer.stage) == (name, "fit"))
+    pytest.importorskip(peer.module, reason=f"{name} is not installed")
+    heights = small(case).model.to_scipy()[:, 2]
+    cuts = np.flatnonzero(heights[1:] > heights[:-1]) + 1  # between different heights
+    work = small(replace(case, n_clusters=300 - int(cuts[cuts < 290][-1])))
+    refused = {
+        "sklearn": ("minkowski", "inner_product", "braycurtis"),
+        "fastcluster": ("chebyshev", "inner_product", "haversine"),
+    }
+    if name == "quitefastmst" or case.metric in refused.get(name, ()):
+        with pytest.raises((NotImplementedError, KeyError), match=case.metric):
+            peer.prepare(work)()
+        return
+    found = peer.prepare(work)()
+    if name == "sklearn":
+        assert adjusted_rand_score(found.labels_, work.model.labels_) == 1
+    else:
+        np.testing.assert_allclose(np.sort(found[:, 2]), heights, rtol=1e-14, atol=1e-14)
+
+
+def test_groups_of_cases_have_tables_of_their_own():
+    rows = [{"case": "digits", "stage": "fit"}, {"case": cases.METRICS[0].name, "stage": "fit"}]
+    assert report.pick(rows, ["fit", "cut"]) == rows[:1]
+    assert report.pick(rows, ["metrics"]) == rows[1:]
 
 
 def test_graphs_are_as_named(tmp_path):
@@ -369,6 +429,6 @@ def test_plot_comes_from_the_files(measured, tmp_path):
 
 def test_readme_table_is_current():
     """The README's table is what the committed files make of it."""
-    rows = [row for row in report.load(results.FOLDER) if row["stage"] in report.TABLE_STAGES]
+    rows = report.pick(report.load(results.FOLDER), report.TABLE_STAGES)
     text = (Path(report.README)).read_text()
     assert report.put_between(text, report.table(rows)) == text

@@ -16,6 +16,7 @@ from test_package import ROOT, python
 
 import rapids_slink
 from bench import recipe
+from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import graph, hierarchy
 
@@ -114,9 +115,9 @@ def test_tables_come_from_the_result_files(site):
     assert "30 strings of tight groups" in (site / "why-exact.html").read_text()
 
 
-def test_every_stage_of_the_benchmarks_has_a_table():
+def test_every_stage_and_group_of_the_benchmarks_has_a_table():
     marks = re.findall(r"<!-- bench: ([\w ]+) -->", (ROOT / "docs" / "benchmarks.md").read_text())
-    assert set(STAGES) == set(" ".join(marks).split())
+    assert {*STAGES, *GROUPS} == set(" ".join(marks).split())
 
 
 def test_figures_are_drawn_by_the_script(tmp_path):
