@@ -29,7 +29,7 @@ import rapids_slink
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.device import gpu_is_usable, resolve
 from rapids_slink.files import replace_file
-from rapids_slink.points import Caller, on_host, require_columns
+from rapids_slink.points import Caller, on_host, pandas_is_proxied, require_columns
 from rapids_slink.report import Report
 
 if TYPE_CHECKING:
@@ -60,8 +60,10 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
         Written by ``model.save(path)``. Opening a file from somebody else runs no code of theirs.
     device : {"auto", "cpu", "cuda"}
         "auto" gives the frames, Series and arrays in the kinds they had, cuDF's and CuPy's as pandas' and NumPy's
-        where there is no GPU; "cpu" gives pandas' and NumPy's, "cuda" cuDF's and CuPy's. The bits are the same. The
-        model's own parameter ``device``, which its next fit goes by, stays as it was.
+        where there is no GPU; "cpu" gives pandas' and NumPy's, "cuda" cuDF's and CuPy's. Pandas' are what this
+        process calls pandas: proxies under ``cudf.pandas``, and otherwise not, whichever they were when they were
+        saved. The bits are the same. The model's own parameter ``device``, which its next fit goes by, stays as it
+        was.
 
     Returns
     -------
@@ -99,12 +101,18 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
             file.seek(0)
             what = "is damaged or cut short" if file.read(2) == b"PK" else "is not a hierarchy that rapids_slink saved"
             raise ValueError(f"{path} {what}: {error}") from error
-    caller = model._caller
-    gpu = (caller.gpu and gpu_is_usable()) if device == "auto" else place.name == "cuda"
-    model._caller = Caller(caller.frame_given, gpu)
+    model._caller = _caller_now(model._caller, place.name == "cuda" if device != "auto" else None)
     for name, value in vars(model).items():
-        setattr(model, name, _in_kind(value, model._caller))
+        setattr(model, name, _in_kind(name, value, model._caller))
     return model
+
+
+def _caller_now(saved: Caller, gpu: bool | None) -> Caller:
+    """Who asks for the answers now, of the GPU or not: what was a frame of pandas is one, by proxy or not."""
+    proxied = pandas_is_proxied()
+    if gpu is None:
+        gpu = saved.gpu and (proxied or not saved.proxy) and gpu_is_usable()
+    return Caller(saved.frame_given, gpu, proxied and saved.frame_given and (saved.proxy or not gpu))
 
 
 def _plain_pandas() -> AbstractContextManager[Any]:
@@ -156,7 +164,7 @@ class _Writer:
         import pandas as pd
 
         if isinstance(value, Caller):
-            return {"caller": [value.frame_given, value.gpu]}
+            return {"caller": [value.frame_given, value.gpu, value.proxy]}
         kind = _pandas_kind(value)
         if kind == "DataFrame":
             return self.frame(name, value)
@@ -368,12 +376,14 @@ def _check(model: Any) -> None:
         raise ValueError("an attribute is not what it should be")
 
 
-def _in_kind(value: Any, caller: Caller) -> Any:
-    """A result on the host in the kind that `caller` gets."""
+def _in_kind(name: str, value: Any, caller: Caller) -> Any:
+    """The attribute of that name, which is on the host, in the kind that `caller` gets."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return caller.array(value)
-    if not caller.gpu or type(value).__module__.partition(".")[0] != "pandas":
+    if not _pandas_kind(value):
         return value
-    import cudf
+    if caller.gpu:
+        import cudf
 
-    return cudf.from_pandas(value)
+        value = cudf.from_pandas(value)
+    return value if name.startswith("_") else caller.dress(value)  # an index for later answers stays bare

@@ -1,5 +1,8 @@
 """What the tests share: the two devices, and how hard Hypothesis tries (``--hypothesis-profile=dev`` tries harder)."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import settings
 
@@ -24,3 +27,24 @@ def device(request):
 def where(device):
     """The same as a `Device`: its array module, frame module and kernels."""
     return resolve(device)
+
+
+class Proxy:
+    """A stand-in for those of ``cudf.pandas``, which needs a GPU, around an object of the CPU."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def as_cpu_object(self):
+        return self.inner
+
+    def __getitem__(self, key):
+        return self.inner[key]
+
+
+@pytest.fixture
+def cudf_pandas(monkeypatch):
+    """The module, installed."""
+    module = SimpleNamespace(LOADED=True, is_proxy_object=lambda X: isinstance(X, Proxy), as_proxy_object=Proxy)
+    monkeypatch.setitem(sys.modules, "cudf.pandas", module)
+    return module

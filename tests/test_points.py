@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -185,18 +184,9 @@ def test_results_go_back_in_the_callers_kind(where):
     assert isinstance(labels, np.ndarray)
 
 
-def test_proxies_of_cudf_pandas(monkeypatch):
-    """A stand-in for the proxy, as cudf.pandas needs a GPU: the CPU's object goes in, a proxy comes out."""
-
-    class Proxy:
-        def __init__(self, inner):
-            self.inner = inner
-
-        def as_cpu_object(self):
-            return self.inner
-
-    module = SimpleNamespace(is_proxy_object=lambda X: isinstance(X, Proxy), as_proxy_object=Proxy)
-    monkeypatch.setitem(sys.modules, "cudf.pandas", module)
+def test_proxies_of_cudf_pandas(cudf_pandas):
+    """The CPU's object goes in, a proxy comes out."""
+    Proxy = cudf_pandas.as_proxy_object
     points = as_points(Proxy(pd.DataFrame(TABLE, index=[3, 4])), CPU)
     labels = points.labels(np.array([0, 1]))
     assert isinstance(labels, Proxy)

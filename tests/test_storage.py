@@ -387,6 +387,50 @@ def test_kinds_of_the_gpu(path):
     assert isinstance(load(path, device="cuda").labels_, cudf.Series)
 
 
+def kinds(model):
+    answers = (model.labels_, model.linkage_, model.mst_, model.cut(2), model.cut([2, 3]), model.children_)
+    return [type(answer) for answer in answers]
+
+
+def test_frames_of_pandas_are_what_the_process_calls_pandas(cudf_pandas, monkeypatch, path):
+    """Proxies come back as proxies under cudf.pandas and as pandas' elsewhere, and the other way round."""
+    Proxy = cudf_pandas.as_proxy_object
+    plain = fit(FRAME, 3, device="cpu")
+    proxied = fit(Proxy(FRAME), 3, device="cpu")
+    edges = pd.DataFrame({"src": list("abc"), "dst": list("bca"), "weight": [1.0, 2.0, 3.0]})
+    graph = fit_graph(Proxy(edges), device="cpu")
+    array = fit(FRAME.to_numpy(), 3, device="cpu")
+    assert kinds(proxied) == kinds(graph) == [Proxy] * 6
+    for model in (plain, proxied):
+        model.save(path)
+        for device in ("auto", "cpu"):
+            found = load(path, device=device)
+            assert kinds(found) == kinds(proxied)
+            assert found.cut(2).inner.equals(plain.cut(2))
+            assert found.cut(2).inner.index.equals(FRAME.index)
+            assert_same(found, model)
+            assert_same(saved(found, path), model)
+            model.save(path)
+    assert_same(saved(graph, path), graph)
+    assert kinds(load(path)) == [Proxy] * 6
+    assert type(load(path).component_) is Proxy
+    assert kinds(saved(array, path)) == kinds(array)
+    proxied.save(path)
+    cudf_pandas.LOADED = False  # imported, and not installed
+    assert kinds(load(path)) == kinds(plain)
+    monkeypatch.delitem(sys.modules, "cudf.pandas")
+    assert kinds(load(path)) == kinds(plain)
+    assert load(path).labels_.equals(plain.labels_)
+
+
+def test_files_that_say_nothing_of_proxies(path):
+    """As those did that were written first."""
+    model = fit(FRAME, 3, device="cpu")
+    model.save(path)
+    rewritten(path, lambda content: content["attributes"].update(_caller={"caller": [True, False]}))
+    assert_same(load(path), model)
+
+
 @pytest.mark.gpu
 def test_under_cudf_pandas(path):
     """Whose proxies stand for the frames: save, load, pickle, draw and hand on."""
@@ -394,13 +438,28 @@ def test_under_cudf_pandas(path):
         pytest.skip("no usable NVIDIA GPU with CuPy")
     code = """
 import pickle, sys
+import cudf, cudf.pandas
 import matplotlib
 matplotlib.use("Agg")
 import pandas as pd
 import rapids_slink
 from rapids_slink.points import on_host
+is_proxy = cudf.pandas.is_proxy_object
 df = pd.DataFrame({"x": [0.0, 0.1, 5.0, 5.2]}, index=list("abcd"))
-model = rapids_slink.fit(df, 2)
+for on in ("cpu", "cuda"):
+    model = rapids_slink.fit(df, 2, device=on)
+    model.save(sys.argv[1])
+    for device in ("auto", "cpu", "cuda"):
+        same = rapids_slink.load(sys.argv[1], device=device)
+        answers = same.labels_, same.linkage_, same.mst_, same.cut(2), same.cut([2, 3])
+        assert same._caller.gpu == (device == "cuda" or (device == "auto" and on == "cuda")), (on, device)
+        assert all(is_proxy(answer) for answer in answers), (on, device, list(map(type, answers)))
+        assert isinstance(same.labels_, pd.Series) and isinstance(same.linkage_, pd.DataFrame), (on, device)
+        assert df.assign(cluster=same.labels_)["cluster"].tolist() == [0, 0, 1, 1]
+        assert same.cut(3).index.tolist() == list("abcd")
+own = rapids_slink.fit(cudf.DataFrame({"x": [0.0, 0.1, 5.0, 5.2]}), 2)
+own.save(sys.argv[1])
+assert type(rapids_slink.load(sys.argv[1]).labels_) is cudf.Series
 model.save(sys.argv[1])
 for other in (rapids_slink.load(sys.argv[1]), pickle.loads(pickle.dumps(model))):
     assert on_host(other.labels_).index.tolist() == list("abcd")
@@ -416,3 +475,7 @@ model.plot_clusters(df)
     path_of_modules = os.pathsep.join([str(ROOT), *sys.path])
     done = subprocess.run(run, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path_of_modules})
     assert done.returncode == 0, done.stderr
+    found = load(path)
+    assert type(found.labels_) is type(found.cut(2)) is pd.Series
+    assert type(found.linkage_) is type(found.mst_) is pd.DataFrame
+    assert found.cut(2).index.tolist() == list("abcd")

@@ -75,11 +75,11 @@ class Caller:
 
     def array(self, array: Any) -> Any:
         """An array of either device as NumPy's or CuPy's."""
-        return self._dress(self._move(array))
+        return self.dress(self._move(array))
 
     def series(self, array: Any, index: Any = None, name: str | None = None) -> Any:
         """An array of either device as a Series of pandas or cuDF."""
-        return self._dress(self._frames().Series(self._move(array), index=self._index(index), name=name))
+        return self.dress(self._frames().Series(self._move(array), index=self._index(index), name=name))
 
     def labels(self, array: Any, index: Any = None, name: str = "label") -> Any:
         """One value a row: a Series for a frame, an array for an array."""
@@ -94,7 +94,11 @@ class Caller:
             frame = self._frames().from_pandas(frame)
         if index is not None:
             frame.index = self._index(index)
-        return self._dress(frame)
+        return self.dress(frame)
+
+    def dress(self, result: Any) -> Any:
+        """A result of the caller's library as a proxy, if the caller has proxies."""
+        return sys.modules["cudf.pandas"].as_proxy_object(result) if self.proxy else result
 
     def _index(self, index: Any) -> Any:
         """An Index of either library in the caller's."""
@@ -115,9 +119,6 @@ class Caller:
 
             return cudf
         return CPU.frames
-
-    def _dress(self, result: Any) -> Any:
-        return sys.modules["cudf.pandas"].as_proxy_object(result) if self.proxy else result
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,11 @@ def on_host(value: Any) -> Any:
     if not is_on_gpu(value):
         return value
     return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)
+
+
+def pandas_is_proxied() -> bool:
+    """Whether ``cudf.pandas`` stands in for pandas in this process."""
+    return bool(getattr(sys.modules.get("cudf.pandas"), "LOADED", False))
 
 
 def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
