@@ -8,8 +8,9 @@
 
     neighbors/                spanning_tree/                  dendrogram/
 
-Every arrow is one call in `single_linkage.py`. Edge lists are dataframes: cuDF on a GPU, pandas on a CPU. The two
-devices differ in their kernels (`cuda.py` with its ``.cu`` files, `cpu.py`) and in nothing else.
+Every arrow is one call in `single_linkage.py`. What a user gets of them are dataframes: cuDF's on a GPU, pandas' on a
+CPU; inside, and between the stages of a run, lists and edges are arrays. The two devices differ in their kernels
+(`cuda.py` with its ``.cu`` files, `cpu.py`) and in nothing else.
 
 Whole runs: `fit`, `SingleLinkage`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.

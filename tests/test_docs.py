@@ -15,7 +15,7 @@ import pytest
 from test_package import ROOT, python
 
 import rapids_slink
-from bench import recipe
+from bench import recipe, report
 from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import graph, hierarchy
@@ -118,6 +118,26 @@ def test_tables_come_from_the_result_files(site):
 def test_every_stage_and_group_of_the_benchmarks_has_a_table():
     marks = re.findall(r"<!-- bench: ([\w ]+) -->", (ROOT / "docs" / "benchmarks.md").read_text())
     assert {*STAGES, *GROUPS} == set(" ".join(marks).split())
+
+
+MEASURED = re.compile(
+    r"\d\s*(?:[nµm]?s|seconds?|minutes?|hours?|[GT]B/s|TFLOP/s|times as fast|times faster|[x×] (?:as fast|faster))\b"
+)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_no_measurement_is_typed(page):
+    """What is measured stands in a table that is made from the result files."""
+    text = page.read_text()
+    if page.stem == "README":
+        text = report.put_between(text, "")
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    assert MEASURED.findall(text) == []
+
+
+def test_typed_measurements_are_found():
+    for text in ("in 3.2 s.", "5 ms", "40µs", "12 times faster", "4 TB/s", "10 seconds"):
+        assert MEASURED.search(text), text
 
 
 def test_figures_are_drawn_by_the_script(tmp_path):
