@@ -6,19 +6,22 @@ import inspect
 import os
 import pkgutil
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from test_package import ROOT, python
 
 import rapids_slink
+from bench import __main__ as harness
 from bench import recipe, report
 from bench.cases import GROUPS
 from bench.stages import STAGES
-from rapids_slink import graph, hierarchy
+from rapids_slink import cli, graph, hierarchy
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: What a page's examples need where these words occur in them.
@@ -60,6 +63,37 @@ def test_examples(page, tmp_path):
     printed = "".join(text for language, text in blocks(page) if language == "text")
     here = f"import os; os.chdir({str(tmp_path)!r})\n"
     assert python(here + code, PYTHONPATH=str(ROOT), MPLBACKEND="agg") == printed
+
+
+COMMANDS = [
+    (page, module, arguments)
+    for page in [ROOT / "README.md", *PAGES]
+    for language, text in blocks(page)
+    if language == "sh"
+    for module, arguments in re.findall(r"python -m (\w+)(.*)$", text, flags=re.MULTILINE)
+    if module != "pytest"
+]
+
+
+def test_there_are_commands():
+    assert {(page.stem, module) for page, module, _ in COMMANDS} >= {("README", "rapids_slink"), ("README", "bench")}
+
+
+@pytest.mark.parametrize(("page", "module", "arguments"), COMMANDS)
+def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
+    """The command line's run, on a table such as they speak of; those that measure for minutes are understood."""
+    if module == "bench":
+        harness._parser().parse_args(shlex.split(arguments))
+        return
+    assert module == "rapids_slink"
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame({"name": "a", "x": range(20), "y": 0.5})
+    table.to_csv("points.csv", index=False)
+    assert cli.main(shlex.split(arguments)) == 0
+    written = {name for name in shlex.split(arguments) if name.endswith((".csv", ".png"))} or {"dendrogram.png"}
+    assert {path.name for path in tmp_path.iterdir()} == written | {"points.csv"}
+    assert "clusters" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
