@@ -166,6 +166,27 @@ def test_gpu_input_on_either_device(device, where):
         as_points(cudf.Series([1.0]), where)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bool", "int8", "uint16", "int32", "uint64"])
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (1, 40), (127, 31), (128, 32), (129, 33), (1000, 3), (300, 200)])
+def test_columns_of_cudf_become_rows(where, n, d, dtype):
+    """Whole frames, parts of them whose columns begin later, and frames with nulls."""
+    if where.name == "cpu":
+        pytest.skip("a kernel of the GPU's")
+    cudf = pytest.importorskip("cudf")
+    whole = np.random.default_rng(n).integers(0, 2 if dtype == "bool" else 100, (n + 7, d)).astype(dtype)
+    target = np.result_type(np.float32, np.dtype(dtype)) if dtype != "bool" else np.dtype(np.float32)
+    frame = cudf.DataFrame({f"x{c}": whole[:, c] for c in range(d)})
+    interleave = where.kernels("points").interleave
+    for part in (slice(None), slice(5, None), slice(3, n + 3)):
+        found = interleave(frame.iloc[part], np.dtype(dtype), target)
+        assert found.flags.c_contiguous
+        assert found.dtype == target
+        np.testing.assert_array_equal(to_host(found), whole[part].astype(target))
+    frame["x0"] = frame["x0"].where(cudf.Series(np.arange(n + 7) != 1))
+    assert interleave(frame, np.dtype(dtype), target) is None
+
+
 def test_labels_go_back_with_the_index(where):
     X = pd.DataFrame(TABLE, index=pd.Index(["p", "q"], name="id"))
     points = as_points(X, where)
