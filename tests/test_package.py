@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import rapids_slink
-from rapids_slink.device import cuda_source
+from rapids_slink.device import cuda_source, gpu_is_usable
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.neighbors.direct import Form
 
@@ -202,6 +202,19 @@ def test_readme_example_prints_what_it_says():
 
 def test_readme_check_of_exactness_holds():
     example, check = readme_blocks("python")[:2]
+    python(example + check)
+
+
+@pytest.mark.gpu
+def test_readme_runs_with_cudf():
+    """As its comment says that it does."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    pytest.importorskip("cudf")
+    example, check = (
+        block.replace("import pandas as pd", "import cudf as pd") for block in readme_blocks("python")[:2]
+    )
+    assert python(example).split() == readme_blocks("text")[0].split()
     python(example + check)
 
 
