@@ -130,7 +130,13 @@ def cuml_fit(work: Work) -> Call:
 
     metric = _known(work, "cuml", CUML_METRICS)
     points = _float32_on_gpu(work.points)
-    return lambda: AgglomerativeClustering(n_clusters=work.case.n_clusters, linkage="single", metric=metric).fit(points)
+    model = AgglomerativeClustering(
+        n_clusters=work.case.n_clusters,
+        linkage="single",
+        metric=metric,
+        connectivity="knn" if metric == "euclidean" else "pairwise",  # its k-NN graph is Euclidean's alone
+    )
+    return lambda: model.fit(points)
 
 
 def sklearn_knn(work: Work) -> Call:
