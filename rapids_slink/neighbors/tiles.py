@@ -80,12 +80,12 @@ class TileSearch:
             self.query_points = self.points if self.queries is self.values else unit_rows(self.queries)
         both = [self.points] if self.query_points is self.points else [self.points, self.query_points]
         self.scaling = Scaling.of(*both, device=self.device)
-        self.filter = self.kernels.fused_filter() if fused else None
         if self.metric.kernel == "squares":
             self.exact_values = self.kernels.compact(self.values, self.scaling)
             self.exact_queries = self.exact_values
             if self.queries is not self.values:
                 self.exact_queries = self.kernels.compact(self.queries, self.scaling)
+        self.filter = self.kernels.fused_filter(self.exact_values) if fused else None
         return True
 
     @property
@@ -243,13 +243,14 @@ class TileSearch:
         xp, kernels = self.device.xp, self.kernels
         bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
         self.order = self.filter.arrange(bound)
-        self.fused = self.filter(self.points, self.scaling, self.order)
+        self.fused = None  # it may be in another order
+        self._fused()
         rows, bound = self.order, bound[self.order]
         top = kernels.new_lists(rows.size, task.k)
         complete = xp.ones(rows.size, bool)
         sweeps = self.fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
-            radius = self._reach(bound, self.fused.error)
+            radius = self.fused.radius(bound, self.fused.columns, self.features, self.metric)
             candidates = self.fused.keep_both(offsets, radius, task.k)
             complete &= candidates.complete()
             self._rerank(rows, candidates, None, bound, top)
@@ -276,19 +277,18 @@ class TileSearch:
             if not again and not bool(xp.isfinite(bound).all()):
                 bound = xp.minimum(bound, self._seed(task, rows, group))
             if fused:
-                packed = fused.prepare_rows(self.query_points, rows)
-                error = packed.error[: rows.size]
+                packed = fused.prepare_rows(self.exact_queries if fused.BYTES else self.query_points, rows)
             else:
                 operand, columns = self._tier(rows, tier)
-                error = operand.error
             top = kernels.new_lists(rows.size, task.k)
             complete = xp.ones(rows.size, bool)
             groups = group, task.column_group
             for band in self._bands(task, bound, again):
-                radius = self._reach(bound, error)
                 if fused:
+                    radius = fused.radius(bound, packed, self.features, self.metric)
                     candidates = fused.keep(packed, band, radius, task.k, group, column_group)
                 else:
+                    radius = self._reach(bound, operand.error)
                     candidates = kernels.new_candidates(rows.size, task.k)
                     for tile in _tiles(band, kernels.COLUMNS):
                         ids_of_tile = self.order[tile]
@@ -383,7 +383,8 @@ class TileSearch:
 
     def _fused(self) -> Any:
         if self.filter and self.fused is None:
-            self.fused = self.filter(self.points, self.scaling, self.order)
+            columns = self.exact_values if self.filter.BYTES else self.points
+            self.fused = self.filter(columns, self.scaling, self.order)
         return self.fused
 
 
