@@ -133,7 +133,7 @@ class TileSearch:
             else:
                 left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
             redone = left.size
-            for tier in self.tiers:
+            for tier in self.tiers if redone else ():
                 left = self._filter(task, left, upper, ids, weights, best, tier, again=True)
 
         def scan(at: Any) -> None:
@@ -256,15 +256,13 @@ class TileSearch:
             self._rerank(rows, candidates, None, bound, top)
             del candidates  # the next sweep's need the room
             bound = xp.minimum(bound, top.weights[:, -1])
-        upper[rows] = bound
-        done = xp.flatnonzero(complete)
-        ids[rows[done]], weights[rows[done]] = top.ids[done], top.weights[done]
+        upper[rows], ids[rows], weights[rows] = bound, top.ids, top.weights
         return rows[xp.flatnonzero(~complete)]
 
     def _filter(
         self, task: Task, left: Any, upper: Any, ids: Any, weights: Any, best: Any, tier: str, again: bool
     ) -> Any:
-        """One tier over the rows `left` of the task; fills in what it proves and returns the rest."""
+        """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven."""
         xp, kernels = self.device.xp, self.kernels
         fused = self._fused() if tier == "filter" else None
         # In the k-NN graph a row's group is itself: one more candidate is cheaper than to look at every hit's group.
@@ -300,9 +298,7 @@ class TileSearch:
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
                     bound = xp.minimum(bound, best[group])
-            upper[at] = bound
-            done = xp.flatnonzero(complete)
-            ids[at[done]], weights[at[done]] = top.ids[done], top.weights[done]
+            upper[at], ids[at], weights[at] = bound, top.ids, top.weights
             return at[xp.flatnonzero(~complete)]
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
