@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 
+#: Seconds of calls before the first that is timed, on a GPU.
+WARM_UP = 0.3
+
+
 @dataclass(frozen=True)
 class Clock:
-    """Times calls on one device.
+    """Times calls on one device, which has been at work for a moment by then: an idle GPU's clocks take time to rise.
 
     Attributes
     ----------
@@ -33,6 +37,9 @@ class Clock:
         """Median seconds of a call that has been warmed up, or of what `read` finds in its results."""
         seconds: list[float] = []
         spent = 0.0
+        started = time.perf_counter()
+        while self.on_gpu and time.perf_counter() - started < WARM_UP:
+            call()
         while not seconds or (len(seconds) < self.repeats and spent + spent / len(seconds) <= self.budget):
             self.synchronize()
             start = time.perf_counter()

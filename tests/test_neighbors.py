@@ -528,7 +528,7 @@ def test_fused_product_keeps_its_bound(d):
 
 BYTES = {
     "any": lambda rng, n, d: rng.integers(0, 256, (n, d)),
-    "like photos": lambda rng, n, d: np.clip(rng.normal(128, 40, (n, d)), 0, 255),
+    "like photos": lambda rng, n, d: np.clip(rng.normal(128, 40, (n, d)).round(), 0, 255),
     "clusters": lambda rng, n, d: rng.integers(0, 253, (9, d))[rng.integers(0, 9, n)] + rng.integers(0, 3, (n, d)),
     "alike": lambda rng, n, d: np.full((n, d), 255),
     "black or grey": lambda rng, n, d: np.repeat(rng.choice([0, 128], (n, 1)), d, axis=1),

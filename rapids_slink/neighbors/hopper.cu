@@ -65,6 +65,7 @@ constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT == 1 ? 9 : RESIDENT == 2 ? 8
 // of its next tile, and thereby the tail TAILS tiles on. With RESIDENT 0 a tile has more atoms than there are stages.
 constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT) / RESIDENT : 1;
 constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;
+constexpr int QUEUE = 64;  // pairs: fewer than 32 stay, and no more than 32 come at a time
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -185,10 +186,35 @@ struct Item {
     }
 };
 
-__device__ __forceinline__ void append(u32* count, int* out, int capacity, u32 row, u32 value) {
-    u32 slot = atomicAdd(count + row, 1u);
-    if (slot < capacity) out[(u64)row * capacity + slot] = value;
-}
+// Where survivors go. A place among a row's candidates is an atomic addition away, and a warp that waited for it at every
+// hit would hold up the other three of its group: 32 are collected first.
+struct Survivors {
+    u64* queue;  // of this warp: up to QUEUE pairs, the row in the upper half
+    int* out;
+    u32* count;
+    const int *row_group, *column_group;
+    int capacity, lane;
+    u32 queued;
+
+    // Takes the last `n`, at most 32, from the queue.
+    __device__ __forceinline__ void append(u32 n) {
+        __syncwarp();
+        u64 pair = lane < n ? queue[queued - n + lane] : 0;
+        queued -= n;
+        __syncwarp();
+        u32 row = pair >> 32, value = pair & 0xffffffff;
+        if (lane >= n || (column_group && column_group[value] == row_group[row])) return;
+        u32 slot = atomicAdd(count + row, 1u);
+        if (slot < capacity) out[(u64)row * capacity + slot] = value;
+    }
+    // All lanes take part; those that are `wanted` have a pair.
+    __device__ __forceinline__ void push(bool wanted, u32 row, u32 value) {
+        u32 votes = __ballot_sync(~0u, wanted);
+        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)row << 32 | value;
+        queued += __popc(votes);
+        if (queued >= 32) append(32);
+    }
+};
 
 // Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
@@ -251,6 +277,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         int warp = thread >> 5, lane = thread & 31, g = group - 1;
         u32 pair = units[lane & 3];  // of the rows' tail
+        u64* queue = (u64*)(tail_ring + TAILS * (TAIL + FAR)) + (4 * g + warp) * QUEUE;
+        Survivors survivors{queue, out, count, row_group, column_group, capacity, lane, 0};
         for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
             Item item(i, splits, first_tile, last_tile);
             // This thread's accumulators belong to four rows: first, +8 (upper), and +64, +72 (lower).
@@ -342,20 +370,20 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                     }
 #pragma unroll
                 for (int w = 0; w < 4; w++)
-                    for (u32 rest = passed[w] | reverse[w]; rest; rest &= rest - 1) {
-                        int bit = __ffs(rest) - 1;
-                        u32 row = first + (bit & 2) * 4 + (bit & 4) * 16;
-                        u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
-                        if (column >= n_columns || (SYMMETRIC && column == row)) continue;
-                        if (column_group && column_group[column] == row_group[row]) continue;
-                        if (passed[w] >> bit & 1) append(count, out, capacity, row, column);
-                        if (reverse[w] >> bit & 1) append(count, out, capacity, column, row);
-                    }
+                    if (any >> w & 1)
+                        for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
+                            u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4 + (bit & 4) * 16;
+                            u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
+                            bool real = rest && column < n_columns && !(SYMMETRIC && column == row);
+                            survivors.push(real && passed[w] >> bit & 1, row, column);
+                            if (both) survivors.push(real && reverse[w] >> bit & 1, column, row);
+                        }
             }
             if (RESIDENT) {
                 asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
                 if (thread == 0) barrier_arrive(&ring.rows_empty);
             }
         }
+        survivors.append(survivors.queued);
     }
 }

@@ -18,6 +18,7 @@ STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
 #: The rows' extra features; a column's are its half norm in units of these.
 UNITS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
 PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their tail
+QUEUES = 8 * 64 * 8  # bytes of survivors that are not written yet, of eight warps
 THREADS = 384
 MOST_SPLITS = 16
 
@@ -233,6 +234,6 @@ def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> 
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
     stages = (4, 9, 8, 6, 5)[resident]
     tails = (stages + resident) // resident if resident else 1
-    shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS)
+    shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS) + QUEUES
     kernel.max_dynamic_shared_size_bytes = shared
     return kernel, shared

@@ -315,7 +315,8 @@ class TileSearch:
         columns = self._columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
-        for at in _tiles(slice(0, rows.size), self._rows_at_once(self.kernels.ROWS, task.k)):
+        most = max(LEAST_ROWS, self.kernels.ROWS * self.kernels.COLUMNS // first.stop)  # products as in a tile
+        for at in _tiles(slice(0, rows.size), self._rows_at_once(most, task.k)):
             likely = self.kernels.seed(
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
