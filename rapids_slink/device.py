@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -196,7 +196,8 @@ class Device:
         room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
         run.spare = room - (least - need.chunk)
         if reserve and run.pool is not None and run.limit is None and need.peak <= room * RESERVED:
-            run.pool.malloc(need.peak)
+            with suppress(MemoryError):
+                run.pool.malloc(need.peak)
 
     @property
     def spare(self) -> float:
