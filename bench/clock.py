@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
+#: Seconds for which a GPU works before a call counts: the clocks of an idle one take time to rise.
+WARM_UP = 0.3
+
+
 @dataclass(frozen=True)
 class Clock:
     """Times calls on one device.
@@ -33,12 +37,15 @@ class Clock:
         """Median seconds of a call that has been warmed up, or of what `read` finds in its results."""
         seconds: list[float] = []
         spent = 0.0
+        begun = time.perf_counter()
         while not seconds or (len(seconds) < self.repeats and spent + spent / len(seconds) <= self.budget):
             self.synchronize()
             start = time.perf_counter()
             result = call()
             self.synchronize()
             elapsed = time.perf_counter() - start
+            if self.on_gpu and start + elapsed < begun + WARM_UP:
+                continue
             spent += elapsed
             seconds.append(elapsed if read is None else read(result))
             del result

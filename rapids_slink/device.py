@@ -16,7 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -36,6 +36,8 @@ THREADS = 256
 FRAGMENTED = 1.25
 #: And for small arrays, which take at least half a KiB, and what CuPy's sorts and sums take for themselves.
 ROUNDED = 2**21
+#: A share of the free memory that is asked for at once.
+RESERVED = 1 / 8
 #: Needs below so many bytes are met without asking how much is free.
 UNCHECKED = 2**26
 
@@ -168,13 +170,15 @@ class Device:
             _retired.append(pool)
             _give_back()
 
-    def admit(self, need: Need, what: str, taken: int = 0) -> None:
+    def admit(self, need: Need, what: str, taken: int = 0, reserve: bool = False) -> None:
         """Raise unless what the run needs for `what` fits; what is left then is `spare`, for chunks of work.
 
         Parameters
         ----------
         taken : int
             Bytes of the need that the run has taken already.
+        reserve : bool
+            Ask for the bytes at once if they are a small part of what is free, for the pool to split.
         """
         run = _run()
         least = need.least if self.name == "cpu" else int(need.least * FRAGMENTED) + ROUNDED
@@ -191,6 +195,9 @@ class Device:
             )
         room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
         run.spare = room - (least - need.chunk)
+        if reserve and run.pool is not None and run.limit is None and need.peak <= room * RESERVED:
+            with suppress(MemoryError):
+                run.pool.malloc(need.peak)
 
     @property
     def spare(self) -> float:

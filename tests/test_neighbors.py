@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
-from rapids_slink.device import CPU, gpu_is_usable, to_host
+from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
 from rapids_slink.metrics import accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Task, scattered
@@ -524,6 +524,84 @@ def test_fused_product_keeps_its_bound(d):
         worst = max(worst, float((np.abs((low + high) / 2 - middle) / room).max()))
     print(f"fused, {d} features: worst error {worst:.3g} of what is assumed")
     assert 1e-6 < worst < 1
+
+
+BYTES = {
+    "any": lambda rng, n, d: rng.integers(0, 256, (n, d)),
+    "like photos": lambda rng, n, d: np.clip(rng.normal(128, 40, (n, d)).round(), 0, 255),
+    "clusters": lambda rng, n, d: rng.integers(0, 253, (9, d))[rng.integers(0, 9, n)] + rng.integers(0, 3, (n, d)),
+    "alike": lambda rng, n, d: np.full((n, d), 255),
+    "black or grey": lambda rng, n, d: np.repeat(rng.choice([0, 128], (n, 1)), d, axis=1),
+}  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", BYTES)
+@pytest.mark.parametrize("d", [1, 15, 16, 17, 33, 120, 128, 129, 300, 600, 784, 4096])
+def test_byte_filter_is_exact(d, kind):
+    """What it keeps of each row's pairs: all within the bound, and none above what the halves leave open."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cupy
+
+    from rapids_slink.neighbors import cuda, hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    n, rng = 700, np.random.default_rng(d)
+    X = BYTES[kind](rng, n, d).astype(np.uint8)
+    values = cuda.compact(cupy.asarray(X, "float32"), Scaling(cupy.zeros(d), 1.0, byte_values=True))
+    half_norms = squares(np.full((1, values.shape[1]), 128), to_host(values)).ravel() // 2
+    spread = half_norms.max() - half_norms.min()
+    assert hopper.ByteFilter.holds(values) == (spread <= 979_454)
+    if spread > 979_454:
+        assert d > 119
+        return
+    order = cupy.asarray(rng.permutation(n).astype(np.int32))
+    fused = hopper.ByteFilter(values, None, order)
+    some = rng.integers(0, n, 300).astype(np.int32)
+    apart = squares(X[some], X)
+    bound = apart[np.arange(300), rng.integers(0, n, 300)] + rng.choice([-1.0, 0.0, 0.0], 300)
+    bound[::50] = np.inf
+    rows = fused.prepare_rows(values, cupy.asarray(some))
+    radius = fused.radius(cupy.asarray(bound), rows, d, None)
+    component = rng.integers(0, 2, n).astype(np.int32)
+    for band, groups in ((slice(0, n), None), (slice(256, 400), cupy.asarray(component)[order])):
+        kept = fused.keep(rows, band, radius, n // 12 + 1, cupy.asarray(component[some]), groups)
+        inside = np.isin(np.arange(n), to_host(order[band]))
+        for i, (ids, kept_of_row) in enumerate(zip(to_host(order[kept.ids % n]), to_host(kept.count), strict=True)):
+            found = ids[:kept_of_row]
+            wanted = inside & ((component != component[some[i]]) if groups is not None else True)
+            assert np.unique(found).size == found.size
+            assert wanted[found].all()
+            assert np.isin(np.flatnonzero(wanted & (apart[i] <= bound[i])), found).all()
+            assert (apart[i, found] <= bound[i] + 2).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["any", "like photos", "clusters", "alike"])
+@pytest.mark.parametrize(
+    ("n", "d", "k"), [(600, 3, 4), (3000, 16, 1), (5000, 100, 16), (2500, 784, 33), (1100, 1500, 8)]
+)
+def test_lists_of_bytes(n, d, k, kind):
+    """By the tensor cores for bytes, each pair formed once; a few features too."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cupy
+
+    from rapids_slink.neighbors import hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    X = BYTES[kind](np.random.default_rng(n), n, d).astype(np.float32)
+    report, where = Report(), resolve("cuda")
+    search = TileSearch(cupy.asarray(X), where, report)
+    assert report["neighbors"]["filter"] == "uint8 tensor cores (fused)"
+    lists = neighbor_lists(search, n, k, where)
+    assert report["neighbors"]["rows_certified"] > 0 or kind == "alike"
+    expected = neighbor_lists(TileSearch(X, CPU, Report()), n, k, CPU)
+    np.testing.assert_array_equal(to_host(lists.ids), expected.ids)
+    np.testing.assert_array_equal(to_host(lists.weights), expected.weights)
 
 
 def test_the_test_is_tight(where, kernels):

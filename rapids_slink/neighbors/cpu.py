@@ -107,7 +107,7 @@ def _controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
 
 
-def fused_filter() -> Any:
+def fused_filter(values: Any = None) -> Any:
     """None: BLAS forms tiles in memory."""
     return None
 

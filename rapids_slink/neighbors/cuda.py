@@ -193,11 +193,16 @@ def workers() -> int:
     return 1
 
 
-def fused_filter() -> Any:
-    """The class of the filter that forms no tiles in memory, or None where the GPU lacks what it needs."""
+def fused_filter(values: Any = None) -> Any:
+    """The class of the filter that forms no tiles in memory, or None where the GPU lacks what it needs.
+
+    For `values` as `compact` gives them, the fastest that can have them for its columns.
+    """
     from rapids_slink.neighbors import hopper
 
-    return hopper.FusedFilter if hopper.usable() else None
+    if not hopper.usable():
+        return None
+    return hopper.ByteFilter if values is not None and hopper.ByteFilter.holds(values) else hopper.FusedFilter
 
 
 def new_candidates(rows: int, k: int) -> Candidates:

@@ -16,7 +16,14 @@
 // turns: one hands the tensor cores all of a tile's products and tests them while the other's are formed. With
 // RESIDENT 0 a stage carries a piece of the rows as well, and there is enough to multiply that no turns are needed.
 //
-// LAST_STEPS is how many times 16 features of the last atom are in use.
+// LAST_STEPS is how many times 32 bytes of the last atom's features are in use.
+//
+// BYTES: the points are integers from 0 to 255, of which 128 is taken, and so the products exact in int32, at twice the
+// rate. An atom then has 128 features and a tail 32. With h the half of a squared norm, rounded down, and S the half of a
+// bound on squared distances, rounded down, a pair within the bound of either point passes
+//     product - h_j >= h_i - S:
+// 2 product = |x_i|^2 + |x_j|^2 - distance^2 >= 2 h_i + 2 h_j - 2 S - 1, and all of these but the 1 are even. `radius` and
+// `tile_radius` are S, and there are no errors.
 //
 // SYMMETRIC: rows and columns are the same points. A block's columns are then counted from itself on, around the end, and
 // a pair is formed once and tested for both: for the columns' sake with the largest of the tile's radii first.
@@ -29,8 +36,24 @@
 #ifndef SYMMETRIC
 #define SYMMETRIC 0
 #endif
+#ifndef BYTES
+#define BYTES 0
+#endif
 typedef unsigned int u32;
 typedef unsigned long long u64;
+#if BYTES
+typedef int sum_t;
+#define HELD "+r"
+#define MULTIPLY "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
+#define SUBTRACT "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
+#define SCALES ""
+#else
+typedef float sum_t;
+#define HELD "+f"
+#define MULTIPLY "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+#define SUBTRACT MULTIPLY
+#define SCALES ", 1, 1"
+#endif
 
 constexpr int ROWS = 256, COLUMNS = 128;
 constexpr int PIECE = 128 * 128;                      // bytes of 128 rows of one atom
@@ -42,6 +65,7 @@ constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT == 1 ? 9 : RESIDENT == 2 ? 8
 // of its next tile, and thereby the tail TAILS tiles on. With RESIDENT 0 a tile has more atoms than there are stages.
 constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT) / RESIDENT : 1;
 constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;
+constexpr int QUEUE = 64;  // pairs: fewer than 32 stay, and no more than 32 come at a time
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -72,48 +96,66 @@ __device__ __forceinline__ u64 tail_descriptor(const void* p) {
     return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62;
 }
 
-#define EIGHT(v, i) "+f"(v[i]), "+f"(v[i + 1]), "+f"(v[i + 2]), "+f"(v[i + 3]), "+f"(v[i + 4]), "+f"(v[i + 5]), "+f"(v[i + 6]), "+f"(v[i + 7])
+#define EIGHT(v, i) HELD(v[i]), HELD(v[i + 1]), HELD(v[i + 2]), HELD(v[i + 3]), HELD(v[i + 4]), HELD(v[i + 5]), HELD(v[i + 6]), HELD(v[i + 7])
+#if BYTES
+#define TRANSPOSED ""
+#define TAIL_TRANSPOSED ""
+#else
+#define TRANSPOSED ", 0, 0"
+#define TAIL_TRANSPOSED ", 0"
+#endif
 
-// sum (+)= 64 rows x 128 columns over 16 features.
-__device__ __forceinline__ void multiply(float (&sum)[64], u64 a, u64 b, int add) {
+// sum (+)= 64 rows x 128 columns over 32 bytes of features.
+__device__ __forceinline__ void multiply(sum_t (&sum)[64], u64 a, u64 b, int add) {
     asm volatile(
-        "{\n .reg .pred add;\n setp.ne.b32 add, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{\n .reg .pred add;\n setp.ne.b32 add, %66, 0;\n" MULTIPLY
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
         "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"
-        "%57,%58,%59,%60,%61,%62,%63}, %64, %65, add, 1, 1, 0, 0;\n}"
+        "%57,%58,%59,%60,%61,%62,%63}, %64, %65, add" SCALES TRANSPOSED ";\n}"
         : EIGHT(sum, 0), EIGHT(sum, 8), EIGHT(sum, 16), EIGHT(sum, 24), EIGHT(sum, 32), EIGHT(sum, 40), EIGHT(sum, 48),
           EIGHT(sum, 56)
         : "l"(a), "l"(b), "r"(add));
 }
 
-// The same for rows that all hold the eight numbers of which this thread's quarter of a quad has `pair`, then zeros.
-__device__ __forceinline__ void subtract(float (&sum)[64], u32 pair, u64 b) {
+// The same for rows that all hold the numbers of which this thread's quarter of a quad has those in `first`, 16 bytes in
+// all, and in `second`.
+__device__ __forceinline__ void subtract(sum_t (&sum)[64], u32 first, u32 second, u64 b) {
     asm volatile(
-        "{\n wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
+        "{\n " SUBTRACT
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
         "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"
-        "%57,%58,%59,%60,%61,%62,%63}, {%64,%64,%65,%65}, %66, 1, 1, 1, 0;\n}"
+        "%57,%58,%59,%60,%61,%62,%63}, {%64,%64,%65,%65}, %66, 1" SCALES TAIL_TRANSPOSED ";\n}"
         : EIGHT(sum, 0), EIGHT(sum, 8), EIGHT(sum, 16), EIGHT(sum, 24), EIGHT(sum, 32), EIGHT(sum, 40), EIGHT(sum, 48),
           EIGHT(sum, 56)
-        : "r"(pair), "r"(0), "l"(b));
+        : "r"(first), "r"(second), "l"(b));
 }
 
-// Starts the products of 128 rows and 128 columns over a piece's first 16 STEPS features and, if given, the tail.
+// Starts the products of 128 rows and 128 columns over the first STEPS times 32 bytes of a piece's features and, if given,
+// the tail.
 template <int STEPS>
 __device__ __forceinline__ void form(
-    float (&upper)[64], float (&lower)[64], const char* rows, const char* columns, int add, const char* tail = nullptr,
+    sum_t (&upper)[64], sum_t (&lower)[64], const char* rows, const char* columns, int add, const char* tail = nullptr,
     u32 units = 0) {
     u64 left = descriptor(rows), right = descriptor(columns);
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int k = 0; k < STEPS; k++) {  // 16 features are 32 bytes; the lower 64 rows begin 8192 bytes on
+    for (int k = 0; k < STEPS; k++) {  // the lower 64 rows begin 8192 bytes on
         multiply(upper, left + 2 * k, right + 2 * k, add | k);
         multiply(lower, left + 2 * k + 512, right + 2 * k, add | k);
     }
-    if (tail) subtract(upper, units, tail_descriptor(tail)), subtract(lower, units, tail_descriptor(tail));
+    if (tail) {
+        u32 more = BYTES ? ~0u : 0;  // the second half of an fp16 tail is zeros
+        subtract(upper, units, more, tail_descriptor(tail)), subtract(lower, units, more, tail_descriptor(tail));
+    }
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
+
+// How far below its two norms a pair's product may be if one of its points looks that far.
+#if BYTES
+__device__ __forceinline__ int margin(int radius, int) { return radius; }
+#else
+__device__ __forceinline__ float margin(float radius, float error) { return (radius + error) * (radius + error); }
+#endif
 
 struct Ring {
     u64 full[STAGES], empty[STAGES], rows_full, rows_empty, turn[CONSUMERS];
@@ -144,10 +186,35 @@ struct Item {
     }
 };
 
-__device__ __forceinline__ void append(u32* count, int* out, int capacity, u32 row, u32 value) {
-    u32 slot = atomicAdd(count + row, 1u);
-    if (slot < capacity) out[(u64)row * capacity + slot] = value;
-}
+// Where survivors go. A place among a row's candidates is an atomic addition away, and a warp that waited for it at every
+// hit would hold up the other three of its group: 32 are collected first.
+struct Survivors {
+    u64* queue;  // of this warp: up to QUEUE pairs, the row in the upper half
+    int* out;
+    u32* count;
+    const int *row_group, *column_group;
+    int capacity, lane;
+    u32 queued;
+
+    // Takes the last `n`, at most 32, from the queue.
+    __device__ __forceinline__ void append(u32 n) {
+        __syncwarp();
+        u64 pair = lane < n ? queue[queued - n + lane] : 0;
+        queued -= n;
+        __syncwarp();
+        u32 row = pair >> 32, value = pair & 0xffffffff;
+        if (lane >= n || (column_group && column_group[value] == row_group[row])) return;
+        u32 slot = atomicAdd(count + row, 1u);
+        if (slot < capacity) out[(u64)row * capacity + slot] = value;
+    }
+    // All lanes take part; those that are `wanted` have a pair.
+    __device__ __forceinline__ void push(bool wanted, u32 row, u32 value) {
+        u32 votes = __ballot_sync(~0u, wanted);
+        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)row << 32 | value;
+        queued += __popc(votes);
+        if (queued >= 32) append(32);
+    }
+};
 
 // Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
@@ -157,8 +224,8 @@ __device__ __forceinline__ void append(u32* count, int* out, int capacity, u32 r
 // is left out. tile_radius is the largest radius of each tile.
 extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
-    int splits, int first_tile, int last_tile, u32 n_columns, const float* __restrict__ half_norm,
-    const float* __restrict__ radius, const float* __restrict__ tile_radius, const float* __restrict__ tile_error,
+    int splits, int first_tile, int last_tile, u32 n_columns, const sum_t* __restrict__ half_norm,
+    const sum_t* __restrict__ radius, const sum_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const u32* __restrict__ units, const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
     int* __restrict__ out, u32* count) {
     extern __shared__ char raw[];
@@ -209,19 +276,21 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
         int warp = thread >> 5, lane = thread & 31, g = group - 1;
-        u32 pair = units[lane & 3];
+        u32 pair = units[lane & 3];  // of the rows' tail
+        u64* queue = (u64*)(tail_ring + TAILS * (TAIL + FAR)) + (4 * g + warp) * QUEUE;
+        Survivors survivors{queue, out, count, row_group, column_group, capacity, lane, 0};
         for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
             Item item(i, splits, first_tile, last_tile);
             // This thread's accumulators belong to four rows: first, +8 (upper), and +64, +72 (lower).
             u32 first = item.block * ROWS + g * 128 + warp * 16 + (lane >> 2);
-            const float far[4] = {radius[first], radius[first + 8], radius[first + 64], radius[first + 72]};
-            const float base[4] = {half_norm[first], half_norm[first + 8], half_norm[first + 64], half_norm[first + 72]};
-            const float own_error = SYMMETRIC ? tile_error[2 * item.block + g] : 0;
+            const sum_t far[4] = {radius[first], radius[first + 8], radius[first + 64], radius[first + 72]};
+            const sum_t base[4] = {half_norm[first], half_norm[first + 8], half_norm[first + 64], half_norm[first + 72]};
+            const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g] : 0;
             if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
             for (int i = item.first; i < item.last; i++, tiles++) {
                 int t = item.tile(i, blocks);
                 const char* tail = tail_ring + tiles % TAILS * (TAIL + FAR);
-                float upper[64], lower[64];
+                sum_t upper[64], lower[64];
                 if (RESIDENT) {
                     // The first group's turn n follows the second's n - 1, the second's n the first's n.
                     if (g || tiles) barrier_wait(ring.turn + g, (g ? tiles : tiles - 1) & 1);
@@ -251,27 +320,28 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                 }
                 // Of offset 0 and half way around, if it exists, both blocks see all pairs.
                 bool both = SYMMETRIC && i >= 2 && i / 2 * 2 != blocks;
-                float worst = tile_error[t], theirs = both ? tile_radius[t] + own_error : 0, need[4];
+                float worst = BYTES ? 0 : tile_error[t];
+                sum_t theirs = both ? margin(tile_radius[t], own_error) : 0, need[4];
 #pragma unroll
-                for (int r = 0; r < 4; r++) need[r] = base[r] - fmaxf((far[r] + worst) * (far[r] + worst), theirs * theirs);
+                for (int r = 0; r < 4; r++) need[r] = base[r] - max(margin(far[r], worst), theirs);
                 release<(RESIDENT ? RESIDENT : 1) - 1>(ring, turn - 1, lane);
                 __syncwarp();
 #pragma unroll
-                for (int j = 0; j < 64; j++) asm volatile("" : "+f"(upper[j]), "+f"(lower[j])::"memory");
+                for (int j = 0; j < 64; j++) asm volatile("" : HELD(upper[j]), HELD(lower[j])::"memory");
                 // A bit for each 32 columns in which the warp has a hit: only those are looked at one by one.
                 u32 hit = 0;
 #pragma unroll
                 for (int w = 0; w < 4; w++) {
-                    float most[4];
+                    bool passes = false;
 #pragma unroll
                     for (int r = 0; r < 4; r++) {
-                        float(&half)[64] = r < 2 ? upper : lower;
+                        sum_t(&half)[64] = r < 2 ? upper : lower;
                         int at = 16 * w + 2 * (r & 1);
-                        float a = fmaxf(half[at], half[at + 1]), b = fmaxf(half[at + 4], half[at + 5]);
-                        float c = fmaxf(half[at + 8], half[at + 9]), d = fmaxf(half[at + 12], half[at + 13]);
-                        most[r] = fmaxf(fmaxf(a, b), fmaxf(c, d)) - need[r];
+                        sum_t a = max(half[at], half[at + 1]), b = max(half[at + 4], half[at + 5]);
+                        sum_t c = max(half[at + 8], half[at + 9]), d = max(half[at + 12], half[at + 13]);
+                        passes |= max(max(a, b), max(c, d)) >= need[r];
                     }
-                    if (fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3])) >= 0) hit |= 1u << w;
+                    if (passes) hit |= 1u << w;
                 }
                 u32 any = __reduce_or_sync(~0u, hit);
                 if (!any) continue;
@@ -283,37 +353,37 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                     if (any >> w & 1) {
 #pragma unroll
                         for (int j = 0; j < 4; j++) {
-                            float back[2] = {0, 0};
+                            sum_t back[2] = {0, 0};
                             if (both)
 #pragma unroll
                                 for (int e = 0; e < 2; e++)
-                                    back[e] = ((const float*)(tail + TAIL))[32 * w + 8 * j + 2 * (lane & 3) + e] + own_error;
+                                    back[e] = margin(((const sum_t*)(tail + TAIL))[32 * w + 8 * j + 2 * (lane & 3) + e], own_error);
 #pragma unroll
                             for (int q = 0; q < 8; q++) {
                                 int r = q >> 1;
-                                float value = q < 4 ? upper[16 * w + 4 * j + q] : lower[16 * w + 4 * j + q - 4];
-                                float near = SYMMETRIC ? base[r] - (far[r] + worst) * (far[r] + worst) : need[r];
+                                sum_t value = q < 4 ? upper[16 * w + 4 * j + q] : lower[16 * w + 4 * j + q - 4];
+                                sum_t near = SYMMETRIC ? base[r] - margin(far[r], worst) : need[r];
                                 passed[w] |= (u32)(value >= near) << (8 * j + q);
-                                if (both) reverse[w] |= (u32)(value >= base[r] - back[q & 1] * back[q & 1]) << (8 * j + q);
+                                if (both) reverse[w] |= (u32)(value >= base[r] - back[q & 1]) << (8 * j + q);
                             }
                         }
                     }
 #pragma unroll
                 for (int w = 0; w < 4; w++)
-                    for (u32 rest = passed[w] | reverse[w]; rest; rest &= rest - 1) {
-                        int bit = __ffs(rest) - 1;
-                        u32 row = first + (bit & 2) * 4 + (bit & 4) * 16;
-                        u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
-                        if (column >= n_columns || (SYMMETRIC && column == row)) continue;
-                        if (column_group && column_group[column] == row_group[row]) continue;
-                        if (passed[w] >> bit & 1) append(count, out, capacity, row, column);
-                        if (reverse[w] >> bit & 1) append(count, out, capacity, column, row);
-                    }
+                    if (any >> w & 1)
+                        for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
+                            u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4 + (bit & 4) * 16;
+                            u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
+                            bool real = rest && column < n_columns && !(SYMMETRIC && column == row);
+                            survivors.push(real && passed[w] >> bit & 1, row, column);
+                            if (both) survivors.push(real && reverse[w] >> bit & 1, column, row);
+                        }
             }
             if (RESIDENT) {
                 asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
                 if (thread == 0) barrier_arrive(&ring.rows_empty);
             }
         }
+        survivors.append(survivors.queued);
     }
 }

@@ -7,16 +7,18 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel
+from rapids_slink.device import check_arrays, cuda_kernel, launch
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.contract import growing, scattered
-from rapids_slink.neighbors.cuda import Candidates, Packed, multiprocessors, pack_rows
-from rapids_slink.neighbors.operand import Scaling
+from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, multiprocessors, pack_rows
+from rapids_slink.neighbors.operand import Scaling, reach
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
-STEP, STEPS = 16, 4  # features a wgmma takes, and how many of those make an atom
+STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
 #: The rows' extra features; a column's are its half norm in units of these.
 UNITS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
 PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their tail
+QUEUES = 8 * 64 * 8  # bytes of survivors that are not written yet, of eight warps
 THREADS = 384
 MOST_SPLITS = 16
 
@@ -39,6 +41,9 @@ class FusedFilter:
     """
 
     NAME = "fp16 tensor cores (fused)"
+    BYTES = False  # whether the values are those of `cuda.compact`
+    STEP = 16  # features a wgmma takes
+    REAL = "float32"
     #: A band brings a row 7k survivors, of which its buffer holds more than 12k; there are few rows.
     FIRST_BAND, GROWTH = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
@@ -47,12 +52,15 @@ class FusedFilter:
     MOST_CANDIDATES = 2**26  # a launch
 
     def __init__(self, values: Any, scaling: Scaling, order: Any) -> None:
-        self.values, self.scaling, self.order = values, scaling, order
+        self.scaling, self.order = scaling, order
         self.n, d = values.shape
-        self.steps = -(-d // STEP)
+        self.steps = -(-d // self.STEP)
         self.atoms = -(-self.steps // STEPS)
+        self._pack_columns(values)
+
+    def _pack_columns(self, values: Any) -> None:
         self.units = cp.asarray(UNITS, cp.float16).view(cp.uint32)
-        self.columns = self._pack(values, order, UNITS)
+        self.columns = self._pack(values, self.order, UNITS)
         self.tile_error = self.columns.error.reshape(-1, COLUMNS).max(axis=1)
 
     @staticmethod
@@ -67,12 +75,11 @@ class FusedFilter:
     @staticmethod
     def row_bytes(d: int) -> int:
         """What the operand of a row of d features takes, its tail included."""
-        return 128 * -(-d // (STEP * STEPS)) + 40
+        return 128 * -(-d // (FusedFilter.STEP * STEPS)) + 40
 
-    @property
-    def error(self) -> Any:
-        """How far each column was moved, in their scattered order."""
-        return self.columns.error[: self.n]
+    def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Any:
+        """What the test takes for rows that look for kernel values up to `bound`."""
+        return reach(bound, rows.error[: bound.size], self.scaling, n_features, cp, metric)
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
@@ -112,14 +119,14 @@ class FusedFilter:
         self, rows: Packed, tiles: tuple[int, int], last: int, radius: Any, capacity: int, row_group: Any = None,
         column_group: Any = None,
     ) -> Candidates:  # fmt: skip
-        check_arrays("float32", radius)
+        check_arrays(self.REAL, radius)
         m, size, both = radius.size, rows.half_norm.size, rows is self.columns
-        far = cp.zeros(size, cp.float32)
+        far = cp.zeros(size, self.REAL)
         far[:m] = radius
         out, count = cp.empty((size, capacity), cp.int32), cp.zeros(size, cp.int32)
         blocks = size // ROWS
         splits = _splits(blocks, tiles[1] - tiles[0])
-        kernel, shared = _keep_near(self.atoms, self.steps - (self.atoms - 1) * STEPS, both)
+        kernel, shared = _keep_near(self.atoms, self.steps - (self.atoms - 1) * STEPS, both, self.BYTES)
         farthest = far.reshape(-1, COLUMNS).max(axis=1) if both else np.uintp(0)
         groups = (np.uintp(0) if group is None else group for group in (row_group, column_group))
         kernel(
@@ -135,6 +142,79 @@ class FusedFilter:
         return pack_rows(values, self.scaling, rows, -(-rows.size // ROWS) * ROWS, self.atoms, units)
 
 
+class ByteFilter(FusedFilter):
+    """The same for squared distances of integers from 0 to 255, without error and at twice the rate."""
+
+    NAME = "uint8 tensor cores (fused)"
+    BYTES = True
+    STEP = 32
+    REAL = "int32"
+    MOST_FEATURES = 32_000  # sums of more would leave int32
+    #: How far the halves of the columns' squared norms may lie apart: what 32 bytes in units of 1, 1, 255, ... tell.
+    MOST_SPREAD = 254 + 30 * 255 * 128
+    EVERYTHING = 2**30  # half of a bound that all pairs are within
+    NOWHERE = 2**31 - 1  # the half norm of a row that there is not
+
+    @classmethod
+    def holds(cls, values: Any) -> bool:
+        """Whether these can be the columns."""
+        if values.dtype != np.uint8 or values.shape[1] > cls.MOST_FEATURES:
+            return False
+        half_norm = pack_bytes(values, None, len(values)).half_norm
+        return int(half_norm.max() - half_norm.min()) <= cls.MOST_SPREAD
+
+    def _pack_columns(self, values: Any) -> None:
+        self.units = cp.asarray([0xFFFF0101, *[0xFFFFFFFF] * 3], cp.uint32)
+        self.tile_error = np.uintp(0)
+        packed = self._halves(values, self.order)
+        self.least = int(packed.half_norm[: self.n].min())
+        tails = cp.empty(packed.half_norm.size * TAIL // COLUMNS, cp.uint8)
+        launch(
+            "neighbors/pack.cu", "pack_byte_tails", packed.half_norm.size, packed.half_norm, np.int32(self.least),
+            np.int64(self.n), np.int64(packed.half_norm.size), tails,
+        )  # fmt: skip
+        self.columns = self._with_base(packed, self.n, tails)
+
+    def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Any:
+        """Half of each bound, rounded down."""
+        return cp.minimum(bound / 2, self.EVERYTHING).astype(cp.int32)
+
+    def prepare_rows(self, queries: Any, rows: Any) -> Packed:
+        """The rows' operand, for `keep`."""
+        return self._with_base(self._halves(queries, rows), rows.size)
+
+    def _halves(self, values: Any, rows: Any) -> Packed:
+        return pack_bytes(values, rows, -(-rows.size // ROWS) * ROWS, self.atoms)
+
+    def _with_base(self, packed: Packed, m: int, tails: Any = None) -> Packed:
+        """Norms as the test takes them for rows, of which there are m: the columns' are less by the least."""
+        base = packed.half_norm + cp.int32(self.least)
+        base[m:] = self.NOWHERE
+        return Packed(packed.y, tails, base, None)
+
+
+def pack_bytes(values: Any, rows: Any, padded: int, atoms: int = 0) -> Packed:
+    """The operand of `rows` (None: all) of `values` as `cuda.compact` gives them, filled up to `padded` rows.
+
+    It has so many `atoms`, or is left out.
+    """
+    check_arrays("uint8", values)
+    if rows is not None:
+        check_arrays("int32", rows)
+    m, pitch = len(values) if rows is None else rows.size, values.shape[1]
+    if pitch % 16:
+        raise ValueError(f"rows of bytes start at multiples of 16, got {pitch} bytes a row")
+    y, half_norm = cp.empty(padded * atoms * 128, cp.uint8), cp.empty(padded, cp.int32)
+    if padded:
+        kernel = cuda_kernel("neighbors/pack.cu", "pack_bytes")
+        kernel(
+            (-(-padded // WARPS),), (WARPS * WARP,),
+            (values, np.int32(pitch), np.uintp(0) if rows is None else rows, np.int64(m), np.int64(padded),
+             np.int32(atoms or -(-pitch // 128)), y if atoms else np.uintp(0), half_norm),
+        )  # fmt: skip
+    return Packed(y, None, half_norm, None)
+
+
 def _splits(blocks: int, tiles: int) -> int:
     """Into how many parts to divide a band, so that the last wave of blocks is not mostly idle."""
     waves = multiprocessors()
@@ -147,12 +227,13 @@ def _splits(blocks: int, tiles: int) -> int:
     return min(range(1, most + 1), key=waste)
 
 
-def _keep_near(atoms: int, last_steps: int, symmetric: bool) -> tuple[Any, int]:
+def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> tuple[Any, int]:
     resident = atoms if atoms <= 4 else 0
-    options = "-arch=sm_90a", f"-DRESIDENT={resident}", f"-DLAST_STEPS={last_steps}", f"-DSYMMETRIC={int(symmetric)}"
+    flags = {"RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": int(symmetric), "BYTES": int(of_bytes)}
+    options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
     stages = (4, 9, 8, 6, 5)[resident]
     tails = (stages + resident) // resident if resident else 1
-    shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS)
+    shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS) + QUEUES
     kernel.max_dynamic_shared_size_bytes = shared
     return kernel, shared

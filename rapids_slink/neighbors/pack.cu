@@ -7,6 +7,7 @@
 #ifndef VALUE
 #define VALUE float
 #endif
+typedef unsigned char byte;
 typedef unsigned short u16;
 typedef unsigned long long u64;
 
@@ -88,6 +89,49 @@ extern "C" __global__ void pack(
     int place = in_tile >> 2 & 1;
     tails[r * 2 + place] = parts.all;
     tails[r * 2 + 1 - place] = make_uint4(0, 0, 0, 0);
+}
+
+// The operand of points of bytes for hopper.cu, one warp a row: all values less 128, and half of each row's squared norm,
+// rounded down; those alone if `y` is null. Rows of `values` are `pitch` bytes, a multiple of 16, apart; rows from m to `padded` become zeros, their
+// norms too.
+extern "C" __global__ void pack_bytes(
+    const byte* __restrict__ values, int pitch, const int* __restrict__ rows, long long m, long long padded, int atoms,
+    uint4* __restrict__ y, int* __restrict__ half_norm) {
+    long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    int lane = threadIdx.x % WARP;
+    if (r >= padded) return;
+    int in_tile = r % TILE, norm = 0;
+    const uint4* x = (const uint4*)(values + (r < m ? (size_t)(rows ? rows[r] : r) * pitch : 0));
+    for (int c = lane; c < atoms * ATOM; c += WARP) {
+        uint4 out = make_uint4(0, 0, 0, 0);
+        if (r < m && c < pitch / 16) {
+            const unsigned sign = 0x80808080;  // taking 128 from a byte flips it, as the integer is signed then
+            out = x[c];
+            out.x ^= sign, out.y ^= sign, out.z ^= sign, out.w ^= sign;
+        }
+        norm = __dp4a((int)out.x, (int)out.x, __dp4a((int)out.y, (int)out.y, norm));
+        norm = __dp4a((int)out.z, (int)out.z, __dp4a((int)out.w, (int)out.w, norm));
+        if (y) y[((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7))] = out;
+    }
+    for (int step = WARP / 2; step; step /= 2) norm += __shfl_xor_sync(ALL, norm, step);
+    if (lane == 0) half_norm[r] = norm >> 1;
+}
+
+// -(half_norm - least) as the sum of a row's 32 signed bytes times the units 1, 1, 255, 255, ...; the least sum there is for
+// the rows from m on.
+extern "C" __global__ void pack_byte_tails(
+    const int* __restrict__ half_norm, int least, long long m, long long padded, uint4* __restrict__ tails) {
+    long long r = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (r >= padded) return;
+    union { uint4 half[2]; byte part[32]; } out;
+    int rest = half_norm[r] - least, ones = rest % 255, units = rest / 255;
+    for (int f = 0; f < 32; f++) {
+        int part = f == 0 ? min(ones, 128) : f == 1 ? ones - min(ones, 128) : min(max(units - 128 * (f - 2), 0), 128);
+        out.part[f] = -(r < m ? part : 128);
+    }
+    int place = r % TILE >> 2 & 1;
+    tails[r * 2 + place] = out.half[0];
+    tails[r * 2 + 1 - place] = out.half[1];
 }
 
 __device__ __forceinline__ void raise(double* most, double value) {

@@ -15,6 +15,7 @@ __device__ __forceinline__ double widen(byte x) { return x; }
 
 constexpr int WARP = 32;
 constexpr int FEW_FEATURES = 8;       // below this a lane reads its candidate directly
+constexpr int SEGMENT = 128;          // bytes of a candidate that come at a time
 constexpr unsigned ALL = 0xffffffffu;
 constexpr int NOBODY = 0x7fffffff;    // an empty entry: after every id
 
@@ -57,7 +58,16 @@ struct Room {
     template <int BYTES>
     __device__ void bring(const VALUE* __restrict__ values, int d, int id, int start, int n) {
         int lane = threadIdx.x % WARP, pieces = n * (int)sizeof(VALUE) / BYTES;
-        if (pieces >= WARP) {
+        constexpr int FULL = SEGMENT / BYTES;  // the usual case, without divisions
+        if (BYTES == 16 && pieces == FULL) {
+            const char* from = (const char*)(values + start) + lane % FULL * BYTES;
+            char* to = tile + lane / FULL * pitch + lane % FULL * BYTES;
+#pragma unroll
+            for (int c = 0; c < WARP; c += WARP / FULL) {
+                int other = __shfl_sync(ALL, id, c + lane / FULL);
+                if (other >= 0) copy<BYTES>(to + c * pitch, from + (size_t)other * (d * sizeof(VALUE)));
+            }
+        } else if (pieces >= WARP) {
             for (int c = 0; c < WARP; c++) {
                 int other = __shfl_sync(ALL, id, c);
                 if (other < 0) continue;
@@ -105,11 +115,13 @@ __device__ double canonical(const VALUE* __restrict__ x, const VALUE* __restrict
             continue;
         }
         int f = 0;
+#pragma unroll 4
         for (; f + 4 <= n; f += 4) {
             union { uint4 all[(sizeof(VALUE) + 3) / 4]; VALUE of[4]; } theirs;
             for (int i = 0; i < sizeof(VALUE) / 4; i++) theirs.all[i] = ((const uint4*)(mine + f))[i];
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum.add(room.row[f + i], widen(theirs.of[i]));
+            double2 a = *(const double2*)(room.row + f), b = *(const double2*)(room.row + f + 2);
+            sum.add(a.x, widen(theirs.of[0])), sum.add(a.y, widen(theirs.of[1]));
+            sum.add(b.x, widen(theirs.of[2])), sum.add(b.y, widen(theirs.of[3]));
         }
         for (; f < n; f++) sum.add(room.row[f], widen(mine[f]));
     }
@@ -134,24 +146,69 @@ __device__ void sort_entries(double* w, int* id, int size) {
     __syncwarp();
 }
 
-// A warp's sorted list of k entries, followed by entries that wait to be merged into it.
+// The lesser of this lane's entry and that of the lane `apart` away, or the greater if not `lesser`.
+__device__ __forceinline__ void exchange(double& w, int& id, int apart, bool lesser) {
+    double other_w = __shfl_xor_sync(ALL, w, apart);
+    int other_id = __shfl_xor_sync(ALL, id, apart);
+    if (before(other_w, other_id, w, id) == lesser) w = other_w, id = other_id;
+}
+
+// A warp's sorted list of k entries. Up to 32 stand in registers, one a lane; the entries of a longer one in shared memory,
+// followed by those that wait to be merged into it.
 struct TopK {
     double* w;
     int* id;
     int k, size, waiting;
+    double own_w;
+    int own_id;
 
+    __device__ bool few() const { return k <= WARP; }
+    __device__ void load(const int* ids, const double* weights) {
+        for (int e = threadIdx.x % WARP; e < (few() ? WARP : k); e += WARP) {
+            bool listed = ids && e < k && ids[e] >= 0;
+            double weight = listed ? weights[e] : 1.0 / 0.0;
+            int candidate = listed ? ids[e] : NOBODY;
+            if (few()) own_w = weight, own_id = candidate;
+            else w[e] = weight, id[e] = candidate;
+        }
+        __syncwarp();
+    }
+    __device__ void store(int* ids, double* weights) const {
+        for (int e = threadIdx.x % WARP; e < k; e += WARP) {
+            int candidate = few() ? own_id : id[e];
+            ids[e] = candidate == NOBODY ? -1 : candidate;
+            if (weights) weights[e] = few() ? own_w : w[e];
+        }
+    }
     __device__ void offer(double weight, int candidate, bool wanted) {
         int lane = threadIdx.x % WARP;
-        wanted = wanted && before(weight, candidate, w[k - 1], id[k - 1]);
+        double last_w = few() ? __shfl_sync(ALL, own_w, k - 1) : w[k - 1];
+        int last_id = few() ? __shfl_sync(ALL, own_id, k - 1) : id[k - 1];
+        wanted = wanted && before(weight, candidate, last_w, last_id);
         unsigned votes = __ballot_sync(ALL, wanted);
         if (!votes) return;
+        if (few()) return merge(wanted ? weight : 1.0 / 0.0, wanted ? candidate : NOBODY);
         int slot = k + waiting + __popc(votes & ((1u << lane) - 1));
         if (wanted) w[slot] = weight, id[slot] = candidate;
         waiting += __popc(votes);
         __syncwarp();
-        if (k + waiting + WARP > size) merge();
+        if (k + waiting + WARP > size) finish();
     }
-    __device__ void merge() {
+    // The least 32 of the list and of one entry a lane: these sorted downwards, the lesser of each two, and those sorted.
+    __device__ void merge(double weight, int candidate) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int block = 2; block <= WARP; block *= 2)
+#pragma unroll
+            for (int apart = block / 2; apart; apart /= 2)
+                exchange(weight, candidate, apart, ((lane & apart) == 0) != ((lane & block) == 0));
+        if (before(weight, candidate, own_w, own_id)) own_w = weight, own_id = candidate;
+#pragma unroll
+        for (int apart = WARP / 2; apart; apart /= 2) exchange(own_w, own_id, apart, (lane & apart) == 0);
+    }
+    // Merges what waits.
+    __device__ void finish() {
+        if (!waiting) return;
         int lane = threadIdx.x % WARP, used = 2;
         while (used < k + waiting) used *= 2;
         for (int i = k + waiting + lane; i < used; i += WARP) w[i] = 1.0 / 0.0, id[i] = NOBODY;
@@ -184,12 +241,7 @@ extern "C" __global__ void rerank(
     if (i >= n_rows) return;
     Room room;
     TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
-    for (int e = lane; e < k; e += WARP) {
-        int id = top_ids[(size_t)i * k + e];
-        top.w[e] = top_weights[(size_t)i * k + e];
-        top.id[e] = id < 0 ? NOBODY : id;
-    }
-    __syncwarp();
+    top.load(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
     const VALUE* x = queries + (size_t)rows[i] * d;
     int m = min(count[i], capacity);
     for (int c = 0; c < m; c += WARP) {
@@ -201,11 +253,8 @@ extern "C" __global__ void rerank(
         if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }
-    if (top.waiting) top.merge();
-    for (int e = lane; e < k; e += WARP) {
-        top_ids[(size_t)i * k + e] = top.id[e] == NOBODY ? -1 : top.id[e];
-        top_weights[(size_t)i * k + e] = top.w[e];
-    }
+    top.finish();
+    top.store(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
 }
 
 // The lists of all columns of another group, a row's columns dealt out to `parts` warps with a list each.
@@ -220,8 +269,7 @@ extern "C" __global__ void rerank_all(
     int i = job / parts, part = job % parts;
     Room room;
     TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
-    for (int e = lane; e < k; e += WARP) top.w[e] = 1.0 / 0.0, top.id[e] = NOBODY;
-    __syncwarp();
+    top.load(nullptr, nullptr);
     const VALUE* x = queries + (size_t)rows[i] * d;
     for (long long c = (long long)part * WARP; c < n_columns; c += (long long)parts * WARP) {
         int id = c + lane < n_columns && column_group[c + lane] != row_group[i] ? (int)c + lane : -1;
@@ -230,8 +278,8 @@ extern "C" __global__ void rerank_all(
         if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }
-    top.merge();
-    for (int e = lane; e < k; e += WARP) part_ids[job * k + e] = top.id[e] == NOBODY ? -1 : top.id[e];
+    top.finish();
+    top.store(part_ids + job * k, nullptr);
 }
 
 // out[i, j] = the kernel value of (rows[i], j), infinite within a group: for lists too long for shared memory.

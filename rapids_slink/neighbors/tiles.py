@@ -80,12 +80,12 @@ class TileSearch:
             self.query_points = self.points if self.queries is self.values else unit_rows(self.queries)
         both = [self.points] if self.query_points is self.points else [self.points, self.query_points]
         self.scaling = Scaling.of(*both, device=self.device)
-        self.filter = self.kernels.fused_filter() if fused else None
         if self.metric.kernel == "squares":
             self.exact_values = self.kernels.compact(self.values, self.scaling)
             self.exact_queries = self.exact_values
             if self.queries is not self.values:
                 self.exact_queries = self.kernels.compact(self.queries, self.scaling)
+        self.filter = self.kernels.fused_filter(self.exact_values) if fused else None
         return True
 
     @property
@@ -133,7 +133,7 @@ class TileSearch:
             else:
                 left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
             redone = left.size
-            for tier in self.tiers:
+            for tier in self.tiers if redone else ():
                 left = self._filter(task, left, upper, ids, weights, best, tier, again=True)
 
         def scan(at: Any) -> None:
@@ -243,27 +243,26 @@ class TileSearch:
         xp, kernels = self.device.xp, self.kernels
         bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
         self.order = self.filter.arrange(bound)
-        self.fused = self.filter(self.points, self.scaling, self.order)
+        self.fused = None  # it may be in another order
+        self._fused()
         rows, bound = self.order, bound[self.order]
         top = kernels.new_lists(rows.size, task.k)
         complete = xp.ones(rows.size, bool)
         sweeps = self.fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
-            radius = self._reach(bound, self.fused.error)
+            radius = self.fused.radius(bound, self.fused.columns, self.features, self.metric)
             candidates = self.fused.keep_both(offsets, radius, task.k)
             complete &= candidates.complete()
             self._rerank(rows, candidates, None, bound, top)
             del candidates  # the next sweep's need the room
             bound = xp.minimum(bound, top.weights[:, -1])
-        upper[rows] = bound
-        done = xp.flatnonzero(complete)
-        ids[rows[done]], weights[rows[done]] = top.ids[done], top.weights[done]
+        upper[rows], ids[rows], weights[rows] = bound, top.ids, top.weights
         return rows[xp.flatnonzero(~complete)]
 
     def _filter(
         self, task: Task, left: Any, upper: Any, ids: Any, weights: Any, best: Any, tier: str, again: bool
     ) -> Any:
-        """One tier over the rows `left` of the task; fills in what it proves and returns the rest."""
+        """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven."""
         xp, kernels = self.device.xp, self.kernels
         fused = self._fused() if tier == "filter" else None
         # In the k-NN graph a row's group is itself: one more candidate is cheaper than to look at every hit's group.
@@ -276,19 +275,18 @@ class TileSearch:
             if not again and not bool(xp.isfinite(bound).all()):
                 bound = xp.minimum(bound, self._seed(task, rows, group))
             if fused:
-                packed = fused.prepare_rows(self.query_points, rows)
-                error = packed.error[: rows.size]
+                packed = fused.prepare_rows(self.exact_queries if fused.BYTES else self.query_points, rows)
             else:
                 operand, columns = self._tier(rows, tier)
-                error = operand.error
             top = kernels.new_lists(rows.size, task.k)
             complete = xp.ones(rows.size, bool)
             groups = group, task.column_group
             for band in self._bands(task, bound, again):
-                radius = self._reach(bound, error)
                 if fused:
+                    radius = fused.radius(bound, packed, self.features, self.metric)
                     candidates = fused.keep(packed, band, radius, task.k, group, column_group)
                 else:
+                    radius = self._reach(bound, operand.error)
                     candidates = kernels.new_candidates(rows.size, task.k)
                     for tile in _tiles(band, kernels.COLUMNS):
                         ids_of_tile = self.order[tile]
@@ -300,9 +298,7 @@ class TileSearch:
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
                     bound = xp.minimum(bound, best[group])
-            upper[at] = bound
-            done = xp.flatnonzero(complete)
-            ids[at[done]], weights[at[done]] = top.ids[done], top.weights[done]
+            upper[at], ids[at], weights[at] = bound, top.ids, top.weights
             return at[xp.flatnonzero(~complete)]
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
@@ -319,7 +315,8 @@ class TileSearch:
         columns = self._columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
-        for at in _tiles(slice(0, rows.size), self._rows_at_once(self.kernels.ROWS, task.k)):
+        most = max(LEAST_ROWS, self.kernels.ROWS * self.kernels.COLUMNS // first.stop)  # products as in a tile
+        for at in _tiles(slice(0, rows.size), self._rows_at_once(most, task.k)):
             likely = self.kernels.seed(
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
@@ -383,7 +380,8 @@ class TileSearch:
 
     def _fused(self) -> Any:
         if self.filter and self.fused is None:
-            self.fused = self.filter(self.points, self.scaling, self.order)
+            columns = self.exact_values if self.filter.BYTES else self.points
+            self.fused = self.filter(columns, self.scaling, self.order)
         return self.fused
 
 

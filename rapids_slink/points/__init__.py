@@ -192,7 +192,7 @@ def _admit(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device,
     size = n * d * dtype.itemsize
     copied = Need(copies * size, kept=size if copies else 0)
     following = need(n, d, dtype.itemsize) if need else Need(0)
-    device.admit(in_turn(copied, following), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    device.admit(in_turn(copied, following), f"{counted(n, 'row')} of {counted(d, 'feature')}", reserve=True)
 
 
 def on_device(frame: Any, device: Device) -> Any:
