@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-
 #: Seconds for which a GPU works before a call counts: the clocks of an idle one take time to rise.
 WARM_UP = 0.3
 

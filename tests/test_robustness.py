@@ -535,13 +535,13 @@ class Interrupting:
 @pytest.mark.parametrize(
     "place",
     [
-        "rapids_slink.neighbors.tiles.reach",
+        "rapids_slink.neighbors.tiles._chunks",
         "rapids_slink.neighbors.tiles._tiles",
         "rapids_slink.device.Device.frame",
         "rapids_slink.device.Device.trim",
         "rapids_slink.device.Device.synchronize",
         "rapids_slink.spanning_tree.connect.grow",
-        "rapids_slink.spanning_tree.connect._unsure_rows",
+        "rapids_slink.spanning_tree.connect._search_bridges",
         "rapids_slink.ordering.sorting_rows",
         "rapids_slink.dendrogram.cutting._merge_first",
     ],

@@ -328,49 +328,42 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                 __syncwarp();
 #pragma unroll
                 for (int j = 0; j < 64; j++) asm volatile("" : HELD(upper[j]), HELD(lower[j])::"memory");
-                // A bit for each 32 columns in which the warp has a hit: only those are looked at one by one.
+                // A bit for each eight columns in which the warp has a hit: only those are looked at one by one.
                 u32 hit = 0;
 #pragma unroll
-                for (int w = 0; w < 4; w++) {
-                    bool passes = false;
-#pragma unroll
-                    for (int r = 0; r < 4; r++) {
-                        sum_t(&half)[64] = r < 2 ? upper : lower;
-                        int at = 16 * w + 2 * (r & 1);
-                        sum_t a = max(half[at], half[at + 1]), b = max(half[at + 4], half[at + 5]);
-                        sum_t c = max(half[at + 8], half[at + 9]), d = max(half[at + 12], half[at + 13]);
-                        passes |= max(max(a, b), max(c, d)) >= need[r];
-                    }
-                    if (passes) hit |= 1u << w;
+                for (int j = 0; j < 16; j++) {
+                    bool passes = max(upper[4 * j], upper[4 * j + 1]) >= need[0];
+                    passes |= max(upper[4 * j + 2], upper[4 * j + 3]) >= need[1];
+                    passes |= max(lower[4 * j], lower[4 * j + 1]) >= need[2];
+                    passes |= max(lower[4 * j + 2], lower[4 * j + 3]) >= need[3];
+                    if (passes) hit |= 1u << j;
                 }
                 u32 any = __reduce_or_sync(~0u, hit);
                 if (!any) continue;
-                // Bit 8j + q, j below 4: value q of the four in upper (q below 4) or lower of columns 8j on, which passes for
-                // the row's sake or, in `reverse`, for the column's.
+                // Word w, bit 8j + q: value q of the four in upper (q below 4) or lower of columns 32w + 8j on, which passes
+                // for the row's sake or, in `reverse`, for the column's.
                 u32 passed[4] = {0, 0, 0, 0}, reverse[4] = {0, 0, 0, 0};
 #pragma unroll
-                for (int w = 0; w < 4; w++)
-                    if (any >> w & 1) {
+                for (int j = 0; j < 16; j++)
+                    if (any >> j & 1) {
+                        sum_t back[2] = {0, 0};
+                        if (both)
 #pragma unroll
-                        for (int j = 0; j < 4; j++) {
-                            sum_t back[2] = {0, 0};
-                            if (both)
+                            for (int e = 0; e < 2; e++)
+                                back[e] = margin(((const sum_t*)(tail + TAIL))[8 * j + 2 * (lane & 3) + e], own_error);
 #pragma unroll
-                                for (int e = 0; e < 2; e++)
-                                    back[e] = margin(((const sum_t*)(tail + TAIL))[32 * w + 8 * j + 2 * (lane & 3) + e], own_error);
-#pragma unroll
-                            for (int q = 0; q < 8; q++) {
-                                int r = q >> 1;
-                                sum_t value = q < 4 ? upper[16 * w + 4 * j + q] : lower[16 * w + 4 * j + q - 4];
-                                sum_t near = SYMMETRIC ? base[r] - margin(far[r], worst) : need[r];
-                                passed[w] |= (u32)(value >= near) << (8 * j + q);
-                                if (both) reverse[w] |= (u32)(value >= base[r] - back[q & 1]) << (8 * j + q);
-                            }
+                        for (int q = 0; q < 8; q++) {
+                            int r = q >> 1;
+                            u32 bit = 1u << (8 * (j & 3) + q);
+                            sum_t value = q < 4 ? upper[4 * j + q] : lower[4 * j + q - 4];
+                            sum_t near = SYMMETRIC ? base[r] - margin(far[r], worst) : need[r];
+                            if (value >= near) passed[j >> 2] |= bit;
+                            if (both && value >= base[r] - back[q & 1]) reverse[j >> 2] |= bit;
                         }
                     }
 #pragma unroll
                 for (int w = 0; w < 4; w++)
-                    if (any >> w & 1)
+                    if (any >> 4 * w & 15)
                         for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
                             u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4 + (bit & 4) * 16;
                             u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);

@@ -14,7 +14,7 @@ from typing import Any
 from rapids_slink.device import Device
 from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import NeighborLists, Task
-from rapids_slink.ordering import NO_EDGE, edge_codes, sort_edges
+from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.forest import ForestState, grow, initial_state
 from rapids_slink.spanning_tree.table import SAMPLED, join_components, pays
@@ -65,7 +65,7 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
             return edges
         with report.stage("connect", device):
             report.count("connect", rounds=1)
-            rows = _unsure_rows(state, device)
+            rows = device.kernels("spanning_tree").unsure_rows(state)
             if pays(search, state.component, components, rows.size):
                 by_rounds = partial(_join, device=device)
                 bridges = join_components(search, lists.core, state.component, by_rounds, device, report)
@@ -79,25 +79,7 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
 
 def _search_bridges(state: ForestState, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:
     """For each of the rows the nearest point outside its component, unless its component has a lighter edge."""
-    xp = device.xp
     upper = state.best_weight[state.component[rows]]
     found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True, core=core))
     report.count("connect", rows_searched=rows.size)
-    ids, weights = found.ids[:, 0], found.weights[:, 0]
-    state.found[rows], state.found_weight[rows] = ids, weights
-    # Where nothing was found all outside points are above the bound that was reached, whatever their ids.
-    hit = ids >= 0
-    bound_weight = xp.where(hit, weights, xp.maximum(found.upper, state.bound_weight[rows]))
-    code = xp.where(hit, edge_codes(rows, ids, xp), NO_EDGE)
-    raised = hit | (found.upper >= state.bound_weight[rows])
-    state.bound_weight[rows] = bound_weight
-    state.bound_code[rows] = xp.where(raised, code, state.bound_code[rows])
-
-
-def _unsure_rows(state: ForestState, device: Device) -> Any:
-    """The points of uncertified components, but the largest, that may have an edge below their component's best."""
-    xp, mine = device.xp, state.component
-    largest = device.kernels("spanning_tree").largest_component(mine)
-    weight, code = state.best_weight[mine], state.best_code[mine]
-    below = (state.bound_weight < weight) | ((state.bound_weight == weight) & (state.bound_code < code))
-    return xp.flatnonzero(below & ~state.certified[mine] & (mine != largest)).astype("int32")
+    device.kernels("spanning_tree").learn(state, rows, found)

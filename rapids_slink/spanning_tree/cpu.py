@@ -36,6 +36,25 @@ def choose(state: Any) -> None:
     _choose(s.component, s.best_weight, s.best_code, s.certified, parent, s.src, s.dst, s.weight, s.taken)
 
 
+def unsure_rows(state: Any) -> np.ndarray:
+    """The points of uncertified components, but the largest, that may have an edge below their component's best."""
+    s = state
+    largest = largest_component(s.component)
+    return _unsure_rows(
+        s.component, s.certified, largest, s.bound_weight, s.bound_code, s.best_weight, s.best_code
+    )  # fmt: skip
+
+
+def learn(state: Any, rows: np.ndarray, found: Any) -> None:
+    """Keep what a search for each row's nearest outside point has found, and the bounds that it has raised.
+
+    Where nothing was found all outside points are above the bound that was reached, whatever their ids.
+    """
+    s = state
+    ids, weights = found.ids.ravel(), found.weights.ravel()
+    _learn(rows, ids, weights, found.upper, s.found, s.found_weight, s.bound_weight, s.bound_code)
+
+
 def largest_component(component: np.ndarray) -> int:
     """The label that most points have."""
     return int(np.bincount(component).argmax())
@@ -128,6 +147,30 @@ def _choose(component, best_weight, best_code, certified, parent, src, dst, weig
     for v in range(n):
         component[v] = _root(parent, v)
     taken[0] = m
+
+
+@njit(cache=True)
+def _unsure_rows(component, certified, largest, bound_weight, bound_code, best_weight, best_code):
+    rows, m = np.empty(component.size, np.int32), 0
+    for v in range(component.size):
+        c = component[v]
+        if c == largest or certified[c]:
+            continue
+        if lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]):
+            rows[m] = v
+            m += 1
+    return rows[:m]
+
+
+@njit(cache=True)
+def _learn(rows, ids, weights, upper, found, found_weight, bound_weight, bound_code):
+    for i in range(rows.size):
+        v = rows[i]
+        found[v], found_weight[v] = ids[i], weights[i]
+        if ids[i] >= 0:
+            bound_weight[v], bound_code[v] = weights[i], edge_code(v, ids[i])
+        elif upper[i] >= bound_weight[v]:
+            bound_weight[v], bound_code[v] = upper[i], NO_EDGE
 
 
 @njit(cache=True)

@@ -8,7 +8,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import launch
+from rapids_slink.device import check_arrays, launch
 from rapids_slink.ordering import NO_EDGE
 
 _launch = partial(launch, "spanning_tree/forest.cu")
@@ -53,6 +53,24 @@ def choose(state: Any) -> None:
         parent, s.taken, s.src, s.dst, s.weight,
     )  # fmt: skip
     _launch("relabel", n, size, parent, s.component)
+
+
+def unsure_rows(state: Any) -> Any:
+    """As `rapids_slink.spanning_tree.cpu.unsure_rows`; in no order."""
+    s, n = state, state.component.size
+    rows, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
+    bounds = (s.bound_weight, s.bound_code, s.best_weight, s.best_code, s.certified)
+    _launch("list_unsure", n, np.int64(n), s.component, np.int32(largest_component(s.component)), *bounds, rows, count)
+    return rows[: int(count[0])]
+
+
+def learn(state: Any, rows: Any, found: Any) -> None:
+    """As `rapids_slink.spanning_tree.cpu.learn`."""
+    s, m = state, rows.size
+    check_arrays("int32", rows, found.ids)
+    check_arrays("float64", found.weights, found.upper)
+    known = (s.found, s.found_weight, s.bound_weight, s.bound_code)
+    _launch("learn", m, np.int64(m), rows, found.ids, found.weights, found.upper, *known)
 
 
 def largest_component(component: Any) -> int:

@@ -106,6 +106,39 @@ extern "C" __global__ void count_members(long long n, const int* __restrict__ co
     if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + mine, __popc(same));
 }
 
+// The points of uncertified components, but the largest, that may have an edge below their component's best.
+extern "C" __global__ void list_unsure(
+    long long n, const int* __restrict__ component, int largest, const double* __restrict__ bound_weight,
+    const long long* __restrict__ bound_code, const double* __restrict__ best_weight,
+    const long long* __restrict__ best_code, const bool* __restrict__ certified, int* __restrict__ rows, int* count) {
+    long long v = thread_index();
+    bool unsure = false;
+    if (v < n) {
+        int c = component[v];
+        unsure = c != largest && !certified[c] && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
+    }
+    unsigned votes = __ballot_sync(~0u, unsure), lane = threadIdx.x % 32;
+    int at = 0;
+    if (votes && lane == 0) at = atomicAdd(count, __popc(votes));
+    at = __shfl_sync(~0u, at, 0) + __popc(votes & ((1u << lane) - 1));
+    if (unsure) rows[at] = v;
+}
+
+// What a search has found for each row, and the bound that it has raised.
+extern "C" __global__ void learn(
+    long long m, const int* __restrict__ rows, const int* __restrict__ ids, const double* __restrict__ weights,
+    const double* __restrict__ upper, int* __restrict__ found, double* __restrict__ found_weight,
+    double* __restrict__ bound_weight, long long* __restrict__ bound_code) {
+    long long i = thread_index();
+    if (i >= m) return;
+    int v = rows[i];
+    found[v] = ids[i], found_weight[v] = weights[i];
+    if (ids[i] >= 0)
+        bound_weight[v] = weights[i], bound_code[v] = edge_code(v, ids[i]);
+    else if (upper[i] >= bound_weight[v])
+        bound_weight[v] = upper[i], bound_code[v] = NO_EDGE;
+}
+
 // Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
 // are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records. Edges go behind the
 // taken[0] that are there.
