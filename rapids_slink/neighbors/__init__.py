@@ -169,7 +169,7 @@ def nearest_neighbors(
     ----------
     X, Y : dataframe or array, (n, d) and (m, d)
         As `knn_graph` takes it.
-    metric, p
+    metric, p : str, float
         See `knn_graph`.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
