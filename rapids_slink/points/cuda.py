@@ -27,7 +27,7 @@ def squares_are_finite(values: Any) -> bool:
     blocks = min(BLOCKS, -(-values.size // THREADS))
     kernel = cuda_kernel(SOURCE, "add_squares", f"-DVALUE={C_NAMES[values.dtype.name]}")
     kernel((blocks,), (THREADS,), (values, np.int64(values.size), total))
-    return float(total.item()) <= np.finfo(np.float64).max / 8
+    return bool(total.item() <= np.finfo(np.float64).max / 8)
 
 
 def interleave(frame: Any, dtype: np.dtype, target: np.dtype) -> Any:
