@@ -272,6 +272,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "nearest_neighbors": nearest,
     "spanning_tree": forest,
     "connect": heights,
+    "forest": heights,
     "linkage": merges,
     "cut": partition,
     "cuts": partitions,

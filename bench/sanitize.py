@@ -1,7 +1,7 @@
 """``python -m bench.sanitize``: every CUDA kernel on small inputs, for ``compute-sanitizer`` to watch.
 
 Each step is run on both devices, and what they return must be the same to the last bit. A kernel of the package that no
-step has launched is an error. Only CuPy is needed: the frames between the stages are stood in for.
+step has launched is an error. Only CuPy is needed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import numpy as np
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink import device as devices
-from rapids_slink.device import Device, to_host
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.device import CPU, Device, to_host
+from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors import neighbor_lists, prepare
 from rapids_slink.neighbors.contract import Task
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import edges as graphs
@@ -32,40 +34,6 @@ from rapids_slink.spanning_tree import spanning_tree
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
 Step = Callable[[Device], tuple[Any, ...]]
-
-
-class Frame:
-    """As much of a dataframe as the stages need of one."""
-
-    def __init__(self, columns: dict[str, Any]) -> None:
-        self.columns = columns
-
-    def __getitem__(self, name: str) -> Any:
-        return SimpleNamespace(values=self.columns[name])
-
-    def __len__(self) -> int:
-        return len(next(iter(self.columns.values())))
-
-    def take(self, rows: Any) -> Frame:
-        """Some of the rows."""
-        return Frame({name: column[rows] for name, column in self.columns.items()})
-
-
-class BareDevice(Device):
-    """A device without a frame module."""
-
-    def frame(self, columns: dict[str, Any]) -> Any:
-        """The stand-in."""
-        return Frame(columns)
-
-    @property
-    def frames(self) -> Any:
-        """What is called of a frame module."""
-        return SimpleNamespace(concat=self._concat)
-
-    def _concat(self, frames: list[Frame], ignore_index: bool) -> Frame:
-        names = frames[0].columns
-        return Frame({name: self.xp.concatenate([frame.columns[name] for frame in frames]) for name in names})
 
 
 def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
@@ -83,13 +51,39 @@ def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
 
 def cluster(device: Device, kind: str, points: np.ndarray, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     """Lists, spanning tree and dendrogram of points."""
-    n = len(points)
-    among = search(kind, device.asarray(points), device)
+    return _cluster(search(kind, device.asarray(points), device), len(points), device, k, min_samples)
+
+
+def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int) -> tuple[Any, ...]:
+    """The same by another metric's search."""
+    chosen = get_metric(metric)
+    rows = metric_rows(chosen, device.asarray(points), device)
+    return _cluster(prepare(rows, device, Report(), metric=chosen), len(points), device, k)
+
+
+def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     lists = neighbor_lists(among, n, k, device, min_samples)
     src, dst, weight = spanning_tree(lists, among, device, Report())
     merges = device.kernels("dendrogram").merge_in_order(src, dst, n)
     components = device.kernels("spanning_tree").connected_components(lists.ids)
     return lists.ids, lists.weights, src, dst, weight, *merges, components
+
+
+def lay_out(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """A frame's columns as rows, and whether they are finite."""
+    columns = [device.asarray(np.ascontiguousarray(column)) for column in points.T]
+    kernels = device.kernels("points")
+    if device.name == "cpu":
+        rows = np.column_stack(columns).astype(np.float32)
+    else:  # a frame as far as the kernel's launcher looks into one
+        stood_in = [
+            SimpleNamespace(null_count=lambda: 0, offset=lambda: 0, data=lambda at=at: SimpleNamespace(ptr=at.data.ptr))
+            for at in columns
+        ]
+        table = SimpleNamespace(columns=lambda: stood_in)
+        frame = SimpleNamespace(shape=points.shape, to_pylibcudf=lambda: (table, None))
+        rows = kernels.interleave(frame, points.dtype, np.dtype(np.float32))
+    return rows, np.array(kernels.squares_are_finite(rows))
 
 
 def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
@@ -179,11 +173,15 @@ def steps() -> Iterator[tuple[str, Step]]:
             yield f"boxes, {dtype}, {d} features", partial(cluster, kind="boxes", points=few, k=3)
         yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
+    for metric in ("cityblock", "cosine"):
+        yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
+    for d in (3, 70):
+        yield f"{d} columns", partial(lay_out, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     yield "pairs", partial(find_pairs, points=rng.normal(size=(500, 12)))
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")
-        yield f"graph as if large, {dtype}", partial(span, dtype=dtype, maximum=False, LARGE=1, MOST_PACKED=1)
+        yield f"graph as if large, {dtype}", partial(span, dtype=dtype, maximum=False, LARGE=1, MOST_PACKED=1, FEW=0)
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
@@ -204,12 +202,12 @@ def main() -> int:
         launched.add((source, name))
         return look_up(source, name, *options)
 
-    bare = BareDevice("cpu", np), BareDevice("cuda", devices.cuda().xp)
-    bare[1].xp.cuda.set_allocator(None)  # each array an allocation of its own: within a pool nothing is out of bounds
+    both = CPU, devices.cuda()
+    both[1].xp.cuda.set_allocator(None)  # each array an allocation of its own: within a pool nothing is out of bounds
     wrong = 0
     with patch.object(devices, "cuda_kernel", noted):  # the launchers are imported, and take it, at their first use
         for name, step in steps():
-            expected, found = ([to_host(part) for part in step(device)] for device in bare)
+            expected, found = ([to_host(part) for part in step(device)] for device in both)
             same = all(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
             print(f"{'same' if same else 'DIFFERENT':>9}  {name}", flush=True)
             wrong += not same

@@ -150,6 +150,12 @@ def fit(work: Work) -> Call:
     return lambda: rapids_slink.fit(table, case.n_clusters, metric=case.metric, p=case.p, device=device)
 
 
+def forest(work: Work) -> Call:
+    """The same through lists of the case's length: what Borůvka's rounds on them take is read from the model."""
+    table, case, device = work.table, work.case, work.device.name
+    return lambda: rapids_slink.fit(table, case.n_clusters, n_neighbors=case.n_neighbors, device=device)
+
+
 def knn(work: Work) -> Call:
     """All points against all, from an array."""
     points, k, device = work.device.asarray(work.points), work.case.n_neighbors, work.device.name
@@ -193,9 +199,9 @@ def hdbscan(work: Work) -> Call:
     return lambda: rapids_slink.fit(table, min_samples=m, device=device).to_hdbscan(min_cluster_size=m)
 
 
-def connect_seconds(model: Any) -> float:
-    """What a fitted model says its connect stage took: the stage has no public function."""
-    return float(model.report_["seconds"].get("connect", 0.0))
+def seconds_of(stage: str) -> Callable[[Any], float]:
+    """Reads from a fitted model what a stage without a public function took."""
+    return lambda model: float(model.report_["seconds"].get(stage, 0.0))
 
 
 STAGES: dict[str, Callable[[Any], Call]] = {
@@ -204,9 +210,10 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "nearest_neighbors": nearest_neighbors,
     "spanning_tree": spanning_tree,
     "connect": fit,
+    "forest": forest,
     "linkage": linkage,
     "cut": cut,
     "cuts": cuts,
     "hdbscan": hdbscan,
 }
-READERS = {"connect": connect_seconds}
+READERS = {"connect": seconds_of("connect"), "forest": seconds_of("spanning_tree")}

@@ -106,6 +106,28 @@ def test_types_are_taken_at_their_value(metric, p, dtype, device):
     assert_scipys(model.to_scipy()[:, 2], expected[:, 2], metric, p)
 
 
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize(("metric", "p"), [*SCIPYS, ("minkowski", 0.7), ("inner_product", 2.0)])
+def test_proven_lists_are_right(metric, p, name, where):
+    """Every row's list against its values with all others: a tree made of wrong lists may be right all the same."""
+    X, metric = np.ascontiguousarray(points(name, metric), float), get_metric(metric, p)
+    try:
+        rows = metric_rows(metric, where.asarray(X), where)
+    except ValueError:
+        pytest.skip("a row has no distances")
+    n, xp = len(rows), where.xp
+    everyone, no_bound = xp.arange(n, dtype="int32"), xp.full(n, xp.inf)
+    for k in (1, 5):
+        lists = neighbor_lists(prepare(rows, where, Report(), metric=metric), n, k, where)
+        kernels = where.kernels("neighbors")
+        some = everyone[:: max(1, n // 400)]
+        ids, weights = kernels.rerank_all(
+            rows, rows, some, some, everyone, no_bound[: some.size], min(k, n - 1), metric=metric
+        )
+        np.testing.assert_array_equal(to_host(lists.ids[some]), to_host(ids))
+        np.testing.assert_array_equal(to_host(lists.weights[some]), to_host(weights))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", HARD)
 @pytest.mark.parametrize(("metric", "p"), [*SCIPYS, ("minkowski", 0.7), ("inner_product", 2.0)])

@@ -158,7 +158,8 @@ class DirectSearch(TileSearch):
             if kernel == "canberra":
                 return (bound * self._slack() + 16 * self.features * UNIT).astype("float32")
             if kernel == "inner_product":
-                scaled = bound * self.scale * self.scale
+                # The value's products lose at most this to underflow; what else it rounds is in the errors.
+                scaled = (bound + self.features * 5e-324) * self.scale * self.scale
                 return (scaled + self.device.xp.abs(scaled) * (4 * UNIT) + TINY).astype("float32")
             return ((bound + 5e-324) * self._slack()).astype("float32")
 
