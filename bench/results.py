@@ -23,13 +23,19 @@ PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     """Add a result to the day's file of its device, in the place of an older one of the same case and stage.
 
-    A result keeps the commit it was measured at, since the file may outlive it.
+    A result keeps the commit it was measured at, since the file may outlive it. One that was measured without peers keeps
+    those of the one it replaces, and as `peers_commit` the commit they were measured beside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{header['date']}-{slug(header)}.json"
     older = json.loads(path.read_text())["results"] if path.exists() else []
-    kept = [entry for entry in older if (entry["case"], entry["stage"]) != (result["case"], result["stage"])]
-    results = sorted([*kept, {**result, "commit": header["commit"]}], key=lambda r: (r["case"], r["stage"]))
+    same = [entry for entry in older if (entry["case"], entry["stage"]) == (result["case"], result["stage"])]
+    result = {**result, "commit": header["commit"]}
+    if same and same[0]["peers"] and not result["peers"]:
+        result["peers"] = same[0]["peers"]
+        result["peers_commit"] = same[0].get("peers_commit", same[0]["commit"])
+    kept = [entry for entry in older if entry not in same]
+    results = sorted([*kept, result], key=lambda r: (r["case"], r["stage"]))
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps({**header, "results": results}, indent=2) + "\n")
     draft.replace(path)

@@ -60,12 +60,16 @@ def test_result_file(measured):
 
 def test_results_merge_by_case_and_stage(tmp_path):
     header = {"commit": "a", "date": "2001-02-03", "device": "NVIDIA H100 80GB HBM3", "driver": "580", "versions": {}}
-    results.save(tmp_path, header, {"case": "b", "stage": "fit", "seconds": 1.0})
-    results.save(tmp_path, header, {"case": "a", "stage": "fit", "seconds": 2.0})
-    path = results.save(tmp_path, {**header, "commit": "c"}, {"case": "b", "stage": "fit", "seconds": 3.0})
+    alone = {"stage": "fit", "peers": {}}
+    results.save(tmp_path, header, {"case": "b", "stage": "fit", "peers": {"x": 9.0}, "seconds": 1.0})
+    results.save(tmp_path, header, {"case": "a", **alone, "seconds": 2.0})
+    path = results.save(tmp_path, {**header, "commit": "b"}, {"case": "b", **alone, "seconds": 4.0})
+    path = results.save(tmp_path, {**header, "commit": "c"}, {"case": "b", **alone, "seconds": 3.0})
     assert path.name == "2001-02-03-h100-80gb-hbm3.json"
     found = [(r["case"], r["seconds"], r["commit"]) for r in json.loads(path.read_text())["results"]]
     assert found == [("a", 2.0, "a"), ("b", 3.0, "c")]
+    peers = [(r["peers"], r.get("peers_commit")) for r in json.loads(path.read_text())["results"]]
+    assert peers == [({}, None), ({"x": 9.0}, "a")]
 
 
 def test_wrong_results_are_told(measured, monkeypatch, capsys, tmp_path):
