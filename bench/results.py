@@ -23,8 +23,8 @@ PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     """Add a result to the day's file of its device, in the place of an older one of the same case and stage.
 
-    A result keeps the commit it was measured at, since the file may outlive it. One that was measured without peers keeps
-    those of the one it replaces, and as `peers_commit` the commit they were measured beside.
+    A result keeps the commit it was measured at, since the file may outlive it. One that was measured without peers
+    keeps those of the one it replaces, and as `peers_commit` the commit they were measured beside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{header['date']}-{slug(header)}.json"
