@@ -37,11 +37,6 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
     return (xp.minimum(u, v).astype("int64") << 32) | xp.maximum(u, v).astype("int64")
 
 
-def edge_ends(codes: Any) -> tuple[Any, Any]:
-    """The smaller and the larger ids of edges, int32."""
-    return (codes >> 32).astype("int32"), (codes & 0xFFFFFFFF).astype("int32")
-
-
 def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN.
 

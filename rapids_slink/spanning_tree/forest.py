@@ -68,8 +68,14 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
     else:
         last_ids, last_weights = lists.bound or (lists.ids[:, -1], lists.weights[:, -1])
         bound_weight, bound_code = last_weights.copy(), edge_codes(rows, last_ids, xp)
+    return new_state(rows, bound_weight, bound_code, xp)
+
+
+def new_state(component: Any, bound_weight: Any, bound_code: Any, xp: Any) -> ForestState:
+    """Components of which nothing is known but the bounds of their points; the arrays become the state's."""
+    n = component.size
     return ForestState(
-        component=rows.copy(),
+        component=component,
         cursor=xp.zeros(n, "int32"),
         found=xp.full(n, -1, "int32"),
         found_weight=xp.full(n, xp.inf),
@@ -78,14 +84,11 @@ def initial_state(lists: NeighborLists, device: Device) -> ForestState:
         best_weight=xp.empty(n),
         best_code=xp.empty(n, "int64"),
         certified=xp.zeros(n, bool),
-        **room_for_edges(n, xp),
+        src=xp.empty(n, "int32"),
+        dst=xp.empty(n, "int32"),
+        weight=xp.empty(n),
+        taken=xp.zeros(1, "int32"),
     )
-
-
-def room_for_edges(n: int, xp: Any) -> dict[str, Any]:
-    """The arrays of a state that the edges of n points go into."""
-    ends = {name: xp.empty(n, "int32") for name in ("src", "dst")}
-    return {**ends, "weight": xp.empty(n), "taken": xp.zeros(1, "int32")}
 
 
 #: Below this share of certified components a round merges too little: searching then settles the others at once.
@@ -106,13 +109,11 @@ def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[int,
         How many are left; `state` holds the proposals of a last round that was not merged.
     """
     kernels = device.kernels("spanning_tree")
-    rounds = chosen = 0
-    started = None
-    while True:
-        components, certified = kernels.propose(lists, state)
-        started = started or components
-        if components == 1 or certified < max(1, ENOUGH * components):
-            return started - components, rounds, chosen, components
+    components, certified = kernels.propose(lists, state)
+    started, rounds, chosen = components, 0, 0
+    while components > 1 and certified >= max(1, ENOUGH * components):
+        kernels.choose(state)
         chosen += certified
         rounds += 1
-        kernels.choose(state)
+        components, certified = kernels.propose(lists, state)
+    return started - components, rounds, chosen, components

@@ -19,7 +19,7 @@ from rapids_slink.neighbors.contract import NeighborLists, scattered
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.forest import ForestState, room_for_edges
+from rapids_slink.spanning_tree.forest import ForestState, new_state
 
 MOST_COMPONENTS = 4096  # the table has the square of this many entries
 TABLE_BYTES = 48  # an entry, on both sides and while its reach is found
@@ -79,18 +79,7 @@ def _bridges_of_sample(search: TileSearch, core: Any, number: Any, rounds: Round
     xp, n = device.xp, number.size
     rows = xp.arange(n, dtype="int32")
     _, first = xp.unique(number, return_index=True)
-    state = ForestState(
-        component=rows[first][number],
-        cursor=xp.zeros(n, "int32"),
-        found=xp.full(n, -1, "int32"),
-        found_weight=xp.full(n, xp.inf),
-        bound_weight=xp.full(n, -xp.inf),  # nothing is known yet
-        bound_code=xp.zeros(n, "int64"),
-        best_weight=xp.empty(n),
-        best_code=xp.empty(n, "int64"),
-        certified=xp.zeros(n, bool),
-        **room_for_edges(n, xp),
-    )
+    state = new_state(rows[first][number], xp.full(n, -xp.inf), xp.zeros(n, "int64"), xp)  # no bound is known yet
     nobody = NeighborLists(xp.empty((n, 0), "int32"), xp.empty((n, 0)), core)
     return rounds(nobody, state, search, Report())
 
