@@ -70,13 +70,9 @@ def need(
 def _search(n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits points of so many features."""
     if not metric.boxes or n_features > TREE_FEATURES[device.name]:
-        if metric.filter == "direct":
-            from rapids_slink.neighbors.direct import DirectSearch
+        from rapids_slink.neighbors.direct import all_pairs_search
 
-            return DirectSearch
-        from rapids_slink.neighbors.tiles import TileSearch
-
-        return TileSearch
+        return all_pairs_search(metric)
     if device.name == "cuda":
         from rapids_slink.neighbors.bvh import BoxSearch
 

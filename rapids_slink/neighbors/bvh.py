@@ -11,7 +11,7 @@ from rapids_slink.device import Device, check_arrays, cuda_kernel
 from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late
-from rapids_slink.neighbors.direct import DirectSearch
+from rapids_slink.neighbors.direct import all_pairs_search
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 
@@ -63,7 +63,7 @@ class BoxSearch:
         """The neighbours of a task's rows."""
         m, k = task.rows.size, task.k
         if k > LONGEST_LIST:
-            kind = TileSearch if self.metric.filter == "product" else DirectSearch
+            kind = all_pairs_search(self.metric)
             search = kind(self.values, self.device, self.report, self.queries, self.progress, metric=self.metric)
             return search.find(task)
         ids, weights = cp.empty((m, k), cp.int32), cp.empty((m, k))

@@ -90,6 +90,11 @@ class DirectOperand:
         return DirectOperand(self.y[at], self.error[at])
 
 
+def all_pairs_search(metric: Metric) -> type[TileSearch]:
+    """The search that looks at all pairs with the metric's filter."""
+    return TileSearch if metric.filter == "product" else DirectSearch
+
+
 class DirectSearch(TileSearch):
     """`TileSearch` with the direct filter."""
 

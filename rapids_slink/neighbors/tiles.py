@@ -242,16 +242,15 @@ class TileSearch:
         """
         xp, kernels = self.device.xp, self.kernels
         bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
-        self.order = self.filter.arrange(bound)
-        self.fused = None  # it may be in another order
-        self._fused()
+        self._arrange(self.filter.arrange(bound))
+        fused = self._fused()
         rows, bound = self.order, bound[self.order]
         top = kernels.new_lists(rows.size, task.k)
         complete = xp.ones(rows.size, bool)
-        sweeps = self.fused.sweeps()
+        sweeps = fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
-            radius = self.fused.radius(bound, self.fused.columns, self.features, self.metric)
-            candidates = self.fused.keep_both(offsets, radius, task.k)
+            radius = fused.radius(bound, fused.columns, self.features, self.metric)
+            candidates = fused.keep_both(offsets, radius, task.k)
             complete &= candidates.complete()
             self._rerank(rows, candidates, None, bound, top)
             del candidates  # the next sweep's need the room
