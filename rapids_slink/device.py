@@ -41,6 +41,13 @@ RESERVED = 1 / 8
 #: Needs below so many bytes are met without asking how much is free.
 UNCHECKED = 2**26
 
+#: NumPy's types as C++ calls them.
+C_NAMES = {
+    "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
+    "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+
 _working = threading.local()  # `run`: the one that is under way in this thread
 _retired: list[Any] = []  # pools of runs that are over, of which something was still in use
 _retiring = threading.Lock()
@@ -386,6 +393,11 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
     It is looked up at every launch, of which short runs have hundreds: hence the cache over strings.
     """
     return _cuda_module(source, *options).get_function(name)
+
+
+def c_name(dtype: Any) -> str:
+    """A type of numbers as a kernel's source calls it."""
+    return C_NAMES[np.dtype(dtype).name]
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, items: int = 1) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import Device, check_arrays, cuda_kernel
+from rapids_slink.device import Device, c_name, check_arrays, cuda_kernel
 from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late
@@ -125,8 +125,12 @@ class BoxSearch:
             first = (first - 1) // 2
 
     def _launch(self, name: str, jobs: int, arguments: tuple[Any, ...], k: int = 1) -> None:
-        value = "double" if self.values.dtype == cp.float64 else "float"
-        options = (f"-DVALUE={value}", f"-DFEATURES={self.values.shape[1]}", f"-DLIST={k}", *self.metric.options)
+        options = (
+            f"-DVALUE={c_name(self.values.dtype)}",
+            f"-DFEATURES={self.values.shape[1]}",
+            f"-DLIST={k}",
+            *self.metric.options,
+        )
         cuda_kernel("neighbors/bvh.cu", name, *options)((-(-jobs // THREADS),), (THREADS,), arguments)
 
 

@@ -13,7 +13,7 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import check_arrays, cuda_kernel, launch
+from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
@@ -443,7 +443,7 @@ def _half_product(a: Any, b: Any, out: Any) -> None:
 
 
 def _filter(name: str, dtype: Any) -> Any:
-    return cuda_kernel("neighbors/filter.cu", name, f"-DREAL={'double' if dtype == cp.float64 else 'float'}")
+    return cuda_kernel("neighbors/filter.cu", name, f"-DREAL={c_name(dtype)}")
 
 
 def _rerank_kernel(name: str, dtype: Any, metric: Metric = EUCLIDEAN) -> Any:
@@ -451,7 +451,7 @@ def _rerank_kernel(name: str, dtype: Any, metric: Metric = EUCLIDEAN) -> Any:
 
 
 def _value(dtype: Any) -> str:
-    return "-DVALUE=" + {"float32": "float", "float64": "double", "uint8": "byte"}[cp.dtype(dtype).name]
+    return f"-DVALUE={c_name(dtype)}"
 
 
 def multiprocessors() -> int:

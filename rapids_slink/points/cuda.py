@@ -7,17 +7,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel
+from rapids_slink.device import c_name, check_arrays, cuda_kernel
 
 SOURCE = "points/points.cu"
 ROWS, COLUMNS = 128, 32  # of a block, as in points.cu
 THREADS, BLOCKS = 256, 2048
-#: Types as C++ calls them.
-C_NAMES = {
-    "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
-    "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
-    "float32": "float", "float64": "double",
-}  # fmt: skip
 
 
 def squares_are_finite(values: Any) -> bool:
@@ -25,7 +19,7 @@ def squares_are_finite(values: Any) -> bool:
     check_arrays(values.dtype, values)
     total = cp.zeros(1)
     blocks = min(BLOCKS, -(-values.size // THREADS))
-    kernel = cuda_kernel(SOURCE, "add_squares", f"-DVALUE={C_NAMES[values.dtype.name]}")
+    kernel = cuda_kernel(SOURCE, "add_squares", f"-DVALUE={c_name(values.dtype)}")
     kernel((blocks,), (THREADS,), (values, np.int64(values.size), total))
     return bool(total.item() <= np.finfo(np.float64).max / 8)
 
@@ -41,6 +35,6 @@ def interleave(frame: Any, dtype: np.dtype, target: np.dtype) -> Any:
     at = np.array([column.data().ptr + column.offset() * dtype.itemsize for column in columns], np.uint64)
     n, d = frame.shape
     rows = cp.empty((n, d), target)
-    kernel = cuda_kernel(SOURCE, "interleave", f"-DCOLUMN={C_NAMES[dtype.name]}", f"-DVALUE={C_NAMES[target.name]}")
+    kernel = cuda_kernel(SOURCE, "interleave", f"-DCOLUMN={c_name(dtype)}", f"-DVALUE={c_name(target)}")
     kernel((-(-n // ROWS), -(-d // COLUMNS)), (ROWS,), (cp.asarray(at), np.int64(n), np.int32(d), rows))
     return rows
