@@ -31,7 +31,7 @@ def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     older = json.loads(path.read_text())["results"] if path.exists() else []
     same = [entry for entry in older if (entry["case"], entry["stage"]) == (result["case"], result["stage"])]
     result = {**result, "commit": header["commit"]}
-    if same and same[0]["peers"] and not result["peers"]:
+    if same and same[0].get("peers") and not result.get("peers"):
         result["peers"] = same[0]["peers"]
         result["peers_commit"] = same[0].get("peers_commit", same[0]["commit"])
     kept = [entry for entry in older if entry not in same]

@@ -72,6 +72,14 @@ def test_results_merge_by_case_and_stage(tmp_path):
     assert peers == [({}, None), ({"x": 9.0}, "a")]
 
 
+def test_results_without_peers_are_saved_again(tmp_path):
+    """Those of `bench.recipe` have none at all."""
+    header = {"commit": "a", "date": "2001-02-03", "device": "some CPU", "driver": None, "versions": {}}
+    for others in (1, 2):
+        path = results.save(tmp_path, header, {"case": "c", "stage": "recipe", "others": others})
+    assert [result["others"] for result in json.loads(path.read_text())["results"]] == [2]
+
+
 def test_wrong_results_are_told(measured, monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(checks.CHECKS, "cut", lambda work, result: (False, "nothing"))
     arguments = ["--cases", "digits", "--stages", "cut", "--peers", "--out", str(tmp_path), *QUICK]
