@@ -827,6 +827,7 @@ def test_rerank(d, k, dtype, where, kernels):
     rows, values = np.arange(m, dtype=np.int32), where.asarray(X)
     groups = np.zeros(m, np.int32), np.ones(n, np.int32)
     on_device = tuple(where.asarray(group) for group in groups)
+    bound = where.asarray(upper.copy())
     for part in range(2):
         ids = np.ascontiguousarray(chosen[:, part * each : (part + 1) * each])
         for i in range(m):
@@ -835,8 +836,24 @@ def test_rerank(d, k, dtype, where, kernels):
         empty = kernels.new_candidates(m, 1)
         count = where.asarray(counts[part]).astype(empty.count.dtype).reshape(empty.count.shape)
         candidates = type(empty)(where.asarray(ids), count)
-        kernels.rerank(values, values, where.asarray(rows), candidates, on_device, where.asarray(upper), top)
+        kernels.rerank(values, values, where.asarray(rows), candidates, on_device, bound, top)
+        np.testing.assert_array_equal(to_host(bound), np.minimum(upper, to_host(top.weights)[:, -1]))
+        assert not to_host(top.lost).any()
     assert_reranked(X, m, where, lambda: (top.ids, top.weights), listed, *groups, upper, k)
+
+
+@pytest.mark.parametrize("k", [1, 33])
+def test_rerank_notes_rows_that_lost_candidates(k, where, kernels):
+    X = np.random.default_rng(0).normal(size=(9, 5))
+    values, rows = where.asarray(X), where.xp.arange(9, dtype="int32")
+    top, made = kernels.new_lists(9, k), kernels.new_candidates(9, 1)
+    for counts in ([3, 4, 5, 0, 9, 4, 4, 4, 4], [0, 0, 0, 8, 0, 0, 0, 0, 4]):
+        count = where.asarray(np.array(counts)).astype(made.count.dtype)
+        ids = where.asarray(np.tile(np.arange(4, dtype=np.int32), (9, 1)))
+        groups = where.xp.zeros(9, "int32"), where.xp.ones(9, "int32")
+        bound = where.xp.full(9, where.xp.inf)
+        kernels.rerank(values, values, rows, type(made)(ids, count), groups, bound, top)
+    assert to_host(top.lost).tolist() == [False, False, True, True, True, False, False, False, False]
 
 
 @pytest.mark.parametrize(("m", "n"), [(0, 10), (1, 1), (1, 500), (40, 300)])

@@ -41,17 +41,17 @@ class Candidates:
         """How many survivors a row can hold."""
         return int(self.ids.shape[1])
 
-    def complete(self) -> np.ndarray:
-        """Which rows have kept all their survivors."""
-        return self.count <= self.capacity
-
 
 @dataclass(frozen=True)
 class Lists:
-    """The least `k` found so far, sorted: `ids` (rows, k) int32, -1 where none; `weights` float64, infinite there."""
+    """The least `k` found so far, sorted: `ids` (rows, k) int32, -1 where none; `weights` float64, infinite there.
+
+    `lost` (rows,) tells which rows had more candidates than they could hold.
+    """
 
     ids: np.ndarray
     weights: np.ndarray
+    lost: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def new_candidates(rows: int, k: int) -> Candidates:
 
 def new_lists(rows: int, k: int) -> Lists:
     """Empty lists."""
-    return Lists(np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf))
+    return Lists(np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf), np.zeros(rows, bool))
 
 
 def keep(
@@ -183,11 +183,13 @@ def rerank(
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
+    `upper` is lowered to the last entries of the lists that are full, and rows that lost candidates are noted.
     `groups` are the rows' and the columns'; the filter has passed over candidates of a row's own group already.
     `core` is the task's.
     """
     core = NO_CORE if core is None else core
-    _rerank(metric.rule, queries, values, rows, candidates.ids, candidates.count, core, upper, top.ids, top.weights)
+    found = candidates.ids, candidates.count
+    _rerank(metric.rule, queries, values, rows, *found, core, upper, top.ids, top.weights, top.lost)
 
 
 def rerank_all(
@@ -402,7 +404,7 @@ def _sort_by_reachability(ids, weights, core, begin, end):
 
 
 @njit(nogil=True, cache=True)
-def _rerank(rule, queries, values, rows, candidates, count, core, upper, ids, weights):
+def _rerank(rule, queries, values, rows, candidates, count, core, upper, ids, weights, lost):
     capacity = candidates.shape[1]
     for i in range(rows.size):
         for c in range(min(count[i], capacity)):
@@ -411,6 +413,8 @@ def _rerank(rule, queries, values, rows, candidates, count, core, upper, ids, we
                 weight = reachability(value(rule, queries, rows[i], values, j, upper[i]), core, rows[i], j)
                 if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
                     insert(ids, weights, i, j, weight)
+        upper[i] = min(upper[i], weights[i, -1])
+        lost[i] |= count[i] > capacity
 
 
 @njit(nogil=True, cache=True)

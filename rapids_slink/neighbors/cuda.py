@@ -55,17 +55,24 @@ class Candidates:
         """How many survivors a row can hold."""
         return int(self.ids.shape[1])
 
-    def complete(self) -> Any:
-        """Which rows have kept all their survivors."""
-        return self.count <= self.capacity
-
 
 @dataclass(frozen=True)
 class Lists:
-    """The least `k` found so far, sorted: `ids` (rows, k) int32, -1 where none; `weights` float64, infinite there."""
+    """The least `k` found so far, sorted.
+
+    Attributes
+    ----------
+    ids : (rows, k) int32 array
+        -1 where there is none.
+    weights : (rows, k) float64 array
+        Infinite there.
+    lost : (rows,) bool array
+        Whether a row had more candidates than it could hold.
+    """
 
     ids: Any
     weights: Any
+    lost: Any
 
 
 @dataclass(frozen=True)
@@ -212,7 +219,7 @@ def new_candidates(rows: int, k: int) -> Candidates:
 
 def new_lists(rows: int, k: int) -> Lists:
     """Empty lists."""
-    return Lists(cp.full((rows, k), -1, cp.int32), cp.full((rows, k), cp.inf))
+    return Lists(cp.full((rows, k), -1, cp.int32), cp.full((rows, k), cp.inf), cp.zeros(rows, bool))
 
 
 def keep(
@@ -267,6 +274,7 @@ def rerank(
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
+    `upper` is lowered to the last entries of the lists that are full, and rows that lost candidates are noted.
     `groups` are the rows' and the columns', if there are any: candidates of a row's own group are passed over.
     `core` is the task's.
     """
@@ -275,10 +283,11 @@ def rerank(
     core = np.uintp(0) if core is None else core
     check_arrays("int32", rows, candidates.ids, candidates.count, *(g for g in groups if g.ndim), top.ids)
     check_arrays("float64", upper, top.weights, *([core] if core.ndim else []))
+    check_arrays("bool", top.lost)
     capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
     arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, core, upper
-    _launch_by_warp("rerank", metric, m, k, queries, values, arguments, (top.ids, top.weights))
+    _launch_by_warp("rerank", metric, m, k, queries, values, arguments, (top.ids, top.weights, top.lost))
 
 
 def rerank_all(
@@ -308,7 +317,7 @@ def rerank_all(
     )  # fmt: skip
     top = new_lists(m, k)
     likely = Candidates(ids, cp.full(m, parts * k, cp.int32))
-    rerank(queries, values, rows, likely, (row_group, column_group), upper, top, core, metric=metric)
+    rerank(queries, values, rows, likely, (row_group, column_group), upper.copy(), top, core, metric=metric)
     return top.ids, top.weights
 
 

@@ -180,9 +180,10 @@ struct TopK {
             if (weights) weights[e] = few() ? own_w : w[e];
         }
     }
+    __device__ double last_weight() const { return few() ? __shfl_sync(ALL, own_w, k - 1) : w[k - 1]; }
     __device__ void offer(double weight, int candidate, bool wanted) {
         int lane = threadIdx.x % WARP;
-        double last_w = few() ? __shfl_sync(ALL, own_w, k - 1) : w[k - 1];
+        double last_w = last_weight();
         int last_id = few() ? __shfl_sync(ALL, own_id, k - 1) : id[k - 1];
         wanted = wanted && before(weight, candidate, last_w, last_id);
         unsigned votes = __ballot_sync(ALL, wanted);
@@ -229,13 +230,14 @@ __device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, 
 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
 // if `order` is given, places in it. Those of the row's own group are passed over, if there are groups. If points have
-// cores, a candidate's value is its mutual reachability, which is no less than its core.
+// cores, a candidate's value is its mutual reachability, which is no less than its core. Then upper[i] is lowered to the
+// value of a full list's last entry, and lost[i] is set if there were more candidates than `capacity`.
 extern "C" __global__ void rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ candidates, const int* __restrict__ count, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
-    const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
-    double* __restrict__ top_weights) {
+    const double* __restrict__ core, double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
+    double* __restrict__ top_weights, bool* __restrict__ lost) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (i >= n_rows) return;
@@ -255,6 +257,10 @@ extern "C" __global__ void rerank(
     }
     top.finish();
     top.store(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
+    double last = top.last_weight();
+    if (lane) return;
+    if (last < upper[i]) upper[i] = last;
+    if (count[i] > capacity) lost[i] = true;
 }
 
 // The lists of all columns of another group, a row's columns dealt out to `parts` warps with a list each.

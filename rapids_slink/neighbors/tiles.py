@@ -246,17 +246,14 @@ class TileSearch:
         fused = self._fused()
         rows, bound = self.order, bound[self.order]
         top = kernels.new_lists(rows.size, task.k)
-        complete = xp.ones(rows.size, bool)
         sweeps = fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
             radius = fused.radius(bound, fused.columns, self.features, self.metric)
             candidates = fused.keep_both(offsets, radius, task.k)
-            complete &= candidates.complete()
             self._rerank(rows, candidates, None, bound, top)
             del candidates  # the next sweep's need the room
-            bound = xp.minimum(bound, top.weights[:, -1])
         upper[rows], ids[rows], weights[rows] = bound, top.ids, top.weights
-        return rows[xp.flatnonzero(~complete)]
+        return rows[xp.flatnonzero(top.lost)]
 
     def _filter(
         self, task: Task, left: Any, upper: Any, ids: Any, weights: Any, best: Any, tier: str, again: bool
@@ -278,7 +275,6 @@ class TileSearch:
             else:
                 operand, columns = self._tier(rows, tier)
             top = kernels.new_lists(rows.size, task.k)
-            complete = xp.ones(rows.size, bool)
             groups = group, task.column_group
             for band in self._bands(task, bound, again):
                 if fused:
@@ -290,15 +286,13 @@ class TileSearch:
                     for tile in _tiles(band, kernels.COLUMNS):
                         ids_of_tile = self.order[tile]
                         self._keep(operand, columns(tile), radius, *groups, ids_of_tile, candidates)
-                complete &= candidates.complete()
                 self._rerank(rows, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the room
-                bound = xp.minimum(bound, top.weights[:, -1])
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
-                    bound = xp.minimum(bound, best[group])
+                    xp.minimum(bound, best[group], out=bound)
             upper[at], ids[at], weights[at] = bound, top.ids, top.weights
-            return at[xp.flatnonzero(~complete)]
+            return at[xp.flatnonzero(top.lost)]
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
         most = fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size
@@ -319,9 +313,9 @@ class TileSearch:
             likely = self.kernels.seed(
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
-            part = type(top)(top.ids[at], top.weights[at])
+            part = type(top)(top.ids[at], top.weights[at], top.lost[at])
             self._rerank(rows[at], likely, (group[at], task.column_group), bound[at], part, task.core)
-        return top.weights[:, -1]
+        return bound
 
     def _reach(self, bound: Any, error: Any) -> Any:
         """What the filter's test takes for rows with these bounds."""
@@ -332,7 +326,7 @@ class TileSearch:
         self.kernels.keep(rows, columns, radius, *groups_ids_into, self.space)
 
     def _rerank(self, rows: Any, candidates: Any, groups: Any, bound: Any, top: Any, core: Any = None) -> None:
-        """Merge the candidates' exact values into the lists."""
+        """Merge the candidates' exact values into the lists, and lower the bounds to them."""
         self.kernels.rerank(
             self.exact_queries, self.exact_values, rows, candidates, groups, bound, top, core, metric=self.metric
         )
