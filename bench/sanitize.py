@@ -92,7 +92,7 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
     rows = xp.arange(len(queries), dtype="int32")
     among = search(kind, device.asarray(points), device, device.asarray(queries))
     groups = xp.zeros(len(queries), "int32"), xp.ones(len(points), "int32")
-    found = among.find(Task(rows, 1, *groups, xp.full(len(queries), xp.inf)))
+    found = among.find(Task(rows, 1, *groups))
     return found.ids, found.weights
 
 

@@ -14,7 +14,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
-from rapids_slink.metrics import accumulation_bound
+from rapids_slink.metrics import METRICS, accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Task, scattered
 from rapids_slink.neighbors.kdtree import TreeSearch, build
@@ -328,7 +328,7 @@ def assert_unlisted_are_above(found, apart):
 
 
 @pytest.mark.parametrize("name", ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "all_rows_equal"])
-@pytest.mark.parametrize("groups", [2, 30, 500])
+@pytest.mark.parametrize("groups", [2, 30, 130])
 def test_least_pair_of_each_group(name, groups, where, make):
     """With a shared bound, a group's least pair in the total order is found, and every bound is one."""
     rng = np.random.default_rng(groups)
@@ -498,7 +498,8 @@ def test_fused_product_keeps_its_bound(d):
     assumed = accumulation_bound(-(-d // 8) * 8 + EXTRA_FEATURES, "float32") * (
         lengths(x)[:, None] * lengths(y) + norms
     )
-    radius, group = cupy.zeros(n, "float32"), cupy.zeros(n, "int32")
+    reaches = (cupy.zeros(size, "float32") for size in (rows.half_norm.size, rows.half_norm.size // hopper.COLUMNS))
+    radius, group = hopper.Reach(*reaches), cupy.zeros(n, "int32")
 
     def passes(threshold, column):
         """Whether each row's product with its column is at least the row's threshold."""
@@ -896,6 +897,43 @@ def test_fresh_buffers(kernels):
     assert to_host(candidates.count).ravel().tolist() == [0] * 4
     assert candidates.ids.shape == (4, candidates.capacity)
     assert candidates.capacity >= 3
+
+
+@pytest.mark.parametrize("n", [0, 1, 31, 5000])
+@pytest.mark.parametrize("share", [0.0, 0.01, 1.0])
+def test_positions(n, share, where, kernels):
+    flags = np.random.default_rng(n).random(n) < share
+    assert sorted(to_host(kernels.positions(where.asarray(flags)))) == np.flatnonzero(flags).tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("m", [1, 255, 700])
+def test_reach_of_fused_rows(m, metric):
+    """To the bits of `operand.reach`, nothing for the rows that fill up the last block, and each tile's largest."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cupy
+
+    from rapids_slink.neighbors import hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    rng = np.random.default_rng(m)
+    rows = cupy.arange(m, dtype="int32")
+    X = cupy.asarray(rng.normal(size=(m, 20)).astype(np.float32))
+    bytes_ = cupy.asarray(rng.integers(0, 256, (m, 32)).astype(np.uint8))
+    bound = rng.uniform(0, 2, m) * 10.0 ** rng.integers(-300, 5, m)
+    bound[::7], bound[1::7] = np.inf, 0.0
+    scaling, metric = Scaling(cupy.zeros(20), 2.0**9), METRICS[metric]
+    fused = hopper.FusedFilter(X, scaling, rows)
+    expected = reach(bound, to_host(fused.columns.error)[:m], scaling, 20, np, metric)
+    of_bytes = hopper.ByteFilter(bytes_, None, rows)
+    for among, values in ((fused, expected), (of_bytes, np.minimum(bound / 2, of_bytes.EVERYTHING).astype(np.int32))):
+        found = among.radius(cupy.asarray(bound), among.columns, 20, metric)
+        padded = np.pad(values, (0, -m % 256))
+        np.testing.assert_array_equal(to_host(found.of_row), padded)
+        np.testing.assert_array_equal(to_host(found.of_tile), padded.reshape(-1, 128).max(axis=1))
 
 
 @pytest.mark.parametrize("m", [1, 1000])

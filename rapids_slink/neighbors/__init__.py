@@ -86,7 +86,7 @@ def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int
     """Each of the n points' k nearest others, weighed by mutual reachability if `min_samples` is above 1."""
     xp = device.xp
     rows = xp.arange(n, dtype="int32")
-    found = search.find(Task(rows, min(k, n - 1), rows, rows, xp.full(n, xp.inf)))
+    found = search.find(Task(rows, min(k, n - 1), rows, rows))
     lists = NeighborLists(found.ids, found.weights)
     return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
 
@@ -214,7 +214,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         _refuse_zero_rows(*both, device)
     search = prepare(values, device, Report(), queries=queries, metric=metric)
     rows, groups = xp.arange(n, dtype="int32"), (xp.zeros(n, "int32"), xp.ones(m, "int32"))
-    nearest = search.find(Task(rows, 1, *groups, xp.full(n, xp.inf)))
+    nearest = search.find(Task(rows, 1, *groups))
     if not bool(xp.isfinite(nearest.weights).all()):
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]

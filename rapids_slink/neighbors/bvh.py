@@ -67,7 +67,7 @@ class BoxSearch:
             search = kind(self.values, self.device, self.report, self.queries, self.progress, metric=self.metric)
             return search.find(task)
         ids, weights = cp.empty((m, k), cp.int32), cp.empty((m, k))
-        upper = task.upper.copy()
+        upper = task.bounds(cp)
         if not m:
             return Found(ids, weights, upper)
         group = task.column_group[self.order]
@@ -76,7 +76,7 @@ class BoxSearch:
         if task.shared:  # otherwise no two points are of one group, or no group holds a point and a query
             shared_group = cp.empty(2 * self.leaves - 1, cp.int32)
             self._level_by_level("group_nodes", (group,), (shared_group,))
-            best = cp.full(int(task.row_group.max()) + 1, cp.inf)
+            best = cp.full(task.row_group.size, cp.inf)
         core, least_core = (null, null) if task.core is None else self._cores(task.core)
         start = null if self.queries is not None else self.at[task.rows]
         # Queries that are neighbours on the curve walk the same nodes: they should be neighbours in a warp.
@@ -92,7 +92,7 @@ class BoxSearch:
             k,
         )  # fmt: skip
         if task.shared:
-            drop_late(ids, weights, upper)
+            drop_late(ids, weights, upper, cp)
         return Found(ids, weights, upper)
 
     def _cores(self, core: Any) -> tuple[Any, Any]:

@@ -49,10 +49,11 @@ class Task:
     k : int
     row_group, column_group : int32 arrays
         A group for each query point and each column. Pairs within one group are not looked at.
-    upper : (m,) float64 array
-        No kernel value above this is wanted; infinite where there is no bound.
+    upper : (m,) float64 array, optional
+        No kernel value above this is wanted; infinite where there is no bound. By default there is none.
     shared : bool
         Whether a value found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
+        The groups' numbers are below that of the query points.
     core : (n,) float64 array, optional
         If given, a pair weighs the largest of its kernel value and the cores of its two points: "kernel value" here
         and in the answer then means that. The queries have to be the columns themselves.
@@ -62,7 +63,7 @@ class Task:
     k: int
     row_group: Any
     column_group: Any
-    upper: Any
+    upper: Any = None
     shared: bool = False
     core: Any = None
 
@@ -70,6 +71,10 @@ class Task:
     def whole(self) -> bool:
         """Whether this is the k-NN graph: every point a row, in order, and a group of its own."""
         return self.row_group is self.rows and self.column_group is self.rows
+
+    def bounds(self, xp: Any) -> Any:
+        """The rows' bounds, for the search to lower."""
+        return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
     @property
     def name(self) -> str:
@@ -97,13 +102,14 @@ class Found:
     upper: Any
 
 
-def drop_late(ids: Any, weights: Any, upper: Any) -> None:
+def drop_late(ids: Any, weights: Any, upper: Any, xp: Any) -> None:
     """Empty the entries above the bound that a shared task reached.
 
     What a row listed before another row of its group lowered the bound need not be its nearest.
     """
     late = weights > upper[:, None]
-    ids[late], weights[late] = -1, float("inf")
+    xp.copyto(ids, -1, where=late)
+    xp.copyto(weights, float("inf"), where=late)
 
 
 @dataclass(frozen=True)

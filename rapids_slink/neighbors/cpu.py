@@ -53,6 +53,10 @@ class Lists:
     weights: np.ndarray
     lost: np.ndarray
 
+    def take(self, at: Any) -> Lists:
+        """The lists of the rows `at`: a slice shares their memory."""
+        return Lists(self.ids[at], self.weights[at], self.lost[at])
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -214,6 +218,11 @@ def rerank_all(
 def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
     """Raise each list's kernel values to mutual reachability, and sort it again."""
     each(lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), blocks(*ids.shape))
+
+
+def positions(flags: np.ndarray) -> np.ndarray:
+    """Where `flags` are set."""
+    return np.flatnonzero(flags)
 
 
 def lower_groups(least: Any, group: Any, weights: Any) -> None:

@@ -84,12 +84,12 @@ class TreeSearch:
         """The neighbours of a task's rows."""
         tree, m = self.tree, task.rows.size
         ids, weights = np.full((m, task.k), -1, np.int32), np.full((m, task.k), np.inf)
-        upper = task.upper.copy()
+        upper = task.bounds(np)
         group = task.column_group[tree.order]
         node_group = _node_groups(tree.first, tree.last, group)
         core = NO_CORE if task.core is None else task.core[tree.order]
         node_core = _least_cores(tree.first, tree.last, core)
-        best = np.full(int(task.row_group.max()) + 1 if task.shared and m else 0, np.inf)
+        best = np.full(task.row_group.size if task.shared else 0, np.inf)
         # Neighbours in space one after the other: their nodes are in the cache.
         if self.queries is None:
             row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows

@@ -115,40 +115,39 @@ class TileSearch:
 
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
-        xp, m = self.device.xp, task.rows.size
+        xp, kernels, m = self.device.xp, self.kernels, task.rows.size
         if task.core is not None and task.core is not self.core:
             self.core = task.core
             self._arrange(xp.argsort(task.core).astype("int32"))
             self.ascending = task.core[self.order]
-        ids, weights = xp.full((m, task.k), -1, "int32"), xp.full((m, task.k), xp.inf)
-        upper = task.upper.copy()
-        best = xp.full(int(task.row_group.max()) + 1, xp.inf) if task.shared and m else None
-        left = xp.arange(m) if task.core is None else xp.argsort(upper)
-        redone = 0
+        top, upper = kernels.new_lists(m, task.k), task.bounds(xp)
+        best = xp.full(task.row_group.size, xp.inf) if task.shared else None
+        left = slice(0, m) if task.core is None else xp.argsort(upper)
+        certified, redone, scanned = 0, 0, m
         enough = max(16 * task.k, 256) < self.values.shape[0]
-        filtered = self.provable and enough and task.k <= self.kernels.MAX_LIST
-        if filtered:
+        if m and self.provable and enough and task.k <= kernels.MAX_LIST:
             if self.filter and task.whole and _sweep_bytes(m, task.k) <= self.room:
-                left = self._sweep(task, upper, ids, weights)
+                left = self._sweep(task, upper, top)
             else:
-                left = self._filter(task, left, upper, ids, weights, best, "filter", again=False)
+                left = self._filter(task, left, upper, top, best, "filter", again=False)
             redone = left.size
-            for tier in self.tiers if redone else ():
-                left = self._filter(task, left, upper, ids, weights, best, tier, again=True)
+            for tier in self.tiers:
+                left = self._filter(task, left, upper, top, best, tier, again=True) if left.size else left
+            certified, scanned = m - redone, left.size
+        ids, weights = top.ids, top.weights
 
         def scan(at: Any) -> None:
             rows = task.rows[at]
             groups = task.row_group[rows], task.column_group
-            ids[at], weights[at] = self.kernels.rerank_all(
+            ids[at], weights[at] = kernels.rerank_all(
                 self.queries, self.values, rows, *groups, upper[at], task.k, task.core, metric=self.metric
             )
 
-        self.kernels.each(scan, _chunks(left, self._rows_at_once(self.kernels.ROWS, task.k)))
-        certified = m - redone if filtered else 0
-        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": left.size}
+        kernels.each(scan, _chunks(left, self._rows_at_once(kernels.ROWS, task.k)))
+        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": scanned}
         self.report.count("connect" if task.shared else "neighbors", **counts)
         if task.shared:
-            drop_late(ids, weights, upper)
+            drop_late(ids, weights, upper, xp)
         return Found(ids, weights, upper)
 
     def tested_pairs(self, component: Any) -> int:
@@ -234,7 +233,7 @@ class TileSearch:
                 self.row_operand = self._pack(self.query_points)
                 self.row_at = xp.arange(self.queries.shape[0], dtype="int32")
 
-    def _sweep(self, task: Task, upper: Any, ids: Any, weights: Any) -> Any:
+    def _sweep(self, task: Task, upper: Any, into: Any) -> Any:
         """The k-NN graph by the fused filter, every pair of points formed once; as `_filter` does.
 
         A pair is tested for both its points. A tile of columns is tested with the largest of its bounds, hence the
@@ -252,13 +251,14 @@ class TileSearch:
             candidates = fused.keep_both(offsets, radius, task.k)
             self._rerank(rows, candidates, None, bound, top)
             del candidates  # the next sweep's need the room
-        upper[rows], ids[rows], weights[rows] = bound, top.ids, top.weights
-        return rows[xp.flatnonzero(top.lost)]
+        upper[rows], into.ids[rows], into.weights[rows] = bound, top.ids, top.weights
+        return rows[kernels.positions(top.lost)]
 
-    def _filter(
-        self, task: Task, left: Any, upper: Any, ids: Any, weights: Any, best: Any, tier: str, again: bool
-    ) -> Any:
-        """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven."""
+    def _filter(self, task: Task, left: Any, upper: Any, into: Any, best: Any, tier: str, again: bool) -> Any:
+        """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven.
+
+        A slice of rows is worked on where they stand.
+        """
         xp, kernels = self.device.xp, self.kernels
         fused = self._fused() if tier == "filter" else None
         # In the k-NN graph a row's group is itself: one more candidate is cheaper than to look at every hit's group.
@@ -268,13 +268,13 @@ class TileSearch:
             rows = task.rows[at]
             group = task.row_group[rows]
             bound = upper[at] if best is None else xp.minimum(upper[at], best[group])
-            if not again and not bool(xp.isfinite(bound).all()):
+            if not again and (task.upper is None or not bool(xp.isfinite(bound).all())):
                 bound = xp.minimum(bound, self._seed(task, rows, group))
             if fused:
                 packed = fused.prepare_rows(self.exact_queries if fused.BYTES else self.query_points, rows)
             else:
                 operand, columns = self._tier(rows, tier)
-            top = kernels.new_lists(rows.size, task.k)
+            top = kernels.new_lists(rows.size, task.k) if again else into.take(at)
             groups = group, task.column_group
             for band in self._bands(task, bound, again):
                 if fused:
@@ -291,15 +291,16 @@ class TileSearch:
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
                     xp.minimum(bound, best[group], out=bound)
-            upper[at], ids[at], weights[at] = bound, top.ids, top.weights
-            return at[xp.flatnonzero(top.lost)]
+            upper[at], into.ids[at], into.weights[at] = bound, top.ids, top.weights
+            lost = kernels.positions(top.lost)
+            return at.start + lost if isinstance(at, slice) else at[lost]
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes
         most = fused.rows_at_once(task.k) if fused else kernels.ROWS * 4 // size
         most = self._rows_at_once(most, task.k)
         chunks = _chunks(left, most if task.core is None else min(most, ROWS_OF_LIKE_BOUND))
         unproven = kernels.each(search, chunks, task.name, self.progress)
-        return xp.concatenate(unproven) if unproven else left
+        return unproven[0] if len(unproven) == 1 else xp.concatenate(unproven)
 
     def _seed(self, task: Task, rows: Any, group: Any) -> Any:
         """A first bound of each row, from the likeliest columns of the first band."""
@@ -313,8 +314,7 @@ class TileSearch:
             likely = self.kernels.seed(
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
             )
-            part = type(top)(top.ids[at], top.weights[at], top.lost[at])
-            self._rerank(rows[at], likely, (group[at], task.column_group), bound[at], part, task.core)
+            self._rerank(rows[at], likely, (group[at], task.column_group), bound[at], top.take(at), task.core)
         return bound
 
     def _reach(self, bound: Any, error: Any) -> Any:
@@ -379,6 +379,8 @@ class TileSearch:
 
 
 def _chunks(rows: Any, size: int) -> list[Any]:
+    if isinstance(rows, slice):
+        return _tiles(rows, size)
     return [rows[a : a + size] for a in range(0, rows.size, size)]
 
 
