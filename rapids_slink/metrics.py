@@ -133,11 +133,16 @@ class Metric:
         (2d + 16)2⁻⁵³; a computed unit row is off by less than (d + 8)2⁻⁵³, and the chord of two exact ones is the root
         of twice the value.
         """
+        off, stretch, longer, more = self.margins(n_features)
+        return xp.sqrt(xp.maximum(weight + off, 0.0) * stretch) * longer + more
+
+    def margins(self, n_features: int) -> tuple[float, float, float, float]:
+        """What `distance_above` adds to the weight and multiplies it by, and then the root."""
         epsilon = EPSILON["float64"]
         if self.kernel == "cosine":
-            half_square = xp.maximum(weight + (2 * n_features + 16) * epsilon, 0.0)
-            return xp.sqrt(2 * half_square) * (1 + 8 * epsilon) + (2 * n_features + 16) * epsilon
-        return xp.sqrt((weight + n_features * 5e-324) * (1 + (n_features + 8) * epsilon))
+            off = (2 * n_features + 16) * epsilon
+            return off, 2.0, 1 + 8 * epsilon, off
+        return n_features * 5e-324, 1 + (n_features + 8) * epsilon, 1.0, 0.0
 
 
 METRICS = {

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.device import check_arrays, cuda_kernel, launch
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.contract import growing, scattered
 from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, multiprocessors, pack_rows
-from rapids_slink.neighbors.operand import Scaling, reach
+from rapids_slink.neighbors.operand import TINY, Scaling, growth
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
@@ -21,6 +22,14 @@ PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their
 QUEUES = 8 * 64 * 8  # bytes of survivors that are not written yet, of eight warps
 THREADS = 384
 MOST_SPLITS = 16
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far rows look: `of_row` (padded,), and `of_tile`, the largest of each `COLUMNS`; float32, int32 for bytes."""
+
+    of_row: Any
+    of_tile: Any
 
 
 def usable() -> bool:
@@ -77,9 +86,23 @@ class FusedFilter:
         """What the operand of a row of d features takes, its tail included."""
         return 128 * -(-d // (FusedFilter.STEP * STEPS)) + 40
 
-    def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Any:
-        """What the test takes for rows that look for kernel values up to `bound`."""
-        return reach(bound, rows.error[: bound.size], self.scaling, n_features, cp, metric)
+    def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
+        """What the test takes for rows that look for kernel values up to `bound`: `operand.reach` in one launch."""
+        check_arrays("float32", rows.error)
+        scale, grow = self.scaling.scale, growth(EPSILON["float32"])
+        numbers = (np.float64(x) for x in (*metric.margins(n_features), scale, grow, TINY))
+        return self._reach("reach", bound, rows, rows.error, *numbers)
+
+    def _reach(self, kernel: str, bound: Any, rows: Packed, *arguments: Any) -> Reach:
+        check_arrays("float64", bound)
+        size = rows.half_norm.size
+        found = Reach(cp.empty(size, self.REAL), cp.empty(size // COLUMNS, self.REAL))
+        if size:
+            outputs = found.of_row, found.of_tile
+            cuda_kernel("neighbors/reach.cu", kernel)(
+                (size // COLUMNS,), (COLUMNS,), (np.int64(bound.size), bound, *arguments, *outputs)
+            )
+        return found
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
@@ -89,7 +112,7 @@ class FusedFilter:
         """The rows' operand, for `keep`."""
         return self._pack(queries, rows)
 
-    def keep(self, rows: Packed, band: slice, radius: Any, k: int, row_group: Any, column_group: Any) -> Candidates:
+    def keep(self, rows: Packed, band: slice, radius: Reach, k: int, row_group: Any, column_group: Any) -> Candidates:
         """Each row's candidates: the columns of `band` that pass operand.py's test.
 
         Those of the row's own group are left out if `column_group` is given: by place, like the columns.
@@ -100,34 +123,35 @@ class FusedFilter:
         if band.start % COLUMNS:
             raise ValueError(f"a band starts at a multiple of {COLUMNS} columns, got {band.start}")
         tiles = band.start // COLUMNS, -(-band.stop // COLUMNS)
-        return self._candidates(rows, tiles, min(band.stop, self.n), radius, 64 + 12 * k, row_group, column_group)
+        last = min(band.stop, self.n)
+        return self._candidates(rows, row_group.size, tiles, last, radius, 64 + 12 * k, row_group, column_group)
 
     def sweeps(self) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `keep_both`."""
         return growing(self.FIRST_SWEEP, self.columns.half_norm.size // ROWS // 2 + 1, self.SWEEP_GROWTH)
 
-    def keep_both(self, offsets: slice, radius: Any, k: int) -> Candidates:
+    def keep_both(self, offsets: slice, radius: Reach, k: int) -> Candidates:
         """The candidates of every column, taken as a row in that order, among those of the blocks at these offsets.
 
         Offset s stands for the pairs of each block of rows with the s-th block after it, around the end: what passes
         for either of the two is kept for that one.
         """
         tiles = 2 * offsets.start, 2 * offsets.stop
-        return self._candidates(self.columns, tiles, self.n, radius, 48 + 4 * k)
+        return self._candidates(self.columns, self.n, tiles, self.n, radius, 48 + 4 * k)
 
     def _candidates(
-        self, rows: Packed, tiles: tuple[int, int], last: int, radius: Any, capacity: int, row_group: Any = None,
-        column_group: Any = None,
+        self, rows: Packed, m: int, tiles: tuple[int, int], last: int, radius: Reach, capacity: int,
+        row_group: Any = None, column_group: Any = None,
     ) -> Candidates:  # fmt: skip
-        check_arrays(self.REAL, radius)
-        m, size, both = radius.size, rows.half_norm.size, rows is self.columns
-        far = cp.zeros(size, self.REAL)
-        far[:m] = radius
+        check_arrays(self.REAL, radius.of_row, radius.of_tile)
+        size, both = rows.half_norm.size, rows is self.columns
+        if radius.of_row.size != size:
+            raise ValueError(f"{size} rows, of which {radius.of_row.size} have a reach")
         out, count = cp.empty((size, capacity), cp.int32), cp.zeros(size, cp.int32)
         blocks = size // ROWS
         splits = _splits(blocks, tiles[1] - tiles[0])
         kernel, shared = _keep_near(self.atoms, self.steps - (self.atoms - 1) * STEPS, both, self.BYTES)
-        farthest = far.reshape(-1, COLUMNS).max(axis=1) if both else np.uintp(0)
+        far, farthest = radius.of_row, radius.of_tile if both else np.uintp(0)
         groups = (np.uintp(0) if group is None else group for group in (row_group, column_group))
         kernel(
             (min(blocks * splits, multiprocessors()),), (THREADS,),
@@ -175,9 +199,9 @@ class ByteFilter(FusedFilter):
         )  # fmt: skip
         self.columns = self._with_base(packed, self.n, tails)
 
-    def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Any:
+    def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
         """Half of each bound, rounded down."""
-        return cp.minimum(bound / 2, self.EVERYTHING).astype(cp.int32)
+        return self._reach("reach_of_bytes", bound, rows, np.int32(self.EVERYTHING))
 
     def prepare_rows(self, queries: Any, rows: Any) -> Packed:
         """The rows' operand, for `keep`."""

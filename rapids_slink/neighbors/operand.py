@@ -150,7 +150,12 @@ def reach(weight: Any, error: Any, scaling: Scaling, n_features: int, xp: Any, m
 
 def grow(length: Any, epsilon: float) -> Any:
     """`length` over √2, rounded up for the test."""
-    return length * (0.5**0.5 * (1 + SLACK * epsilon)) + TINY
+    return length * growth(epsilon) + TINY
+
+
+def growth(epsilon: float) -> float:
+    """1 over √2, rounded up for the test."""
+    return 0.5**0.5 * (1 + SLACK * epsilon)
 
 
 def shrinkage(n_features: int, accumulator: str) -> float:
