@@ -128,7 +128,7 @@ def _fit(
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
     result._caller, result._index = caller, graph.ids
-    result.linkage_, result.mst_ = caller.frame(place.keep(merges)), caller.frame(place.keep(forest))
+    result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
     asked = caller.asked()
     result.labels_ = asked.labels(place.keep(labels), graph.ids)
     result.component_ = asked.labels(place.keep(component), graph.ids, name="component")

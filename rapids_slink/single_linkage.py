@@ -172,7 +172,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         with report.stage("cut", place):
             labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
         self._caller, self._index = points.caller, points.index
-        self.linkage_, self.mst_ = points.frame(place.keep(merges)), points.frame(place.keep(tree))
+        self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
         self.labels_ = points.labels(place.keep(labels))
         self.n_clusters_ = number_of_clusters(labels)
         self.n_leaves_, self.n_features_in_ = n, d

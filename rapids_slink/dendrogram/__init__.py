@@ -77,7 +77,7 @@ def linkage(
     tree, caller = Caller.of(tree, where)
     require_columns(tree, ("src", "dst", "weight"), "tree")
     with where.working(reserve=WORKSPACE * len(tree), memory_limit=memory_limit):
-        return caller.frame(where.keep(_linkage(tree, n_nodes, where)))
+        return caller.frame(_linkage(tree, n_nodes, where))
 
 
 def _linkage(tree: Any, n_nodes: int | None, device: Device) -> Any:

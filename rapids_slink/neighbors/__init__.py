@@ -147,7 +147,7 @@ def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     lists = neighbor_lists(search, n, n_neighbors, device)
     src, dst = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors), lists.ids.ravel()
     weight = distances(metric, lists.weights.ravel(), (src, dst), (values, values), device)
-    return points.frame(device.keep(device.frame({"src": src, "dst": dst, "weight": weight})))
+    return points.frame(device.frame({"src": src, "dst": dst, "weight": weight}))
 
 
 def nearest_neighbors(
@@ -215,11 +215,11 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     search = prepare(values, device, Report(), queries=queries, metric=metric)
     rows, groups = xp.arange(n, dtype="int32"), (xp.zeros(n, "int32"), xp.ones(m, "int32"))
     nearest = search.find(Task(rows, 1, *groups))
-    if not bool(xp.isfinite(nearest.weights).all()):
+    if not float(nearest.weights.max()) < xp.inf:
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]
     weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)
-    return points.frame(device.keep(device.frame({"src": rows, "dst": dst, "weight": weight})))
+    return points.frame(device.frame({"src": rows, "dst": dst, "weight": weight}))
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:
