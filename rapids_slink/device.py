@@ -199,7 +199,8 @@ class Device:
         taken : int
             Bytes of the need that the run has taken already.
         reserve : bool
-            Ask for the bytes at once if they are a small part of what is free, for the pool to split.
+            Ask for the bytes at once, with those of chunks as they are wanted, if they are a small part of what is
+            free, for the pool to split.
         """
         run = _run()
         least = need.least if self.name == "cpu" else int(need.least * FRAGMENTED) + ROUNDED
@@ -216,9 +217,10 @@ class Device:
             )
         room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
         run.spare = room - (least - need.chunk)
-        if reserve and run.pool is not None and run.limit is None and need.peak <= room * RESERVED:
+        reserved = need.peak + need.wanted
+        if reserve and run.pool is not None and run.limit is None and reserved <= room * RESERVED:
             with suppress(MemoryError):
-                run.pool.malloc(need.peak)
+                run.pool.malloc(reserved)
 
     @property
     def spare(self) -> float:

@@ -37,11 +37,14 @@ class Need:
         Of these, what stays for the stages after it.
     chunk : int
         What its chunks take if they are as small as they can be.
+    wanted : int
+        What they take if there is room.
     """
 
     peak: int
     kept: int = 0
     chunk: int = 0
+    wanted: int = 0
 
     @property
     def least(self) -> int:
@@ -55,7 +58,7 @@ def in_turn(*stages: Need) -> Need:
     for stage in stages:
         peak = max(peak, kept + stage.peak)
         kept += stage.kept
-    return Need(peak, kept, max(stage.chunk for stage in stages))
+    return Need(peak, kept, max(stage.chunk for stage in stages), max(stage.wanted for stage in stages))
 
 
 def as_bytes(limit: Any) -> int | None:

@@ -11,6 +11,7 @@ task in which every point is a group; the search of connect has the components f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rapids_slink.device import Device, resolve
@@ -64,7 +65,7 @@ def need(
     if min_samples == 1:
         return found
     again = 40 * min(n * d, BLOCK)  # to put the columns into the order of their cores
-    return Need(found.peak + CORE_BYTES * n, found.kept + CORE_BYTES * n + again, found.chunk)
+    return replace(found, peak=found.peak + CORE_BYTES * n, kept=found.kept + CORE_BYTES * n + again)
 
 
 def _search(n_features: int, metric: Metric, device: Device) -> Any:

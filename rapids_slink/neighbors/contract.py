@@ -26,7 +26,7 @@ def scattered(n: int, xp: Any) -> Any:
     stride = max(1, round(n * 0.6180339887498949))
     while gcd(stride, n) != 1:
         stride += 1
-    return (xp.arange(n, dtype="int64") * stride % n).astype("int32")
+    return (xp.arange(0, n * stride, stride, dtype="int64") % n).astype("int32")
 
 
 def growing(first: int, last: int, growth: int) -> list[slice]:

@@ -24,7 +24,7 @@ exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import ceil, frexp, isfinite
 from typing import Any
@@ -116,7 +116,7 @@ class DirectSearch(TileSearch):
         """As of a `TileSearch`, with operands of four bytes a feature."""
         found = TileSearch.need(n, m, d, k, itemsize, device)
         operands = 4 * d * (n + (m if m != n else 0))
-        return Need(found.peak + operands, found.kept + operands, found.chunk)
+        return replace(found, peak=found.peak + operands, kept=found.kept + operands, wanted=0)
 
     def _prepare_filter(self, fused: bool) -> bool:
         self.points, self.query_points = self.values, self.queries

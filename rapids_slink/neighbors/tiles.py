@@ -111,7 +111,8 @@ class TileSearch:
         packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
-        return Need(peak, kept=operands + lists, chunk=tiles)
+        wanted = 4 * min(m * max(FIRST_BAND, 32 * k), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
+        return Need(peak, kept=operands + lists, chunk=tiles, wanted=wanted)
 
     def find(self, task: Task) -> Found:
         """The neighbours of a task's rows."""
