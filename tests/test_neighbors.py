@@ -646,6 +646,16 @@ def test_operands_are_what_they_claim(dtype, where, kernels):
     np.testing.assert_array_equal(to_host(part.error), to_host(operand.error)[5:9])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "d", "step"), [(1, 1, 1), (1, 40, 3), (700, 33, 1), (5000, 3, 7)])
+def test_centre_is_the_mean_of_a_sample(n, d, step, dtype, where, kernels):
+    X = np.random.default_rng(n).normal(5, 2, (n, d)).astype(dtype)
+    np.testing.assert_allclose(to_host(kernels.centre(where.asarray(X), step)), X[::step].mean(axis=0), rtol=1e-5)
+    X[0, 0] = np.finfo(np.float64).max if dtype == "float64" else 1
+    X[-1, 0] = X[0, 0]
+    assert np.isfinite(to_host(kernels.centre(where.asarray(X), 1))).all()
+
+
 def test_small_integers_are_not_moved(where, kernels):
     X = np.random.default_rng(0).integers(0, 256, (100, 10)).astype(np.float32)
     values = where.asarray(X)

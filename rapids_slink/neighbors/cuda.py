@@ -5,7 +5,7 @@ A raw kernel checks nothing, so its launcher here does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,18 +140,31 @@ def pack_rows(
     return Packed(y, tails, half_norm, error)
 
 
-def extent(values: Any, centre: Any) -> Extent:
-    """How far the features reach, and what kind of numbers they are."""
+def centre(values: Any, step: int) -> Any:
+    """The mean of every `step`-th row, 0 where it is not finite: any finite centre serves."""
     check_arrays(values.dtype, values)
-    check_arrays("float64", centre)
     n, d = values.shape
-    found = cp.zeros(4)
-    if values.size:
-        blocks = min(-(-n // WARPS), 16 * multiprocessors())
-        kernel = cuda_kernel("neighbors/pack.cu", "extent", _value(values.dtype))
-        kernel((blocks,), (WARPS * WARP,), (values, np.int64(n), np.int32(d), centre, found))
-    moved, largest, uneven, unlike_bytes = found.tolist()
-    return Extent(moved, largest, small_integers=uneven == 0, byte_values=unlike_bytes == 0)
+    mean = cp.empty(d)
+    kernel = cuda_kernel("neighbors/pack.cu", "mean_of_rows", _value(values.dtype))
+    kernel((-(-d // WARP),), (WARP * WARP,), (values, np.int64(n), np.int32(d), np.int64(step), mean))
+    return mean
+
+
+def extents(parts: Sequence[Any], centre: Any) -> list[Extent]:
+    """Of each array of points, how far the features reach, and what kind of numbers they are."""
+    check_arrays("float64", centre)
+    found = cp.zeros((len(parts), 4))
+    for values, into in zip(parts, found, strict=True):
+        check_arrays(values.dtype, values)
+        n, d = values.shape
+        if values.size:
+            blocks = min(-(-n // WARPS), 16 * multiprocessors())
+            kernel = cuda_kernel("neighbors/pack.cu", "extent", _value(values.dtype))
+            kernel((blocks,), (WARPS * WARP,), (values, np.int64(n), np.int32(d), centre, into))
+    return [
+        Extent(moved, largest, small_integers=uneven == 0, byte_values=unlike_bytes == 0)
+        for moved, largest, uneven, unlike_bytes in found.tolist()
+    ]
 
 
 def compact(values: Any, scaling: Scaling) -> Any:

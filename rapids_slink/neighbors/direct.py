@@ -130,7 +130,7 @@ class DirectSearch(TileSearch):
             sample = self.points[:: max(1, self.points.shape[0] // 1024)]
             self.centre = xp.median(sample, axis=0).astype("float64")
         both = [self.points] if self.query_points is self.points else [self.points, self.query_points]
-        extents = [self.kernels.extent(part, self.centre) for part in both]
+        extents = self.kernels.extents(both, self.centre)
         largest = max(extent.moved for extent in extents)
         self.scale = 2.0 ** -max(frexp(largest)[1], -500) if isfinite(largest) and form.kernel != "mismatches" else 1.0
         return isfinite(largest)

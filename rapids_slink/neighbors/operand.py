@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from math import frexp, log2
 from typing import Any
 
-import numpy as np
-
 from rapids_slink.device import Device
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 
@@ -78,13 +76,9 @@ class Scaling:
 
         Small integers stay where they are: fp16 holds them exactly.
         """
-        xp, kernels = device.xp, device.kernels("neighbors")
-        n, d = values[0].shape
-        sample = values[0][:: max(1, n // SAMPLED)]
-        with np.errstate(over="ignore", invalid="ignore"):  # any finite centre serves
-            centre = (xp.ones(len(sample), sample.dtype) @ sample).astype("float64") / len(sample)
-        centre = xp.where(xp.isfinite(centre), centre, 0.0)
-        extents = [kernels.extent(part, centre) for part in values]
+        kernels, d = device.kernels("neighbors"), values[0].shape[1]
+        centre = kernels.centre(values[0], max(1, len(values[0]) // SAMPLED))
+        extents = kernels.extents(values, centre)
         integral = all(extent.small_integers for extent in extents)
         largest = max(extent.largest if integral else extent.moved for extent in extents)
         room = min(15, int((31 - log2(d)) // 2))
@@ -92,7 +86,7 @@ class Scaling:
         # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
         most = min(180 if part.dtype == "float32" else 590 for part in values)
         byte_values = all(extent.byte_values for extent in extents)
-        return cls(xp.zeros(d) if integral else centre, 2.0 ** min(room - exponent, most), byte_values)
+        return cls(device.xp.zeros(d) if integral else centre, 2.0 ** min(room - exponent, most), byte_values)
 
 
 @dataclass(frozen=True)

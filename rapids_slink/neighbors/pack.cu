@@ -139,6 +139,24 @@ __device__ __forceinline__ void raise(double* most, double value) {
     if (threadIdx.x % WARP == 0 && value > *(volatile double*)most) atomicMax((u64*)most, __double_as_longlong(value));
 }
 
+// The mean of every `step`-th row, 0 where it is not finite. A block has 32 features and a warp for every 32nd row of these.
+extern "C" __global__ void mean_of_rows(
+    const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ mean) {
+    __shared__ double sums[WARP][WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * WARP + lane;
+    double sum = 0;
+    if (f < d) {
+#pragma unroll 8
+        for (long long r = warp * step; r < n; r += WARP * step) sum += widen(values[r * d + f]);
+    }
+    sums[warp][lane] = sum;
+    __syncthreads();
+    if (warp || f >= d) return;
+    for (int other = 1; other < WARP; other++) sum += sums[other][lane];
+    sum /= (n + step - 1) / step;
+    mean[f] = fabs(sum) <= BEYOND ? sum : 0;
+}
+
 // found, zero at first: the largest |x - centre|, the largest |x|, then 1 unless all values are integers up to SMALL, and 1
 // unless they are integers from 0 to 255. Numbers that are not negative order as their bits do.
 extern "C" __global__ void extent(
