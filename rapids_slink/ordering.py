@@ -34,7 +34,7 @@ NO_EDGE = 2**63 - 1
 
 def edge_codes(u: Any, v: Any, xp: Any) -> Any:
     """`edge_code` of arrays."""
-    return (xp.minimum(u, v).astype("int64") << 32) | xp.maximum(u, v).astype("int64")
+    return (xp.minimum(u, v).astype("int64") << 32) | xp.maximum(u, v)
 
 
 def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
