@@ -7,10 +7,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel, launch
+from rapids_slink.device import check_arrays, cuda_kernel, launch, multiprocessors
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.contract import growing, scattered
-from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, multiprocessors, pack_rows
+from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, pack_rows
 from rapids_slink.neighbors.operand import Scaling, reach
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
