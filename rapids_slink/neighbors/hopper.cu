@@ -147,17 +147,6 @@ __device__ __forceinline__ int margin(int radius, int) { return radius; }
 __device__ __forceinline__ float margin(float radius, float error) { return (radius + error) * (radius + error); }
 #endif
 
-// `bits`, moved up by one, and the sign of a difference: a chain of shifts is shorter than one of predicates. Differences of
-// int32 do not overflow: sums are within 32,000 * 128^2 + 2^20 of zero, and what they are compared with is from -2^30 to
-// hopper.py's NOWHERE, which is above all sums even if half of a bound, at most 2^30, is taken off.
-__device__ __forceinline__ u32 add_sign(u32 bits, sum_t difference) {
-#if BYTES
-    return __funnelshift_l((u32)difference, bits, 1);
-#else
-    return __funnelshift_l(__float_as_uint(difference), bits, 1);
-#endif
-}
-
 struct __align__(8) Two {
     sum_t x, y;
 };
@@ -295,6 +284,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
             const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g / 2] : 0;
             if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
             for (int i = item.first; i < item.last; i++, tiles++) {
+                __syncwarp();  // all lanes have read the last tile's tail before lane 0 lets go of what holds it back
                 int t = item.tile(i, blocks);
                 u32 slot = tiles % TAILS;
                 sum_t sum[64];
@@ -363,15 +353,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                                 Two far_back = column_far[j + 4 * c];
                                 back[c][0] = margin(far_back.x, own_error), back[c][1] = margin(far_back.y, own_error);
                             }
-                        u32 fail = 0, fail_back = 0;
 #pragma unroll
-                        for (int q = 7; q >= 0; q--) {
+                        for (int q = 0; q < 8; q++) {
                             int r = q / 2 % 2;
-                            fail = add_sign(fail, sum[j + q] - (SYMMETRIC ? base[r] - margin(far[r], worst) : need[r]));
-                            if (SYMMETRIC) fail_back = add_sign(fail_back, sum[j + q] - (base[r] - back[q / 4][q % 2]));
+                            u32 bit = 1u << (j + q) % 32;
+                            sum_t near = SYMMETRIC ? base[r] - margin(far[r], worst) : need[r];
+                            if (sum[j + q] >= near) passed[j / 32] |= bit;
+                            if (both && sum[j + q] >= base[r] - back[q / 4][q % 2]) reverse[j / 32] |= bit;
                         }
-                        passed[j / 32] |= (fail ^ 255) << j % 32;
-                        if (both) reverse[j / 32] |= (fail_back ^ 255) << j % 32;
                     }
 #pragma unroll
                 for (int w = 0; w < 2; w++)
@@ -379,7 +368,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                         for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
                             u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4;
                             u32 column = t * COLUMNS + 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
-                            bool real = rest && column < n_columns && !(SYMMETRIC && (column == row || row >= n_columns));
+                            bool real = rest && column < n_columns && !(SYMMETRIC && column == row);
                             survivors.push(real && passed[w] >> bit & 1, row, column);
                             if (both) survivors.push(real && reverse[w] >> bit & 1, column, row);
                         }

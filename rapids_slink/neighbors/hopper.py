@@ -154,7 +154,7 @@ class ByteFilter(FusedFilter):
     #: How far the halves of the columns' squared norms may lie apart: what 32 bytes in units of 1, 1, 255, ... tell.
     MOST_SPREAD = 254 + 30 * 255 * 128
     EVERYTHING = 2**30  # half of a bound that all pairs are within
-    NOWHERE = 3 * 2**29  # the half norm of a row that there is not
+    NOWHERE = 2**31 - 1  # the half norm of a row that there is not
 
     @classmethod
     def holds(cls, values: Any) -> bool:

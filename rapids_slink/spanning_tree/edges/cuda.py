@@ -18,7 +18,7 @@ from rapids_slink.device import THREADS, cuda_kernel, launch, multiprocessors
 from rapids_slink.spanning_tree.edges import ALL, LIGHT, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
-FEW = 2**20  # edges and components, up to which one launch does all further rounds
+FEW = 2**21  # edges and components, up to which one launch does all further rounds
 TEAM_THREADS = 512  # a block of that launch, and
 RESIDENT = 2  # blocks a multiprocessor holds at least: its launch bounds
 ZEROS = 512  # words that it counts in, more than it can need
