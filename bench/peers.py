@@ -130,11 +130,9 @@ def cuml_fit(work: Work) -> Call:
 
     metric = _known(work, "cuml", CUML_METRICS)
     points = _float32_on_gpu(work.points)
+    # By connectivity="pairwise" it has no cosine and no manhattan: cuVS's pairwise_distance_kmeans refuses them (26.10).
     model = AgglomerativeClustering(
-        n_clusters=work.case.n_clusters,
-        linkage="single",
-        metric=metric,
-        connectivity="knn" if metric == "euclidean" else "pairwise",  # its k-NN graph is Euclidean's alone
+        n_clusters=work.case.n_clusters, linkage="single", metric=metric, connectivity="knn"
     )
     return lambda: model.fit(points)
 

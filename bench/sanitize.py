@@ -121,8 +121,8 @@ def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 
 def span(device: Device, dtype: str, maximum: bool, **limits: int) -> tuple[Any, ...]:
-    """The spanning forest of a graph; `limits` are those of the device's kernels for large ones."""
-    kernels, xp, n, m = device.kernels("spanning_tree.edges"), device.xp, 300, 3000
+    """The spanning forest of a graph that takes several blocks; `limits` are those of the kernels for large ones."""
+    kernels, xp, n, m = device.kernels("spanning_tree.edges"), device.xp, 2000, 12_000
     rng = np.random.default_rng(7)
     src, dst = (device.asarray(ends.astype(np.int32)) for ends in rng.integers(0, n - 5, (2, m)))
     weight = device.asarray(rng.integers(-40, 40, m).astype(dtype))

@@ -32,6 +32,7 @@ from rapids_slink.memory import Need, as_bytes, free_on_gpu, free_on_host, in_wo
 NAMES = ("auto", "cpu", "cuda")
 #: A block, in kernels that have a thread for each job.
 THREADS = 256
+MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 
 #: How much more than its arrays a memory pool may hold, in pieces that fit none of them.
 FRAGMENTED = 1.25
@@ -429,6 +430,12 @@ def launch(source: str, name: str, jobs: int, *arguments: Any, items: int = 1) -
             raise TypeError(f"{name} needs contiguous arrays")
     if jobs:
         cuda_kernel(source, name)((-(-jobs // (THREADS * items)),), (THREADS,), arguments)
+
+
+def multiprocessors() -> int:
+    """Of the current GPU."""
+    runtime = sys.modules["cupy"].cuda.runtime
+    return int(runtime.deviceGetAttribute(MULTIPROCESSORS, runtime.getDevice()))
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:

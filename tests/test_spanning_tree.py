@@ -139,7 +139,7 @@ def light_first(where, monkeypatch, light=1.0):
 
 @pytest.fixture(params=["all at once", "lightest first", "round by round"])
 def parts(request, where, monkeypatch):
-    """Whether the lightest edges go first, and on a GPU whether short rounds are done in one launch."""
+    """Whether the lightest edges go first, and on a GPU whether one launch does all rounds."""
     if request.param == "lightest first":
         light_first(where, monkeypatch)
     if request.param == "round by round":
@@ -174,6 +174,46 @@ def test_rows_that_are_not_packed(frame, maximum, monkeypatch):
     monkeypatch.setattr(cuda, "LIGHT", 0.0)
     monkeypatch.setattr(cuda, "THREADS", 32)
     assert_is_kruskals(frame, "cuda", maximum=maximum)
+
+
+def long_shape(shape, weights, n):
+    """A tree or a cycle of `n` nodes, its weights in the order of the nodes."""
+    i = np.arange(1, n)
+    end = {"chain": i - 1, "star": 0 * i, "cycle": i - 1, "caterpillar": np.where(i % 2, i - 1, i - 2)}[shape]
+    if shape == "cycle":
+        i, end = np.append(i, 0), np.append(end, n - 1)
+    return end, i, {"equal": np.ones(i.size), "rising": np.arange(i.size), "falling": -np.arange(i.size)}[weights]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("weights", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["random", "equal weights", "many components", "chain", "star", "caterpillar"])
+def test_rounds_of_one_launch(kind, weights, monkeypatch):
+    """The forest is the same whichever round it begins with, and whether a block has one tile or several."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    from rapids_slink.spanning_tree.edges import cuda
+
+    n, rng = 30_000, np.random.default_rng(0)
+    if kind in ("chain", "star", "caterpillar"):  # with pointers of many times JUMPS steps, and isolated nodes
+        names = rng.permutation(2 * n)
+        end, i, weight = long_shape(kind, "rising", n)
+        graph = edges(names[end], names[i], weight, weights=weights)
+    else:
+        m = {"random": 4 * n, "equal weights": 2 * n, "many components": n // 2}[kind]
+        graph = random_graph(rng, n, m, [1.0] if kind == "equal weights" else None).astype({"weight": weights})
+    expected = minimum_spanning_tree(graph, component=True, device="cpu")
+    assert expected.index.tolist() == sorted(kruskal(graph))
+    everywhere = cuda.multiprocessors()
+    for few in (0, 5000, 20_000, 2**20):
+        for count in (1, 3, everywhere):
+            monkeypatch.setattr(cuda, "FEW", few)
+            monkeypatch.setattr(cuda, "multiprocessors", lambda count=count: count)
+            found = minimum_spanning_tree(graph, component=True, device="cuda")
+            pd.testing.assert_frame_equal(found, expected)
+    light_first(resolve("cuda"), monkeypatch)
+    found = minimum_spanning_tree(graph, component=True, device="cuda")
+    pd.testing.assert_frame_equal(found, expected)
 
 
 @pytest.mark.parametrize("maximum", [False, True])
@@ -405,14 +445,9 @@ def test_graph_without_edges(maximum, device):
 @pytest.mark.parametrize("shape", ["chain", "star", "cycle", "caterpillar"])
 def test_long_shapes(shape, weights, device):
     """Rising weights on a chain make every node point at its neighbour: pointers as deep as the chain is long."""
-    i = np.arange(1, 3000)
-    rng = np.random.default_rng(0)
-    end = {"chain": i - 1, "star": 0 * i, "cycle": i - 1, "caterpillar": np.where(i % 2, i - 1, i - 2)}[shape]
-    if shape == "cycle":
-        i, end = np.append(i, 0), np.append(end, 2999)
-    weight = {"equal": np.ones(i.size), "rising": np.arange(i.size), "falling": -np.arange(i.size)}[weights]
+    end, i, weight = long_shape(shape, weights, 3000)
     assert_is_kruskals(edges(end, i, weight), device)
-    names = rng.permutation(3000)
+    names = np.random.default_rng(0).permutation(3000)
     assert_is_kruskals(edges(names[end], names[i], weight), device)
 
 

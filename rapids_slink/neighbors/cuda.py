@@ -13,7 +13,7 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch
+from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch, multiprocessors
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 from rapids_slink.neighbors.contract import shown
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
@@ -26,7 +26,6 @@ ROWS = 8192
 COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
-MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 WARP = 32
 WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
@@ -486,8 +485,3 @@ def _rerank_kernel(name: str, dtype: Any, metric: Metric = EUCLIDEAN) -> Any:
 
 def _value(dtype: Any) -> str:
     return f"-DVALUE={c_name(dtype)}"
-
-
-def multiprocessors() -> int:
-    """Of the current GPU."""
-    return cp.cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, cp.cuda.runtime.getDevice())

@@ -4,7 +4,7 @@
 // few more features, the tail, have the tensor cores subtract half_norm_j:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 //
-//     producer warp ──bulk copies──▶ ring of stages ──▶ two warpgroups, 128 rows each: wgmma, test, append
+//     producer warp ──bulk copies──▶ ring of stages ──▶ four warpgroups, 64 rows each: wgmma, test, append
 //
 // A packed image holds tiles of 128 rows; a tile is `atoms` pieces of 64 features, a piece 128 rows of 128 bytes, the
 // eight 16-byte chunks of row r stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, so that
@@ -12,9 +12,9 @@
 // for the columns it holds the parts of the norm, for the rows their units, which are the same for all and stay in
 // registers. A block handles 256 rows and a range of column tiles.
 //
-// RESIDENT is the number of atoms, if the rows' pieces fit into shared memory and stay there. The two warpgroups then take
-// turns: one hands the tensor cores all of a tile's products and tests them while the other's are formed. With
-// RESIDENT 0 a stage carries a piece of the rows as well, and there is enough to multiply that no turns are needed.
+// RESIDENT is the number of atoms, if the rows' pieces fit into shared memory and stay there; with RESIDENT 0 a stage
+// carries a piece of the rows as well. A warpgroup hands the tensor cores all of a tile's products and tests them while
+// the others' are formed. A test is a chain of short dependent steps: it takes four warps a scheduler to hide them.
 //
 // LAST_STEPS is how many times 32 bytes of the last atom's features are in use.
 //
@@ -60,11 +60,12 @@ constexpr int PIECE = 128 * 128;                      // bytes of 128 rows of on
 constexpr int TAIL = 128 * 32;                        // of a tile's tail
 constexpr int FAR = SYMMETRIC ? COLUMNS * 4 : 0;      // of its radii, which are brought with it
 constexpr int STAGE = RESIDENT ? PIECE : 3 * PIECE;   // one piece of columns; two of rows unless they are resident
-constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT == 1 ? 9 : RESIDENT == 2 ? 8 : RESIDENT == 3 ? 6 : 5;
+constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT <= 2 ? 8 : RESIDENT == 3 ? 6 : 5;
 // Tails are read while a tile is tested, after its stages have been let go. A warp that tests holds back the first stage
 // of its next tile, and thereby the tail TAILS tiles on. With RESIDENT 0 a tile has more atoms than there are stages.
 constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT) / RESIDENT : 1;
-constexpr int CONSUMERS = 2, WARPS = 4 * CONSUMERS;
+constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;   // warpgroups of 64 rows, and their warps
+constexpr int THREADS = 128 * (1 + CONSUMERS);
 constexpr int QUEUE = 64;  // pairs: fewer than 32 stay, and no more than 32 come at a time
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -78,22 +79,23 @@ __device__ __forceinline__ void barrier_expect(u64* b, u32 bytes) {
 __device__ __forceinline__ void barrier_arrive(u64* b) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
+constexpr u32 NAP = 10000;  // ns that a warp may sleep at a time: one that polls takes turns from those that test
 __device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
     asm volatile(
-        "{\n .reg .pred done;\n AGAIN_%=:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        " @done bra.uni DONE_%=;\n bra.uni AGAIN_%=;\n DONE_%=:\n }" ::"r"(shared_address(b)), "r"(parity) : "memory");
+        "{\n .reg .pred done;\n AGAIN_%=:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
+        " @done bra.uni DONE_%=;\n bra.uni AGAIN_%=;\n DONE_%=:\n }" ::"r"(shared_address(b)), "r"(parity), "r"(NAP) : "memory");
 }
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, u32 bytes, u64* barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
-// A K-major operand in the 128-byte swizzle: groups of eight rows lie 1024 bytes apart.
+// A K-major operand in the 128-byte swizzle: groups of eight rows lie 1024 bytes apart. Addresses go in units of 16 bytes.
 __device__ __forceinline__ u64 descriptor(const void* p) {
-    return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+    return (u64)(shared_address(p) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
 // The same in the 32-byte swizzle: 256 bytes.
 __device__ __forceinline__ u64 tail_descriptor(const void* p) {
-    return (u64)((shared_address(p) & 0x3ffff) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62;
+    return (u64)(shared_address(p) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62;
 }
 
 #define EIGHT(v, i) HELD(v[i]), HELD(v[i + 1]), HELD(v[i + 2]), HELD(v[i + 3]), HELD(v[i + 4]), HELD(v[i + 5]), HELD(v[i + 6]), HELD(v[i + 7])
@@ -130,25 +132,13 @@ __device__ __forceinline__ void subtract(sum_t (&sum)[64], u32 first, u32 second
         : "r"(first), "r"(second), "l"(b));
 }
 
-// Starts the products of 128 rows and 128 columns over the first STEPS times 32 bytes of a piece's features and, if given,
-// the tail.
-template <int STEPS>
-__device__ __forceinline__ void form(
-    sum_t (&upper)[64], sum_t (&lower)[64], const char* rows, const char* columns, int add, const char* tail = nullptr,
-    u32 units = 0) {
-    u64 left = descriptor(rows), right = descriptor(columns);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+// Starts the products of 64 rows and 128 columns over the first `steps` times 32 bytes of a piece's features.
+__device__ __forceinline__ void form(sum_t (&sum)[64], u64 rows, u64 columns, int add, int steps) {
 #pragma unroll
-    for (int k = 0; k < STEPS; k++) {  // the lower 64 rows begin 8192 bytes on
-        multiply(upper, left + 2 * k, right + 2 * k, add | k);
-        multiply(lower, left + 2 * k + 512, right + 2 * k, add | k);
-    }
-    if (tail) {
-        u32 more = BYTES ? ~0u : 0;  // the second half of an fp16 tail is zeros
-        subtract(upper, units, more, tail_descriptor(tail)), subtract(lower, units, more, tail_descriptor(tail));
-    }
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    for (int k = 0; k < steps; k++) multiply(sum, rows + 2 * k, columns + 2 * k, add | k);
 }
+__device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 // How far below its two norms a pair's product may be if one of its points looks that far.
 #if BYTES
@@ -157,8 +147,12 @@ __device__ __forceinline__ int margin(int radius, int) { return radius; }
 __device__ __forceinline__ float margin(float radius, float error) { return (radius + error) * (radius + error); }
 #endif
 
+struct __align__(8) Two {
+    sum_t x, y;
+};
+
 struct Ring {
-    u64 full[STAGES], empty[STAGES], rows_full, rows_empty, turn[CONSUMERS];
+    u64 full[STAGES], empty[STAGES], rows_full, rows_empty;
 };
 
 // Lets go of the last LATER + 1 stages up to `last`, each once this warp's products of it are formed.
@@ -222,28 +216,27 @@ struct Survivors {
 //
 // SYMMETRIC: tiles are counted from the block's own on, i is appended to j's candidates as well, and only the row itself
 // is left out. tile_radius is the largest radius of each tile.
-extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
     int splits, int first_tile, int last_tile, u32 n_columns, const sum_t* __restrict__ half_norm,
     const sum_t* __restrict__ radius, const sum_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const u32* __restrict__ units, const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
     int* __restrict__ out, u32* count) {
-    extern __shared__ char raw[];
-    char* resident = (char*)(((u64)raw + 1023) & ~(u64)1023);
+    extern __shared__ __align__(1024) char resident[];
     char* stages = resident + RESIDENT * 2 * PIECE;
     char* tail_ring = stages + STAGES * STAGE;
     __shared__ __align__(8) Ring ring;
-    int group = threadIdx.x >> 7, thread = threadIdx.x & 127;
+    int group = __shfl_sync(~0u, threadIdx.x >> 7, 0);  // by which the compiler sees that it is the whole warp's
+    int thread = threadIdx.x & 127;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
         barrier_init(&ring.rows_full, 1), barrier_init(&ring.rows_empty, CONSUMERS);
-        for (int g = 0; g < CONSUMERS; g++) barrier_init(ring.turn + g, WARPS / CONSUMERS);
         asm volatile("fence.mbarrier_init.release.cluster;");
     }
     __syncthreads();
     u32 turn = 0, items = 0, tiles = 0;  // stages used, items and tiles done
     if (group == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (thread == 0)
             for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
                 Item item(i, splits, first_tile, last_tile);
@@ -274,44 +267,52 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                 }
             }
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
         int warp = thread >> 5, lane = thread & 31, g = group - 1;
-        u32 pair = units[lane & 3];  // of the rows' tail
+        u32 pair = units[lane & 3], more = BYTES ? ~0u : 0;  // of the rows' tail; the second half of an fp16 one is zeros
+        const char* rows_of_group = RESIDENT ? resident + g / 2 * RESIDENT * PIECE : stages + (1 + g / 2) * PIECE;
+        const u64 own = descriptor(rows_of_group + g % 2 * (PIECE / 2));  // the next atom, or stage, is so much further on
+        const u64 first_stage = descriptor(stages), first_tail = tail_descriptor(tail_ring);
         u64* queue = (u64*)(tail_ring + TAILS * (TAIL + FAR)) + (4 * g + warp) * QUEUE;
         Survivors survivors{queue, out, count, row_group, column_group, capacity, lane, 0};
         for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
             Item item(i, splits, first_tile, last_tile);
-            // This thread's accumulators belong to four rows: first, +8 (upper), and +64, +72 (lower).
-            u32 first = item.block * ROWS + g * 128 + warp * 16 + (lane >> 2);
-            const sum_t far[4] = {radius[first], radius[first + 8], radius[first + 64], radius[first + 72]};
-            const sum_t base[4] = {half_norm[first], half_norm[first + 8], half_norm[first + 64], half_norm[first + 72]};
-            const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g] : 0;
+            // This thread's sums belong to two rows, eight apart.
+            u32 first = item.block * ROWS + g * 64 + warp * 16 + (lane >> 2);
+            const sum_t far[2] = {radius[first], radius[first + 8]};
+            const sum_t base[2] = {half_norm[first], half_norm[first + 8]};
+            const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g / 2] : 0;
             if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
             for (int i = item.first; i < item.last; i++, tiles++) {
+                __syncwarp();  // all lanes have read the last tile's tail before lane 0 lets go of what holds it back
                 int t = item.tile(i, blocks);
-                const char* tail = tail_ring + tiles % TAILS * (TAIL + FAR);
-                sum_t upper[64], lower[64];
+                u32 slot = tiles % TAILS;
+                sum_t sum[64];
                 if (RESIDENT) {
-                    // The first group's turn n follows the second's n - 1, the second's n the first's n.
-                    if (g || tiles) barrier_wait(ring.turn + g, (g ? tiles : tiles - 1) & 1);
 #pragma unroll
                     for (int a = 0; a < RESIDENT; a++) {
                         int s = (turn + a) % STAGES;
                         barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
-                        const char* mine = resident + (g * RESIDENT + a) * PIECE;
-                        if (a < RESIDENT - 1) form<4>(upper, lower, mine, stages + s * STAGE, a);
-                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a, tail, pair);
+                        fence();
+                        form(sum, own + a * (PIECE >> 4), first_stage + s * (STAGE >> 4), a, a < RESIDENT - 1 ? 4 : LAST_STEPS);
+                        if (a == RESIDENT - 1) subtract(sum, pair, more, first_tail + slot * ((TAIL + FAR) >> 4));
+                        commit();
                     }
-                    if (lane == 0) barrier_arrive(ring.turn + 1 - g);
                     turn += RESIDENT;
                 } else {
 #pragma unroll 1
                     for (int a = 0; a < atoms; a++, turn++) {
                         int s = turn % STAGES;
                         barrier_wait(ring.full + s, turn / STAGES & 1);
-                        const char* mine = stages + s * STAGE + (1 + g) * PIECE;
-                        if (a < atoms - 1) form<4>(upper, lower, mine, stages + s * STAGE, a);
-                        else form<LAST_STEPS>(upper, lower, mine, stages + s * STAGE, a, tail, pair);
+                        u64 mine = own + s * (STAGE >> 4), theirs = first_stage + s * (STAGE >> 4);
+                        fence();
+                        if (a < atoms - 1) {
+                            form(sum, mine, theirs, a, 4);
+                        } else {
+                            form(sum, mine, theirs, a, LAST_STEPS);
+                            subtract(sum, pair, more, first_tail + slot * ((TAIL + FAR) >> 4));
+                        }
+                        commit();
                         if (a) {  // the piece before has been read by now: its stage is free
                             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                             if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
@@ -321,52 +322,52 @@ extern "C" __global__ void __launch_bounds__(384, 1) keep_near(
                 // Of offset 0 and half way around, if it exists, both blocks see all pairs.
                 bool both = SYMMETRIC && i >= 2 && i / 2 * 2 != blocks;
                 float worst = BYTES ? 0 : tile_error[t];
-                sum_t theirs = both ? margin(tile_radius[t], own_error) : 0, need[4];
+                sum_t theirs = both ? margin(tile_radius[t], own_error) : 0, need[2];
 #pragma unroll
-                for (int r = 0; r < 4; r++) need[r] = base[r] - max(margin(far[r], worst), theirs);
+                for (int r = 0; r < 2; r++) need[r] = base[r] - max(margin(far[r], worst), theirs);
                 release<(RESIDENT ? RESIDENT : 1) - 1>(ring, turn - 1, lane);
                 __syncwarp();
 #pragma unroll
-                for (int j = 0; j < 64; j++) asm volatile("" : HELD(upper[j]), HELD(lower[j])::"memory");
-                // A bit for each eight columns in which the warp has a hit: only those are looked at one by one.
+                for (int j = 0; j < 64; j++) asm volatile("" : HELD(sum[j])::"memory");
+                // A bit for each 16 columns in which the warp has a hit: only those are looked at one by one.
                 u32 hit = 0;
 #pragma unroll
-                for (int j = 0; j < 16; j++) {
-                    bool passes = max(upper[4 * j], upper[4 * j + 1]) >= need[0];
-                    passes |= max(upper[4 * j + 2], upper[4 * j + 3]) >= need[1];
-                    passes |= max(lower[4 * j], lower[4 * j + 1]) >= need[2];
-                    passes |= max(lower[4 * j + 2], lower[4 * j + 3]) >= need[3];
-                    if (passes) hit |= 1u << j;
+                for (int j = 0; j < 64; j += 8) {
+                    bool passes = max(max(sum[j], sum[j + 1]), max(sum[j + 4], sum[j + 5])) >= need[0];
+                    passes |= max(max(sum[j + 2], sum[j + 3]), max(sum[j + 6], sum[j + 7])) >= need[1];
+                    if (passes) hit |= 1u << j / 8;
                 }
                 u32 any = __reduce_or_sync(~0u, hit);
                 if (!any) continue;
-                // Word w, bit 8j + q: value q of the four in upper (q below 4) or lower of columns 32w + 8j on, which passes
-                // for the row's sake or, in `reverse`, for the column's.
-                u32 passed[4] = {0, 0, 0, 0}, reverse[4] = {0, 0, 0, 0};
+                // Bit j of the two words: sum j passes for the row's sake or, in `reverse`, for the column's. It belongs to
+                // the row `first` or, if j has the bit 2, to the other, and to column 8 (j / 4) + (j & 1) of this thread's.
+                u32 passed[2] = {0, 0}, reverse[2] = {0, 0};
+                const Two* column_far = (const Two*)(tail_ring + slot * (TAIL + FAR) + TAIL) + (lane & 3);
 #pragma unroll
-                for (int j = 0; j < 16; j++)
-                    if (any >> j & 1) {
-                        sum_t back[2] = {0, 0};
-                        if (both)
+                for (int j = 0; j < 64; j += 8)
+                    if (any >> j / 8 & 1) {
+                        sum_t back[2][2];
+                        if (SYMMETRIC)
 #pragma unroll
-                            for (int e = 0; e < 2; e++)
-                                back[e] = margin(((const sum_t*)(tail + TAIL))[8 * j + 2 * (lane & 3) + e], own_error);
+                            for (int c = 0; c < 2; c++) {
+                                Two far_back = column_far[j + 4 * c];
+                                back[c][0] = margin(far_back.x, own_error), back[c][1] = margin(far_back.y, own_error);
+                            }
 #pragma unroll
                         for (int q = 0; q < 8; q++) {
-                            int r = q >> 1;
-                            u32 bit = 1u << (8 * (j & 3) + q);
-                            sum_t value = q < 4 ? upper[4 * j + q] : lower[4 * j + q - 4];
+                            int r = q / 2 % 2;
+                            u32 bit = 1u << (j + q) % 32;
                             sum_t near = SYMMETRIC ? base[r] - margin(far[r], worst) : need[r];
-                            if (value >= near) passed[j >> 2] |= bit;
-                            if (both && value >= base[r] - back[q & 1]) reverse[j >> 2] |= bit;
+                            if (sum[j + q] >= near) passed[j / 32] |= bit;
+                            if (both && sum[j + q] >= base[r] - back[q / 4][q % 2]) reverse[j / 32] |= bit;
                         }
                     }
 #pragma unroll
-                for (int w = 0; w < 4; w++)
+                for (int w = 0; w < 2; w++)
                     if (any >> 4 * w & 15)
                         for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
-                            u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4 + (bit & 4) * 16;
-                            u32 column = t * COLUMNS + 2 * (lane & 3) + 32 * w + (bit & 24) + (bit & 1);
+                            u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4;
+                            u32 column = t * COLUMNS + 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
                             bool real = rest && column < n_columns && !(SYMMETRIC && column == row);
                             survivors.push(real && passed[w] >> bit & 1, row, column);
                             if (both) survivors.push(real && reverse[w] >> bit & 1, column, row);

@@ -8,10 +8,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel, launch
+from rapids_slink.device import check_arrays, cuda_kernel, launch, multiprocessors
 from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.contract import growing, scattered
-from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, multiprocessors, pack_rows
+from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, pack_rows
 from rapids_slink.neighbors.operand import TINY, Scaling, growth
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
@@ -19,8 +19,9 @@ STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
 #: The rows' extra features; a column's are its half norm in units of these.
 UNITS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
 PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their tail
-QUEUES = 8 * 64 * 8  # bytes of survivors that are not written yet, of eight warps
-THREADS = 384
+WARPS_THAT_TEST = 16
+QUEUES = WARPS_THAT_TEST * 64 * 8  # bytes of survivors that are not written yet
+THREADS = 128 + 32 * WARPS_THAT_TEST
 MOST_SPLITS = 16
 
 
@@ -56,7 +57,7 @@ class FusedFilter:
     #: A band brings a row 7k survivors, of which its buffer holds more than 12k; there are few rows.
     FIRST_BAND, GROWTH = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
-    FIRST_SWEEP, SWEEP_GROWTH = 8, 2
+    FIRST_SWEEP, SWEEP_GROWTH = 4, 2
     MOST_ROWS = 2**18  # a launch: enough blocks to fill the GPU evenly
     MOST_CANDIDATES = 2**26  # a launch
 
@@ -256,8 +257,8 @@ def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> 
     flags = {"RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": int(symmetric), "BYTES": int(of_bytes)}
     options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
-    stages = (4, 9, 8, 6, 5)[resident]
+    stages = (4, 8, 8, 6, 5)[resident]
     tails = (stages + resident) // resident if resident else 1
-    shared = 1024 + (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS) + QUEUES
+    shared = (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS) + QUEUES
     kernel.max_dynamic_shared_size_bytes = shared
     return kernel, shared

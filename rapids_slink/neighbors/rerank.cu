@@ -14,6 +14,8 @@ __device__ __forceinline__ double widen(byte x) { return x; }
 #endif
 
 constexpr int WARP = 32;
+constexpr int THREADS = 2 * WARP;      // of a block, in the kernels that give each row a warp,
+constexpr int BLOCKS = 16;             // and blocks at a time: what these wait for, more warps hide
 constexpr int FEW_FEATURES = 8;       // below this a lane reads its candidate directly
 constexpr int SEGMENT = 128;          // bytes of a candidate that come at a time
 constexpr unsigned ALL = 0xffffffffu;
@@ -232,7 +234,7 @@ __device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, 
 // if `order` is given, places in it. Those of the row's own group are passed over, if there are groups. If points have
 // cores, a candidate's value is its mutual reachability, which is no less than its core. Then upper[i] is lowered to the
 // value of a full list's last entry, and lost[i] is set if there were more candidates than `capacity`.
-extern "C" __global__ void rerank(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ candidates, const int* __restrict__ count, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
@@ -264,7 +266,7 @@ extern "C" __global__ void rerank(
 }
 
 // The lists of all columns of another group, a row's columns dealt out to `parts` warps with a list each.
-extern "C" __global__ void rerank_all(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank_all(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int n_columns, int parts,
     const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ part_ids) {

@@ -1,8 +1,8 @@
 """The rounds on the GPU: launchers of `edges.cu`.
 
-A round is three launches, or four where rows are not packed into the words, and one wait for the counts. The last
-rounds, when few edges are left, are one launch of one block. Rows are packed where key and row fit into 64 bits:
-weights of four bytes and fewer than 2³² edges.
+A round is three launches, or four where rows are not packed into the words, and one wait for the counts. From the
+first round on that has few edges and components, all are done by one launch whose blocks wait for each other. Rows are
+packed where key and row fit into 64 bits: weights of four bytes and fewer than 2³² edges.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import THREADS, cuda_kernel, launch
+from rapids_slink.device import THREADS, cuda_kernel, launch, multiprocessors
 from rapids_slink.spanning_tree.edges import ALL, LIGHT, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
-LAST_THREADS = 1024  # of the one block that finishes, and
-FEW = ITEMS * LAST_THREADS  # edges and components
+FEW = 2**21  # edges and components, up to which one launch does all further rounds
+TEAM_THREADS = 512  # a block of that launch, and
+RESIDENT = 2  # blocks a multiprocessor holds at least: its launch bounds
+ZEROS = 512  # words that it counts in, more than it can need
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # more room than the sample says is needed
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
@@ -90,7 +92,7 @@ def start(edges: EdgeList, part: int) -> State:
 
 
 def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
-    """Fill the worklist with a part of the edges and do the first round on it; how many edges it had.
+    """Fill the worklist with a part of the edges and do the first round on it, or all; how many edges to contract.
 
     Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
     """
@@ -105,20 +107,18 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
             "collect_edges", m, np.int64(m), *_columns(edges), np.int32(edges.maximum), np.int32(part),
             np.int64(limit or 0), component, np.int64(_capacity(worklist)), worklist, state.packed, state.best, counts,
         )  # fmt: skip
-        state.left = int(counts[0])
+        state.left = m if m <= _capacity(worklist) else int(counts[0])  # at most m: spares a wait
         if state.left <= _capacity(worklist):
             break
         # The sample was off: once more, with room for all.
         state.lists[0] = cp.empty((worklist.shape[0], state.left), cp.uint64)
     if len(state.lists) == 1 or _capacity(state.lists[1]) < state.left:
         state.lists[1:] = [cp.empty((worklist.shape[0], state.left), cp.uint64)]
-    return _merge_round(state, counts, NULL, n)
+    return _merge(state, counts, NULL, n)
 
 
 def contract(state: State) -> int:
-    """Drop what the last round has joined and do the next, or all the rest if they are short; how many edges it had."""
-    if max(state.left, state.active) <= FEW:
-        return _finish(state)
+    """Drop what the last round has joined and do the next, or all the rest; how many edges there are to contract."""
     worklist, other = state.lists
     counts = cp.zeros(3, cp.uint64)
     _launch(
@@ -126,20 +126,7 @@ def contract(state: State) -> int:
         other, np.int64(_capacity(other)), state.packed, state.parent, state.best, counts,
     )  # fmt: skip
     state.lists.reverse()
-    return _merge_round(state, counts, state.roots[0], state.active)
-
-
-def _finish(state: State) -> int:
-    worklist, other = state.lists
-    lists = (worklist, np.int64(_capacity(worklist)), other, np.int64(_capacity(other)), state.packed)
-    best_row = NULL if state.best_row is None else state.best_row
-    cuda_kernel(SOURCE, "finish")(
-        (1,), (LAST_THREADS,),
-        (np.int64(state.left), *lists, state.parent, state.best, best_row, state.taken, np.int64(state.active),
-         *state.roots),
-    )  # fmt: skip
-    state.left = state.active = 0
-    return 0
+    return _merge(state, counts, state.roots[0], state.active)
 
 
 def flatten(parent: Any) -> None:
@@ -173,14 +160,26 @@ def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
     return low, high, bool(nan)
 
 
-def _merge_round(state: State, counts: Any, listed: Any, active: int) -> int:
-    """Merge along the best edges of the worklist, once offered: `counts[0]` edges, `state.left` at most.
+def _merge(state: State, counts: Any, listed: Any, active: int) -> int:
+    """Merge along the best edges of the worklist, once offered, and go on to the end if they are few.
 
-    `listed` are the `active` components of the round, or `NULL` for all nodes.
+    There are `counts[0]` edges, `state.left` at most; `listed` are the `active` components, or `NULL` for all nodes.
+    Returns how many edges there are to contract.
     """
-    worklist, roots = state.lists[0], state.roots[1]
+    worklist, other = state.lists
+    other_roots, roots = state.roots
     edges = (counts, worklist, np.int64(_capacity(worklist)))
     best_row = NULL if state.best_row is None else state.best_row
+    if (most := max(state.left, active)) <= FEW:
+        blocks = min(-(-most // (ITEMS * TEAM_THREADS)), RESIDENT * multiprocessors())
+        cuda_kernel(SOURCE, "finish").kernel(
+            (blocks,), (TEAM_THREADS,),
+            (*edges, other, np.int64(_capacity(other)), state.packed, state.best, best_row, state.parent, state.taken,
+             np.int64(active), listed, roots, other_roots, cp.zeros(ZEROS, cp.uint64)),
+            enable_cooperative_groups=True,  # all blocks are resident at once
+        )  # fmt: skip
+        state.left = state.active = 0
+        return 0
     if state.best_row is not None:
         _launch("offer_rows", state.left, *edges, state.best, best_row)
     _launch("hook_components", state.left, *edges, state.packed, state.best, best_row, state.parent, state.taken)

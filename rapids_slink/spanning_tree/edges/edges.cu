@@ -9,8 +9,9 @@
 typedef unsigned long long word_t;
 
 constexpr word_t NOTHING = ~0ull;
-constexpr int ITEMS = 4;    // edges or components a thread
-constexpr int JUMPS = 16;   // steps towards the root in one launch
+constexpr int ITEMS = 4;     // edges or components a thread
+constexpr int JUMPS = 16;    // steps towards the root at a time
+constexpr int ALONE = 4096;  // edges and components up to which one block does what several would meet for
 enum Kind { UNSIGNED, SIGNED, FLOATING };
 enum Part { ALL, LIGHT, HEAVY };
 
@@ -31,9 +32,9 @@ struct Worklist {
     __device__ word_t row(long long i) const { return rows ? rows[i] : words[i] & 0xffffffff; }
 };
 
-// The j-th item of this thread.
-__device__ __forceinline__ long long item(int j) {
-    return ((long long)blockIdx.x * ITEMS + j) * blockDim.x + threadIdx.x;
+// The j-th item of this thread in a tile: what a block does at a time, the tile of its number unless it has several.
+__device__ __forceinline__ long long item(int j, long long tile = blockIdx.x) {
+    return (tile * ITEMS + j) * blockDim.x + threadIdx.x;
 }
 
 __device__ __forceinline__ word_t pair(int a, int b) { return (word_t)a << 32 | (unsigned)b; }
@@ -171,15 +172,15 @@ extern "C" __global__ void collect_edges(
 // Moves the edges of a worklist to the components that their ends are in by now; those whose ends have met are
 // dropped, the others offer themselves.
 __device__ __forceinline__ void contract(
-    long long m, word_t* from, long long from_capacity, word_t* to, long long to_capacity, int packed, const int* parent,
-    word_t* best, word_t* count) {
+    long long tile, long long m, word_t* from, long long from_capacity, word_t* to, long long to_capacity, int packed,
+    const int* parent, word_t* best, word_t* count) {
     Worklist in(from, from_capacity, packed), out(to, to_capacity, packed);
     bool kept[ITEMS];
     int a[ITEMS], b[ITEMS];
     word_t words[ITEMS], rows[ITEMS];
     long long place[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
+        long long i = item(j, tile);
         kept[j] = i < m;
         if (!kept[j]) continue;
         a[j] = upper(in.ends[i]), b[j] = lower(in.ends[i]);
@@ -202,15 +203,15 @@ __device__ __forceinline__ void contract(
 extern "C" __global__ void contract_edges(
     long long m, word_t* __restrict__ from, long long from_capacity, word_t* __restrict__ to, long long to_capacity,
     int packed, const int* __restrict__ parent, word_t* best, word_t* count) {
-    contract(m, from, from_capacity, to, to_capacity, packed, parent, best, count);
+    contract(blockIdx.x, m, from, from_capacity, to, to_capacity, packed, parent, best, count);
 }
 
 // Among a component's edges of the least key, the least row. Not needed where rows are packed.
 __device__ __forceinline__ void offer_rows_of(
-    long long m, word_t* list, long long capacity, const word_t* best, word_t* best_row) {
+    long long tile, long long m, word_t* list, long long capacity, const word_t* best, word_t* best_row) {
     Worklist edges(list, capacity, 0);
     for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
+        long long i = item(j, tile);
         if (i >= m) continue;
         int a = upper(edges.ends[i]), b = lower(edges.ends[i]);
         word_t key = edges.words[i], row = edges.rows[i];
@@ -221,19 +222,19 @@ __device__ __forceinline__ void offer_rows_of(
 extern "C" __global__ void offer_rows(
     const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, const word_t* __restrict__ best,
     word_t* best_row) {
-    offer_rows_of(*count, list, capacity, best, best_row);
+    offer_rows_of(blockIdx.x, *count, list, capacity, best, best_row);
 }
 
 // Takes every component's best edge and points the component at the one across. No two edges are equal, so the only
 // cycles are pairs that chose the same edge: of such a pair the smaller stays a root.
 __device__ __forceinline__ void hook(
-    long long m, word_t* list, long long capacity, int packed, const word_t* best, const word_t* best_row, int* parent,
-    bool* taken) {
+    long long tile, long long m, word_t* list, long long capacity, int packed, const word_t* best,
+    const word_t* best_row, int* parent, bool* taken) {
     Worklist edges(list, capacity, packed);
     int a[ITEMS], b[ITEMS];
     bool from_a[ITEMS], from_b[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
+        long long i = item(j, tile);
         from_a[j] = from_b[j] = i < m;
         if (!from_a[j]) continue;
         a[j] = upper(edges.ends[i]), b[j] = lower(edges.ends[i]);
@@ -242,7 +243,7 @@ __device__ __forceinline__ void hook(
     }
     for (int j = 0; j < ITEMS; j++) {
         if (!from_a[j] && !from_b[j]) continue;
-        word_t row = edges.row(item(j));
+        word_t row = edges.row(item(j, tile));
         if (!packed) {
             from_a[j] = from_a[j] && row == best_row[a[j]];
             from_b[j] = from_b[j] && row == best_row[b[j]];
@@ -256,7 +257,7 @@ extern "C" __global__ void hook_components(
     const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, int packed,
     const word_t* __restrict__ best, const word_t* __restrict__ best_row, int* __restrict__ parent,
     bool* __restrict__ taken) {
-    hook(*count, list, capacity, packed, best, best_row, parent, taken);
+    hook(blockIdx.x, *count, list, capacity, packed, best, best_row, parent, taken);
 }
 
 // Moves v's pointer up to JUMPS pointers on; whether that was the root. Only v's thread writes parent[v], and whatever
@@ -276,12 +277,13 @@ __device__ __forceinline__ bool climb(int* parent, int v) {
 // that had an edge. One that had none is done. counts[1] counts the roots, and counts[2] is set if some component has
 // not arrived.
 __device__ __forceinline__ void settle(
-    long long n, const int* list, int* parent, word_t* best, word_t* best_row, int* roots, word_t* counts) {
+    long long tile, long long n, const int* list, int* parent, word_t* best, word_t* best_row, int* roots,
+    word_t* counts) {
     bool kept[ITEMS], arrived = true;
     int component[ITEMS];
     long long place[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
+        long long i = item(j, tile);
         kept[j] = false;
         if (i >= n) continue;
         int c = component[j] = list ? list[i] : (int)i;
@@ -301,52 +303,101 @@ __device__ __forceinline__ void settle(
 extern "C" __global__ void settle_components(
     long long n, const int* __restrict__ list, int* parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
     int* __restrict__ roots, word_t* counts) {
-    settle(n, list, parent, best, best_row, roots, counts);
+    settle(blockIdx.x, n, list, parent, best, best_row, roots, counts);
 }
 
 // Brings the listed components, or all nodes, further towards their roots; `unsettled` is set if some have not arrived.
-__device__ __forceinline__ void climb_all(long long n, const int* list, int* parent, word_t* unsettled) {
+__device__ __forceinline__ void climb_all(
+    long long tile, long long n, const int* list, int* parent, word_t* unsettled) {
     for (int j = 0; j < ITEMS; j++) {
-        long long i = item(j);
+        long long i = item(j, tile);
         if (i < n && !climb(parent, list ? list[i] : (int)i)) *unsettled = 1;
     }
 }
 extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* unsettled) {
-    climb_all(n, list, parent, unsettled);
+    climb_all(blockIdx.x, n, list, parent, unsettled);
 }
 
-// All further rounds in one block of threads, which has ITEMS of its threads' number of edges and components at most: late
-// rounds are shorter than a launch.
-extern "C" __global__ void __launch_bounds__(1024) finish(
-    long long m, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed, int* parent,
-    word_t* best, word_t* best_row, bool* taken, long long active, int* roots, int* next_roots) {
-    __shared__ word_t counts[3];
-    while (m) {
-        if (threadIdx.x < 3) counts[threadIdx.x] = 0;
-        __syncthreads();
-        contract(m, list, capacity, next_list, next_capacity, packed, parent, best, counts);
-        __syncthreads();
-        m = counts[0];
-        if (!packed) {
-            offer_rows_of(m, next_list, next_capacity, best, best_row);
-            __syncthreads();
+// The blocks of a launch that work together, as far as they have not left. All of them must be resident, for they wait
+// for each other: hence a cooperative launch.
+struct Team {
+    word_t* arrived;  // at meetings so far, 0 at first
+    unsigned blocks;
+    word_t expected = 0;  // what `arrived` is once all have come
+
+    // Whether this block is still needed for so many items. Blocks leave in the order of their numbers, the last first.
+    __device__ __forceinline__ bool keeps_me_for(long long items) {
+        long long tile = (long long)ITEMS * blockDim.x, needed = items <= ALONE ? 1 : (items + tile - 1) / tile;
+        if (needed < blocks) blocks = (unsigned)needed;
+        return blockIdx.x < blocks;
+    }
+
+    // Does the work on all tiles of n items, then meets. All threads of a block have the same tiles.
+    template <typename Work> __device__ __forceinline__ void share(long long n, Work work) {
+        for (long long tile = blockIdx.x; tile * ITEMS * blockDim.x < n; tile += blocks) {
+            work(tile);
+            __syncthreads();  // `reserve` may use its shared memory again
         }
-        hook(m, next_list, next_capacity, packed, best, best_row, parent, taken);
+        meet();
+    }
+
+    // What any block has written before is read by all afterwards: thread 0 speaks for its block, whose writes
+    // __syncthreads() puts before the first fence, and whose reads after the second, which leaves nothing old in L1.
+    // No block arrives at the next meeting before all have at this one, and the counter is never set back: it stays at
+    // `expected` or above, so that nobody can miss it.
+    __device__ __forceinline__ void meet() {
         __syncthreads();
-        settle(active, roots, parent, best, best_row, next_roots, counts);
+        if (blocks == 1) return;
+        expected += blocks;
+        if (threadIdx.x == 0) {
+            __threadfence();
+            atomicAdd(arrived, 1ull);
+            while (*(volatile word_t*)arrived < expected) {}
+            __threadfence();
+        }
         __syncthreads();
-        while (counts[2]) {
-            __syncthreads();
-            if (threadIdx.x == 0) counts[2] = 0;
-            __syncthreads();
-            climb_all(active, roots, parent, counts + 2);
-            __syncthreads();
+    }
+};
+
+// This round and all further ones in one launch: late rounds are shorter than a launch, let alone a wait of the host.
+// The worklist of `*count` edges has been offered; `listed` are the round's components (all nodes if it is null).
+//
+// `zeros` are the team's counter, then counts of which each is used once: none is set back, which would have to wait
+// until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `settle`:
+// at most 7, since every time those that do not arrive lead JUMPS + 1 times as far. There are at most 30 rounds, since
+// each halves the components that have an edge.
+//
+// No pointer is __restrict__: what other blocks write must not be read by way of the read-only cache.
+extern "C" __global__ void __launch_bounds__(512, 2) finish(
+    const word_t* count, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed,
+    word_t* best, word_t* best_row, int* parent, bool* taken, long long active, const int* listed, int* roots,
+    int* next_roots, word_t* zeros) {
+    Team team{zeros, gridDim.x};
+    word_t* last = zeros;  // of the words in use
+    long long m = *count;
+    while (m && team.keeps_me_for(max(m, active))) {
+        if (!packed)
+            team.share(m, [&](long long tile) { offer_rows_of(tile, m, list, capacity, best, best_row); });
+        team.share(m, [&](long long tile) { hook(tile, m, list, capacity, packed, best, best_row, parent, taken); });
+        word_t* counts = last;
+        team.share(active, [&](long long tile) {
+            settle(tile, active, listed, parent, best, best_row, roots, counts);
+        });
+        for (last = counts + 2; *last;) {
+            word_t* unsettled = ++last;
+            team.share(active, [&](long long tile) { climb_all(tile, active, listed, parent, unsettled); });
         }
         active = counts[1];
+        int* settled = roots; roots = next_roots; next_roots = settled;
+        listed = settled;
+
+        word_t* left = ++last;
+        team.share(m, [&](long long tile) {
+            contract(tile, m, list, capacity, next_list, next_capacity, packed, parent, best, left);
+        });
+        m = *left;
         word_t* worklist = list; list = next_list; next_list = worklist;
         long long room = capacity; capacity = next_capacity; next_capacity = room;
-        int* listed = roots; roots = next_roots; next_roots = listed;
-        __syncthreads();
     }
 }
 
