@@ -130,7 +130,7 @@ def cuml_fit(work: Work) -> Call:
 
     metric = _known(work, "cuml", CUML_METRICS)
     points = _float32_on_gpu(work.points)
-    # By connectivity="pairwise" it has no cosine and no manhattan: cuVS's pairwise_distance_kmeans refuses them (26.10).
+    # By connectivity="pairwise" it has no cosine and no manhattan: cuVS refuses (26.10, pairwise_distance_kmeans).
     model = AgglomerativeClustering(
         n_clusters=work.case.n_clusters, linkage="single", metric=metric, connectivity="knn"
     )

@@ -22,7 +22,7 @@ PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their
 WARPS_THAT_TEST = 16
 QUEUES = WARPS_THAT_TEST * 64 * 8  # bytes of survivors that are not written yet
 THREADS = 128 + 32 * WARPS_THAT_TEST
-MOST_SPLITS = 16
+ITEMS, LEAST_TILES = 24, 8  # parts of the work for each multiprocessor, and tiles in one
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FusedFilter:
     BYTES = False  # whether the values are those of `cuda.compact`
     STEP = 16  # features a wgmma takes
     REAL = "float32"
-    #: A band brings a row 7k survivors, of which its buffer holds more than 12k; there are few rows.
+    #: There are few rows, and a band brings each about 7k survivors; `room` says how many it can keep.
     FIRST_BAND, GROWTH = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
     FIRST_SWEEP, SWEEP_GROWTH = 4, 2
@@ -105,9 +105,14 @@ class FusedFilter:
             )
         return found
 
+    @staticmethod
+    def room(k: int) -> int:
+        """How many survivors of a band a row can keep. For k = 1 one row in 10⁸ has more, if bands come in no order."""
+        return 128 + 12 * k
+
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
-        return max(ROWS, min(self.MOST_ROWS, self.MOST_CANDIDATES // (64 + 12 * k) // ROWS * ROWS))
+        return max(ROWS, min(self.MOST_ROWS, self.MOST_CANDIDATES // self.room(k) // ROWS * ROWS))
 
     def prepare_rows(self, queries: Any, rows: Any) -> Packed:
         """The rows' operand, for `keep`."""
@@ -125,7 +130,7 @@ class FusedFilter:
             raise ValueError(f"a band starts at a multiple of {COLUMNS} columns, got {band.start}")
         tiles = band.start // COLUMNS, -(-band.stop // COLUMNS)
         last = min(band.stop, self.n)
-        return self._candidates(rows, row_group.size, tiles, last, radius, 64 + 12 * k, row_group, column_group)
+        return self._candidates(rows, row_group.size, tiles, last, radius, self.room(k), row_group, column_group)
 
     def sweeps(self) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `keep_both`."""
@@ -241,15 +246,12 @@ def pack_bytes(values: Any, rows: Any, padded: int, atoms: int = 0) -> Packed:
 
 
 def _splits(blocks: int, tiles: int) -> int:
-    """Into how many parts to divide a band, so that the last wave of blocks is not mostly idle."""
-    waves = multiprocessors()
-    most = max(1, min(MOST_SPLITS, tiles // 8))
+    """Into how many parts to divide a band's tiles for each block of rows.
 
-    def waste(splits: int) -> float:
-        items = blocks * splits
-        return -(-items // waves) * waves / items + splits / 64
-
-    return min(range(1, most + 1), key=waste)
+    Points that are near to many, which stand together in the order of `arrange`, make some blocks several times as much
+    work as others: each multiprocessor gets enough parts, of as many blocks, for that to even out.
+    """
+    return max(1, min(tiles // LEAST_TILES, -(-ITEMS * multiprocessors() // blocks)))
 
 
 def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> tuple[Any, int]:

@@ -392,7 +392,7 @@ def _tiles(band: slice, size: int) -> list[slice]:
 def _bytes_a_row(n: int, d: int, k: int, kernels: Any) -> int:
     """What a row of a chunk takes: its products, operand, candidates and lists."""
     products = 4 * max(kernels.COLUMNS, min(n, max(FIRST_BAND, 32 * k)))
-    return products + 32 * d + 4 * (64 + 12 * k) + 36 * k + 64
+    return products + 32 * d + 4 * (128 + 12 * k) + 36 * k + 64
 
 
 def _sweep_bytes(n: int, k: int) -> int:
