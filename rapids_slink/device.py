@@ -417,6 +417,7 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
     return _cuda_module(source, *options).get_function(name)
 
 
+@cache
 def c_name(dtype: Any) -> str:
     """A type of numbers as a kernel's source calls it."""
     return C_NAMES[np.dtype(dtype).name]

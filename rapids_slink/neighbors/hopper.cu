@@ -58,12 +58,10 @@ typedef float sum_t;
 constexpr int ROWS = 256, COLUMNS = 128;
 constexpr int PIECE = 128 * 128;                      // bytes of 128 rows of one atom
 constexpr int TAIL = 128 * 32;                        // of a tile's tail
-constexpr int FAR = SYMMETRIC ? COLUMNS * 4 : 0;      // of its radii, which are brought with it
 constexpr int STAGE = RESIDENT ? PIECE : 3 * PIECE;   // one piece of columns; two of rows unless they are resident
 constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT <= 2 ? 8 : RESIDENT == 3 ? 6 : 5;
-// Tails are read while a tile is tested, after its stages have been let go. A warp that tests holds back the first stage
-// of its next tile, and thereby the tail TAILS tiles on. With RESIDENT 0 a tile has more atoms than there are stages.
-constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT) / RESIDENT : 1;
+// A tail is let go of with its tile's last stage. With RESIDENT 0 a tile has more atoms than there are stages.
+constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT - 1) / RESIDENT : 1;
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;   // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 constexpr int QUEUE = 64;  // pairs: fewer than 32 stay, and no more than 32 come at a time
@@ -253,13 +251,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                         char* stage = stages + s * STAGE;
                         bool last = a == atoms - 1;  // a tile's last stage brings the tail
                         if (turn >= STAGES) barrier_wait(ring.empty + s, (turn / STAGES + 1) & 1);
-                        barrier_expect(ring.full + s, STAGE + (last ? TAIL + FAR : 0));
+                        barrier_expect(ring.full + s, STAGE + (last ? TAIL : 0));
                         bulk_copy(stage, columns + (t * atoms + a) * PIECE, PIECE, ring.full + s);
-                        if (last) {
-                            char* tail = tail_ring + tiles % TAILS * (TAIL + FAR);
-                            bulk_copy(tail, tails + t * TAIL, TAIL, ring.full + s);
-                            if (SYMMETRIC) bulk_copy(tail + TAIL, radius + t * COLUMNS, FAR, ring.full + s);
-                        }
+                        if (last) bulk_copy(tail_ring + tiles % TAILS * TAIL, tails + t * TAIL, TAIL, ring.full + s);
                         if (!RESIDENT)
                             for (int g = 0; g < 2; g++)
                                 bulk_copy(stage + (1 + g) * PIECE, mine + (g * atoms + a) * PIECE, PIECE, ring.full + s);
@@ -273,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
         const char* rows_of_group = RESIDENT ? resident + g / 2 * RESIDENT * PIECE : stages + (1 + g / 2) * PIECE;
         const u64 own = descriptor(rows_of_group + g % 2 * (PIECE / 2));  // the next atom, or stage, is so much further on
         const u64 first_stage = descriptor(stages), first_tail = tail_descriptor(tail_ring);
-        u64* queue = (u64*)(tail_ring + TAILS * (TAIL + FAR)) + (4 * g + warp) * QUEUE;
+        u64* queue = (u64*)(tail_ring + TAILS * TAIL) + (4 * g + warp) * QUEUE;
         Survivors survivors{queue, out, count, row_group, column_group, capacity, lane, 0};
         for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
             Item item(i, splits, first_tile, last_tile);
@@ -284,9 +278,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
             const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g / 2] : 0;
             if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
             for (int i = item.first; i < item.last; i++, tiles++) {
-                __syncwarp();  // all lanes have read the last tile's tail before lane 0 lets go of what holds it back
                 int t = item.tile(i, blocks);
-                u32 slot = tiles % TAILS;
+                u64 tail = first_tail + tiles % TAILS * (TAIL >> 4);
                 sum_t sum[64];
                 if (RESIDENT) {
 #pragma unroll
@@ -295,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                         barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
                         fence();
                         form(sum, own + a * (PIECE >> 4), first_stage + s * (STAGE >> 4), a, a < RESIDENT - 1 ? 4 : LAST_STEPS);
-                        if (a == RESIDENT - 1) subtract(sum, pair, more, first_tail + slot * ((TAIL + FAR) >> 4));
+                        if (a == RESIDENT - 1) subtract(sum, pair, more, tail);
                         commit();
                     }
                     turn += RESIDENT;
@@ -310,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                             form(sum, mine, theirs, a, 4);
                         } else {
                             form(sum, mine, theirs, a, LAST_STEPS);
-                            subtract(sum, pair, more, first_tail + slot * ((TAIL + FAR) >> 4));
+                            subtract(sum, pair, more, tail);
                         }
                         commit();
                         if (a) {  // the piece before has been read by now: its stage is free
@@ -342,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                 // Bit j of the two words: sum j passes for the row's sake or, in `reverse`, for the column's. It belongs to
                 // the row `first` or, if j has the bit 2, to the other, and to column 8 (j / 4) + (j & 1) of this thread's.
                 u32 passed[2] = {0, 0}, reverse[2] = {0, 0};
-                const Two* column_far = (const Two*)(tail_ring + slot * (TAIL + FAR) + TAIL) + (lane & 3);
+                const Two* column_far = (const Two*)(radius + (u64)t * COLUMNS) + (lane & 3);
 #pragma unroll
                 for (int j = 0; j < 64; j += 8)
                     if (any >> j / 8 & 1) {

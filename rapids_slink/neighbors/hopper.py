@@ -260,7 +260,7 @@ def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> 
     options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
     stages = (4, 8, 8, 6, 5)[resident]
-    tails = (stages + resident) // resident if resident else 1
-    shared = (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * (TAIL + 4 * COLUMNS) + QUEUES
+    tails = -(-stages // resident) if resident else 1
+    shared = (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * TAIL + QUEUES
     kernel.max_dynamic_shared_size_bytes = shared
     return kernel, shared

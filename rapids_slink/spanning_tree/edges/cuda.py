@@ -152,12 +152,11 @@ def number_by_appearance(labels: Any, n_labels: int) -> Any:
 
 def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
     """The least and the largest id, and whether a weight is NaN."""
-    extremes = np.iinfo(np.int64)
-    found = cp.asarray(np.array([extremes.max, extremes.min, 0]))
+    found = cp.zeros(3, cp.uint64)
     columns = _columns(EdgeList(src, dst, weight, 0))
     _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, found)
-    low, high, nan = found.tolist()
-    return low, high, bool(nan)
+    high, low, nan = found.tolist()
+    return (2**64 - 1 - low) - 2**63, high - 2**63, bool(nan)
 
 
 def _merge(state: State, counts: Any, listed: Any, active: int) -> int:

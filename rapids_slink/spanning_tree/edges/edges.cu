@@ -107,26 +107,33 @@ __device__ void reserve(const bool (&kept)[ITEMS], long long (&place)[ITEMS], wo
     for (int j = 0; j < ITEMS; j++) place[j] += start[warp];
 }
 
-// The least and largest id into range[0] and range[1], and whether a weight is NaN into range[2].
+// found, zero at first: the largest of all ids, as unsigned integers of their order, the largest of these integers'
+// complements, and whether a weight is NaN.
 extern "C" __global__ void inspect_edges(
     long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
-    const void* __restrict__ weight, int weight_bytes, int kind, long long* range) {
-    long long low = 0x7fffffffffffffffLL, high = -low - 1;
+    const void* __restrict__ weight, int weight_bytes, int kind, word_t* found) {
+    constexpr word_t TOP = 1ull << 63;
+    word_t high = 0, low = 0;
     bool nan = false;
     long long stride = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < m; i += stride) {
-        long long a = id_at(src, id_bytes, i), b = id_at(dst, id_bytes, i);
-        low = min(low, min(a, b));
+        word_t a = id_at(src, id_bytes, i) ^ TOP, b = id_at(dst, id_bytes, i) ^ TOP;
         high = max(high, max(a, b));
+        low = max(low, max(~a, ~b));
         if (kind != FLOATING) continue;
         if (weight_bytes == 4)
             nan |= (((const unsigned*)weight)[i] & 0x7fffffffu) > 0x7f800000u;
         else
             nan |= (((const word_t*)weight)[i] & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
     }
-    if (low < ((volatile long long*)range)[0]) atomicMin(range, low);
-    if (high > ((volatile long long*)range)[1]) atomicMax(range + 1, high);
-    if (nan) range[2] = 1;
+    if (nan) found[2] = 1;
+    for (int step = 16; step; step /= 2) {
+        high = max(high, __shfl_xor_sync(0xffffffff, high, step));
+        low = max(low, __shfl_xor_sync(0xffffffff, low, step));
+    }
+    if (threadIdx.x & 31) return;
+    if (high > ((volatile word_t*)found)[0]) atomicMax(found, high);
+    if (low > ((volatile word_t*)found)[1]) atomicMax(found + 1, low);
 }
 
 // Writes the edges of a part whose ends are in two components into a worklist and offers each to both. A light edge is
