@@ -316,6 +316,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                 bool both = SYMMETRIC && i >= 2 && i / 2 * 2 != blocks;
                 float worst = BYTES ? 0 : tile_error[t];
                 sum_t theirs = both ? margin(tile_radius[t], own_error) : 0, need[2];
+                // How far the columns look: lane 4u + q has those of columns 16u + 2q, + 1, + 8 and + 9.
+                sum_t theirs_each[4];
+                if (SYMMETRIC)
+#pragma unroll
+                    for (int c = 0; c < 2; c++) {
+                        Two two = ((const Two*)(radius + (u64)t * COLUMNS))[lane / 4 * 8 + lane % 4 + 4 * c];
+                        theirs_each[2 * c] = margin(two.x, own_error), theirs_each[2 * c + 1] = margin(two.y, own_error);
+                    }
 #pragma unroll
                 for (int r = 0; r < 2; r++) need[r] = base[r] - max(margin(far[r], worst), theirs);
                 release<(RESIDENT ? RESIDENT : 1) - 1>(ring, turn - 1, lane);
@@ -335,24 +343,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                 // Bit j of the two words: sum j passes for the row's sake or, in `reverse`, for the column's. It belongs to
                 // the row `first` or, if j has the bit 2, to the other, and to column 8 (j / 4) + (j & 1) of this thread's.
                 u32 passed[2] = {0, 0}, reverse[2] = {0, 0};
-                const Two* column_far = (const Two*)(radius + (u64)t * COLUMNS) + (lane & 3);
 #pragma unroll
                 for (int j = 0; j < 64; j += 8)
                     if (any >> j / 8 & 1) {
-                        sum_t back[2][2];
+                        sum_t back[4];
                         if (SYMMETRIC)
 #pragma unroll
-                            for (int c = 0; c < 2; c++) {
-                                Two far_back = column_far[j + 4 * c];
-                                back[c][0] = margin(far_back.x, own_error), back[c][1] = margin(far_back.y, own_error);
-                            }
+                            for (int c = 0; c < 4; c++) back[c] = __shfl_sync(~0u, theirs_each[c], j / 2 + lane % 4);
 #pragma unroll
                         for (int q = 0; q < 8; q++) {
                             int r = q / 2 % 2;
                             u32 bit = 1u << (j + q) % 32;
                             sum_t near = SYMMETRIC ? base[r] - margin(far[r], worst) : need[r];
                             if (sum[j + q] >= near) passed[j / 32] |= bit;
-                            if (both && sum[j + q] >= base[r] - back[q / 4][q % 2]) reverse[j / 32] |= bit;
+                            if (both && sum[j + q] >= base[r] - back[q / 4 * 2 + q % 2]) reverse[j / 32] |= bit;
                         }
                     }
 #pragma unroll
