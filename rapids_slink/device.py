@@ -120,12 +120,11 @@ class Device:
         """
         if self.name == "cpu":
             return self.frames.DataFrame(columns)
-        starts = [0, *accumulate(-(-array.nbytes // ALIGNED) * ALIGNED for array in columns.values())]
+        *starts, total = [0, *accumulate(-(-array.nbytes // ALIGNED) * ALIGNED for array in columns.values())]
         with self._lasting():
-            block = self.xp.cuda.alloc(starts[-1])
-            copies = {}
-            for (name, array), start in zip(columns.items(), starts, strict=False):
-                copies[name] = self.xp.ndarray(array.shape, array.dtype, block + start)
+            block, copies = self.xp.empty(total, "uint8"), {}
+            for (name, array), start in zip(columns.items(), starts, strict=True):
+                copies[name] = block[start : start + array.nbytes].view(array.dtype)
                 copies[name][...] = array
         return self.frames.DataFrame(copies, nan_as_null=False)  # spares a count of NaN in every column
 
@@ -259,7 +258,16 @@ class Device:
     @contextmanager
     def _lasting(self) -> Iterator[None]:
         """Take memory outside the run's pool, for what is copied out of it."""
-        with self.xp.cuda.using_allocator(_run().allocator or self.xp.cuda.get_allocator()):
+        allocator = _run().allocator or self.xp.cuda.get_allocator()
+
+        def allocate(size: int) -> Any:
+            try:
+                return allocator(size)
+            except MemoryError:  # what is missing may lie idle in the run's pool
+                self.trim()
+                return allocator(size)
+
+        with self.xp.cuda.using_allocator(allocate):
             yield
         stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
         if stream.ptr != default.ptr:  # which is cuDF's, and on which the pool's memory is used again

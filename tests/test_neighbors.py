@@ -651,8 +651,7 @@ def test_operands_are_what_they_claim(dtype, where, kernels):
 def test_centre_is_the_mean_of_a_sample(n, d, step, dtype, where, kernels):
     X = np.random.default_rng(n).normal(5, 2, (n, d)).astype(dtype)
     np.testing.assert_allclose(to_host(kernels.centre(where.asarray(X), step)), X[::step].mean(axis=0), rtol=1e-5)
-    X[0, 0] = np.finfo(np.float64).max if dtype == "float64" else 1
-    X[-1, 0] = X[0, 0]
+    X[0, 0] = X[-1, 0] = np.finfo(dtype).max
     assert np.isfinite(to_host(kernels.centre(where.asarray(X), 1))).all()
 
 
@@ -698,6 +697,36 @@ def test_rows_whose_candidates_overflow_go_to_the_next_tier(failing, shared, whe
         counts = report["neighbors"]
         assert (counts["rows_redone"] > n / 2) == (failing > 0)
         assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("of_bytes", [False, True])
+def test_rows_that_overflow_in_the_fused_filter(of_bytes, whole, monkeypatch):
+    """With little room most rows are done again: by `keep` if they came from `keep_both`, else in float64."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    from rapids_slink.neighbors import hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    where, n, k = resolve("cuda"), 3000, 5
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
+    roomy = hopper.FusedFilter._candidates
+
+    def candidates(self, rows, m, tiles, last, radius, capacity, *groups):
+        if whole == (rows is self.columns):
+            capacity = k + 1
+        return roomy(self, rows, m, tiles, last, radius, capacity, *groups)
+
+    monkeypatch.setattr(hopper.FusedFilter, "_candidates", candidates)
+    report, rows = Report(), where.xp.arange(n, dtype="int32")
+    search = TileSearch(where.asarray(X), where, report)
+    task = Task(rows, k, rows, rows) if whole else Task(rows, k, rows.copy(), rows.copy())
+    assert task.whole == whole
+    assert_lists(search.find(task), least(others(squares(X)), k))
+    assert report["neighbors"]["rows_redone"] > n / 10
 
 
 @pytest.mark.parametrize("name", ["one_far_outlier", "tight_clusters", "blobs_1e4_apart", "all_rows_equal"])

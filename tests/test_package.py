@@ -114,8 +114,8 @@ def nvrtc() -> ctypes.CDLL:
     return ctypes.CDLL(str(next(iter(sorted(folder.rglob("libnvrtc.so*"))))))
 
 
-def compile_log(text: str, name: str, *options: str) -> str | None:
-    """None if NVRTC compiles the text, else its log."""
+def compile_log(text: str, name: str, *options: str) -> tuple[bool, str]:
+    """Whether NVRTC compiles the text, and its log."""
     library, program, size = nvrtc(), ctypes.c_void_p(), ctypes.c_size_t()
     assert library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None) == 0
     given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -124,7 +124,7 @@ def compile_log(text: str, name: str, *options: str) -> str | None:
     log = ctypes.create_string_buffer(size.value)
     library.nvrtcGetProgramLog(program, log)
     library.nvrtcDestroyProgram(ctypes.byref(program))
-    return None if status == 0 else log.value.decode()
+    return status == 0, log.value.decode()
 
 
 def test_there_are_cuda_sources():
@@ -142,10 +142,10 @@ def test_there_are_cuda_sources():
 def test_cuda_source_compiles(path, architecture):
     nvrtc()
     headers = [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
-    log = compile_log(
+    compiles, log = compile_log(
         cuda_source(str(path.relative_to(PACKAGE))), path.name, "--std=c++17", f"-arch={architecture}", *headers
     )
-    assert log is None, log
+    assert compiles, log
 
 
 @pytest.mark.parametrize("source", ["rerank.cu", "bvh.cu", "direct.cu"])
@@ -159,13 +159,30 @@ def test_cuda_source_compiles_for_every_metric(source):
         else:
             options = metric.options if source == "rerank.cu" or metric.boxes else ()
         if options:
-            assert compile_log(cuda_source(path), source, "--std=c++17", "-arch=sm_90", *options) is None, metric
+            compiles, log = compile_log(cuda_source(path), source, "--std=c++17", "-arch=sm_90", *options)
+            assert compiles, (metric, log)
             compiled += 1
     assert compiled >= 7
 
 
+@pytest.mark.parametrize("of_bytes", [0, 1])
+@pytest.mark.parametrize("resident", range(5))
+def test_tensor_cores_are_not_made_to_wait(resident, of_bytes):
+    """The compiler says so if it has each of their instructions wait for the one before."""
+    source = PACKAGE / "neighbors" / "hopper.cu"
+    for symmetric in (0, 1):
+        flags = {"RESIDENT": resident, "LAST_STEPS": 1 + resident % 4, "SYMMETRIC": symmetric, "BYTES": of_bytes}
+        options = "--std=c++17", "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
+        compiles, log = compile_log(cuda_source(source), source.name, *options)
+        assert compiles, log
+        assert "serialized" not in log
+
+
 def test_compile_check_can_fail():
-    assert "error" in compile_log('extern "C" __global__ void f() { nonsense; }', "f.cu", "--std=c++17", "-arch=sm_90")
+    text = 'extern "C" __global__ void f() { nonsense; }'
+    compiles, log = compile_log(text, "f.cu", "--std=c++17", "-arch=sm_90")
+    assert not compiles
+    assert "error" in log
 
 
 # --- what ships

@@ -211,6 +211,7 @@ def test_rounds_of_one_launch(kind, weights, monkeypatch):
             monkeypatch.setattr(cuda, "multiprocessors", lambda count=count: count)
             found = minimum_spanning_tree(graph, component=True, device="cuda")
             pd.testing.assert_frame_equal(found, expected)
+    monkeypatch.undo()
     light_first(resolve("cuda"), monkeypatch)
     found = minimum_spanning_tree(graph, component=True, device="cuda")
     pd.testing.assert_frame_equal(found, expected)

@@ -1,4 +1,4 @@
-"""The neighbour kernels on the GPU: cuBLAS for the products, `filter.cu` and `rerank.cu` for the rest.
+"""The neighbour kernels on the GPU: cuBLAS for the products, and for the rest `.cu` files beside this one.
 
 A raw kernel checks nothing, so its launcher here does.
 """
@@ -16,7 +16,7 @@ from cupy_backends.cuda.libs import cublas
 from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch, multiprocessors
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 from rapids_slink.neighbors.contract import shown
-from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, grow, shrinkage
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, growth, shrinkage
 from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float16"
@@ -132,7 +132,7 @@ def pack_rows(
             (-(-padded // WARPS),), (WARPS * WARP,),
             (values, np.int32(d), none if rows is None else rows, np.int64(m), np.int64(padded),
              scaling.centre, np.float64(scaling.scale), np.float64(shrink / 2),
-             np.float64(grow(1.0, EPSILON["float32"]) - TINY), np.float64(TINY), np.float64(tail_shrink),
+             np.float64(growth(EPSILON["float32"])), np.float64(TINY), np.float64(tail_shrink),
              none if units is None else cp.asarray(units), np.int32(chunks), np.int32(atoms), y,
              none if tails is None else tails, half_norm, error),
         )  # fmt: skip

@@ -77,11 +77,10 @@ __device__ __forceinline__ void barrier_expect(u64* b, u32 bytes) {
 __device__ __forceinline__ void barrier_arrive(u64* b) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
-constexpr u32 NAP = 10000;  // ns that a warp may sleep at a time: one that polls takes turns from those that test
 __device__ __forceinline__ void barrier_wait(u64* b, u32 parity) {
     asm volatile(
-        "{\n .reg .pred done;\n AGAIN_%=:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, %2;\n"
-        " @done bra.uni DONE_%=;\n bra.uni AGAIN_%=;\n DONE_%=:\n }" ::"r"(shared_address(b)), "r"(parity), "r"(NAP) : "memory");
+        "{\n .reg .pred done;\n AGAIN_%=:\n mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        " @done bra.uni DONE_%=;\n bra.uni AGAIN_%=;\n DONE_%=:\n }" ::"r"(shared_address(b)), "r"(parity) : "memory");
 }
 __device__ __forceinline__ void bulk_copy(void* to, const void* from, u32 bytes, u64* barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -117,17 +116,16 @@ __device__ __forceinline__ void multiply(sum_t (&sum)[64], u64 a, u64 b, int add
         : "l"(a), "l"(b), "r"(add));
 }
 
-// The same for rows that all hold the numbers of which this thread's quarter of a quad has those in `first`, 16 bytes in
-// all, and in `second`.
-__device__ __forceinline__ void subtract(sum_t (&sum)[64], u32 first, u32 second, u64 b) {
+// The same for 64 rows that are all alike: `row` is what the fragment of this thread's quarter of a quad holds of them.
+__device__ __forceinline__ void subtract(sum_t (&sum)[64], const u32 (&row)[4], u64 b) {
     asm volatile(
         "{\n " SUBTRACT
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
         "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"
-        "%57,%58,%59,%60,%61,%62,%63}, {%64,%64,%65,%65}, %66, 1" SCALES TAIL_TRANSPOSED ";\n}"
+        "%57,%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, 1" SCALES TAIL_TRANSPOSED ";\n}"
         : EIGHT(sum, 0), EIGHT(sum, 8), EIGHT(sum, 16), EIGHT(sum, 24), EIGHT(sum, 32), EIGHT(sum, 40), EIGHT(sum, 48),
           EIGHT(sum, 56)
-        : "r"(first), "r"(second), "l"(b));
+        : "r"(row[0]), "r"(row[1]), "r"(row[2]), "r"(row[3]), "l"(b));
 }
 
 // Starts the products of 64 rows and 128 columns over the first `steps` times 32 bytes of a piece's features.
@@ -263,7 +261,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
         int warp = thread >> 5, lane = thread & 31, g = group - 1;
-        u32 pair = units[lane & 3], more = BYTES ? ~0u : 0;  // of the rows' tail; the second half of an fp16 one is zeros
+        // Of the rows' tail, of which the second half is zeros in fp16. Four registers that the compiler knows nothing of:
+        // what it put together right before a wgmma would have to wait for the one before.
+        u32 unit = units[lane & 3], more = BYTES ? ~0u : 0, row_tail[4] = {unit, unit, more, more};
+        asm volatile("" : "+r"(row_tail[0]), "+r"(row_tail[1]), "+r"(row_tail[2]), "+r"(row_tail[3]));
         const char* rows_of_group = RESIDENT ? resident + g / 2 * RESIDENT * PIECE : stages + (1 + g / 2) * PIECE;
         const u64 own = descriptor(rows_of_group + g % 2 * (PIECE / 2));  // the next atom, or stage, is so much further on
         const u64 first_stage = descriptor(stages), first_tail = tail_descriptor(tail_ring);
@@ -288,45 +289,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                         barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
                         fence();
                         form(sum, own + a * (PIECE >> 4), first_stage + s * (STAGE >> 4), a, a < RESIDENT - 1 ? 4 : LAST_STEPS);
-                        if (a == RESIDENT - 1) subtract(sum, pair, more, tail);
+                        if (a == RESIDENT - 1) subtract(sum, row_tail, tail);
                         commit();
                     }
                     turn += RESIDENT;
                 } else {
 #pragma unroll 1
-                    for (int a = 0; a < atoms; a++, turn++) {
+                    for (int a = 0; a < atoms - 1; a++, turn++) {
                         int s = turn % STAGES;
                         barrier_wait(ring.full + s, turn / STAGES & 1);
-                        u64 mine = own + s * (STAGE >> 4), theirs = first_stage + s * (STAGE >> 4);
                         fence();
-                        if (a < atoms - 1) {
-                            form(sum, mine, theirs, a, 4);
-                        } else {
-                            form(sum, mine, theirs, a, LAST_STEPS);
-                            subtract(sum, pair, more, tail);
-                        }
+                        form(sum, own + s * (STAGE >> 4), first_stage + s * (STAGE >> 4), a, 4);
                         commit();
                         if (a) {  // the piece before has been read by now: its stage is free
                             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                             if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
                         }
                     }
+                    // The last on its own: ptxas makes wgmmas wait for each other if there are branches between them.
+                    int s = turn % STAGES;
+                    barrier_wait(ring.full + s, turn / STAGES & 1);
+                    fence();
+                    form(sum, own + s * (STAGE >> 4), first_stage + s * (STAGE >> 4), 1, LAST_STEPS);
+                    subtract(sum, row_tail, tail);
+                    commit();
+                    turn++;
                 }
                 // Of offset 0 and half way around, if it exists, both blocks see all pairs.
                 bool both = SYMMETRIC && i >= 2 && i / 2 * 2 != blocks;
                 float worst = BYTES ? 0 : tile_error[t];
                 sum_t theirs = both ? margin(tile_radius[t], own_error) : 0, need[2];
                 // How far the columns look: lane 4u + q has those of columns 16u + 2q, + 1, + 8 and + 9.
-                sum_t theirs_each[4];
+                sum_t column_margin[4];
                 if (SYMMETRIC)
 #pragma unroll
                     for (int c = 0; c < 2; c++) {
                         Two two = ((const Two*)(radius + (u64)t * COLUMNS))[lane / 4 * 8 + lane % 4 + 4 * c];
-                        theirs_each[2 * c] = margin(two.x, own_error), theirs_each[2 * c + 1] = margin(two.y, own_error);
+                        column_margin[2 * c] = margin(two.x, own_error), column_margin[2 * c + 1] = margin(two.y, own_error);
                     }
 #pragma unroll
                 for (int r = 0; r < 2; r++) need[r] = base[r] - max(margin(far[r], worst), theirs);
-                release<(RESIDENT ? RESIDENT : 1) - 1>(ring, turn - 1, lane);
+                release<(RESIDENT ? RESIDENT : 2) - 1>(ring, turn - 1, lane);
                 __syncwarp();
 #pragma unroll
                 for (int j = 0; j < 64; j++) asm volatile("" : HELD(sum[j])::"memory");
@@ -349,7 +352,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                         sum_t back[4];
                         if (SYMMETRIC)
 #pragma unroll
-                            for (int c = 0; c < 4; c++) back[c] = __shfl_sync(~0u, theirs_each[c], j / 2 + lane % 4);
+                            for (int c = 0; c < 4; c++) back[c] = __shfl_sync(~0u, column_margin[c], j / 2 + lane % 4);
 #pragma unroll
                         for (int q = 0; q < 8; q++) {
                             int r = q / 2 % 2;

@@ -140,7 +140,7 @@ __device__ __forceinline__ void raise(double* most, double value) {
 }
 
 // The mean of every `step`-th row, 0 where it is not finite. A block has 32 features and a warp for every 32nd row of these.
-extern "C" __global__ void mean_of_rows(
+extern "C" __global__ void __launch_bounds__(WARP * WARP) mean_of_rows(
     const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ mean) {
     __shared__ double sums[WARP][WARP];
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * WARP + lane;

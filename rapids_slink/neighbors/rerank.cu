@@ -14,7 +14,7 @@ __device__ __forceinline__ double widen(byte x) { return x; }
 #endif
 
 constexpr int WARP = 32;
-constexpr int THREADS = 2 * WARP;      // of a block, in the kernels that give each row a warp,
+constexpr int THREADS = 2 * WARP;      // of a block at most, in the kernels that give each row a warp,
 constexpr int BLOCKS = 16;             // and blocks at a time: what these wait for, more warps hide
 constexpr int FEW_FEATURES = 8;       // below this a lane reads its candidate directly
 constexpr int SEGMENT = 128;          // bytes of a candidate that come at a time

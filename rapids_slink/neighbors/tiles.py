@@ -111,7 +111,7 @@ class TileSearch:
         packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
-        wanted = 4 * min(m * max(FIRST_BAND, 32 * k), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
+        wanted = 4 * min(m * _seed_columns(n, k), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
         return Need(peak, kept=operands + lists, chunk=tiles, wanted=wanted)
 
     def find(self, task: Task) -> Found:
@@ -133,7 +133,8 @@ class TileSearch:
                 left = self._filter(task, left, upper, top, best, "filter", again=False)
             redone = left.size
             for tier in self.tiers:
-                left = self._filter(task, left, upper, top, best, tier, again=True) if left.size else left
+                if left.size:
+                    left = self._filter(task, left, upper, top, best, tier, again=True)
             certified, scanned = m - redone, left.size
         ids, weights = top.ids, top.weights
 
@@ -306,7 +307,7 @@ class TileSearch:
     def _seed(self, task: Task, rows: Any, group: Any) -> Any:
         """A first bound of each row, from the likeliest columns of the first band."""
         n = self.values.shape[0]
-        first = slice(0, min(n, max(FIRST_BAND, 32 * task.k)))
+        first = slice(0, _seed_columns(n, task.k))
         columns = self._columns(first)
         top = self.kernels.new_lists(rows.size, task.k)
         bound = self.device.xp.full(rows.size, self.device.xp.inf)
@@ -389,9 +390,14 @@ def _tiles(band: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, band.stop)) for a in range(band.start, band.stop, size)]
 
 
+def _seed_columns(n: int, k: int) -> int:
+    """How many of n columns the first bounds come from."""
+    return min(n, max(FIRST_BAND, 32 * k))
+
+
 def _bytes_a_row(n: int, d: int, k: int, kernels: Any) -> int:
     """What a row of a chunk takes: its products, operand, candidates and lists."""
-    products = 4 * max(kernels.COLUMNS, min(n, max(FIRST_BAND, 32 * k)))
+    products = 4 * max(kernels.COLUMNS, _seed_columns(n, k))
     return products + 32 * d + 4 * (128 + 12 * k) + 36 * k + 64
 
 

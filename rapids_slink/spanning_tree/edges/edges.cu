@@ -10,6 +10,7 @@ typedef unsigned long long word_t;
 
 constexpr word_t NOTHING = ~0ull;
 constexpr int ITEMS = 4;     // edges or components a thread
+constexpr int TEAM_THREADS = 512, RESIDENT = 2;  // a block of `finish`, and blocks a multiprocessor; as in cuda.py
 constexpr int JUMPS = 16;    // steps towards the root at a time
 constexpr int ALONE = 4096;  // edges and components up to which one block does what several would meet for
 enum Kind { UNSIGNED, SIGNED, FLOATING };
@@ -371,11 +372,11 @@ struct Team {
 //
 // `zeros` are the team's counter, then counts of which each is used once: none is set back, which would have to wait
 // until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `settle`:
-// at most 7, since every time those that do not arrive lead JUMPS + 1 times as far. There are at most 30 rounds, since
-// each halves the components that have an edge.
+// at most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
+// that have an edge: there are no more than FEW, in cuda.py, has bits.
 //
 // No pointer is __restrict__: what other blocks write must not be read by way of the read-only cache.
-extern "C" __global__ void __launch_bounds__(512, 2) finish(
+extern "C" __global__ void __launch_bounds__(TEAM_THREADS, RESIDENT) finish(
     const word_t* count, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed,
     word_t* best, word_t* best_row, int* parent, bool* taken, long long active, const int* listed, int* roots,
     int* next_roots, word_t* zeros) {
