@@ -146,8 +146,9 @@ def _need(graph: Graph, edges: EdgeList, device: Device) -> Need:
 
 def _tree_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
     """The edge frame of some rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
-    columns = zip(COLUMNS, (edges.src, edges.dst, edges.weight), ("int32", "int32", "float64"), strict=True)
-    return device.frame({name: array[rows].astype(dtype, copy=False) for name, array, dtype in columns})
+    tree = device.frame(dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True)))
+    # The frame's conversion keeps subnormal weights, which CuPy's makes zeros.
+    return tree.astype({"src": "int32", "dst": "int32", "weight": "float64"})
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:
