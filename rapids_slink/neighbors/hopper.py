@@ -259,7 +259,7 @@ def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> 
     flags = {"RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": int(symmetric), "BYTES": int(of_bytes)}
     options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
-    stages = (4, 8, 8, 6, 5)[resident]
+    stages = (4, 8, 8, 6, 5)[resident]  # these and the tails as in hopper.cu
     tails = -(-stages // resident) if resident else 1
     shared = (2 * resident + (1 if resident else 3) * stages) * PIECE + tails * TAIL + QUEUES
     kernel.max_dynamic_shared_size_bytes = shared

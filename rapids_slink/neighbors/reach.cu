@@ -42,9 +42,6 @@ extern "C" __global__ void reach_of_bytes(
 extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, int* __restrict__ at, int* count) {
     long long i = thread_index();
     bool set = i < n && flag[i];
-    unsigned votes = __ballot_sync(ALL, set), lane = threadIdx.x % WARP;
-    int first = 0;
-    if (votes && lane == 0) first = atomicAdd(count, __popc(votes));
-    first = __shfl_sync(ALL, first, 0) + __popc(votes & ((1u << lane) - 1));
-    if (set) at[first] = i;
+    int place = claim_in_warp(set, count);
+    if (set) at[place] = i;
 }

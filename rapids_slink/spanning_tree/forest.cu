@@ -117,11 +117,8 @@ extern "C" __global__ void list_unsure(
         int c = component[v];
         unsure = c != largest && !certified[c] && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
     }
-    unsigned votes = __ballot_sync(~0u, unsure), lane = threadIdx.x % 32;
-    int at = 0;
-    if (votes && lane == 0) at = atomicAdd(count, __popc(votes));
-    at = __shfl_sync(~0u, at, 0) + __popc(votes & ((1u << lane) - 1));
-    if (unsure) rows[at] = v;
+    int place = claim_in_warp(unsure, count);
+    if (unsure) rows[place] = v;
 }
 
 // What a search has found for each row, and the bound that it has raised.
