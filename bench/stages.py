@@ -144,16 +144,17 @@ def work_on(case: Case | Tree | Graph, device: Device, folder: Path | None) -> A
 Call = Callable[[], Any]
 
 
-def fit(work: Work) -> Call:
+def fit(work: Work, n_neighbors: int | None = None) -> Call:
     """The whole pipeline, from a frame."""
     table, case, device = work.table, work.case, work.device.name
-    return lambda: rapids_slink.fit(table, case.n_clusters, metric=case.metric, p=case.p, device=device)
+    return lambda: rapids_slink.fit(
+        table, case.n_clusters, n_neighbors=n_neighbors, metric=case.metric, p=case.p, device=device
+    )
 
 
 def forest(work: Work) -> Call:
     """The same through lists of the case's length: what Borůvka's rounds on them take is read from the model."""
-    table, case, device = work.table, work.case, work.device.name
-    return lambda: rapids_slink.fit(table, case.n_clusters, n_neighbors=case.n_neighbors, device=device)
+    return fit(work, work.case.n_neighbors)
 
 
 def knn(work: Work) -> Call:
