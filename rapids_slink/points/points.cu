@@ -23,11 +23,17 @@ extern "C" __global__ void interleave(const COLUMN* const* __restrict__ columns,
     }
 }
 
-// *total += the sum of all squares, in float64.
+// *total += the sum of all squares, in float64; one atomic a block.
 extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long long n, double* total) {
+    __shared__ double of_warp[32];
     double sum = 0;
+#pragma unroll 8
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x)
         sum += (double)values[i] * values[i];
     for (int apart = 16; apart; apart /= 2) sum += __shfl_down_sync(~0u, sum, apart);
-    if (threadIdx.x % 32 == 0) atomicAdd(total, sum);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int warp = 1; warp < blockDim.x / 32; warp++) sum += of_warp[warp];
+    atomicAdd(total, sum);
 }
