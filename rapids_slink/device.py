@@ -15,7 +15,7 @@ import importlib.util
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -174,16 +174,12 @@ class Device:
         if run.limit is not None:
             pool.set_limit(size=min(run.limit, sys.maxsize))
 
-        def allocate(size: int) -> Any:
-            try:
-                return pool.malloc(size)
-            except MemoryError:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
-                gc.collect()
-                pool.free_all_blocks()
-                return pool.malloc(size)
+        def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
+            gc.collect()
+            pool.free_all_blocks()
 
         try:
-            with cuda.using_allocator(allocate):
+            with cuda.using_allocator(_twice(pool.malloc, clear)):
                 if reserve and (run.limit is None or reserve <= run.limit):
                     pool.malloc(reserve)  # and free at once: what follows is cut from it
                 yield
@@ -259,15 +255,9 @@ class Device:
     def _lasting(self) -> Iterator[None]:
         """Take memory outside the run's pool, for what is copied out of it."""
         allocator = _run().allocator or self.xp.cuda.get_allocator()
-
-        def allocate(size: int) -> Any:
-            try:
-                return allocator(size)
-            except MemoryError:  # what is missing may lie idle in the run's pool
-                self.trim()
-                return allocator(size)
-
-        with self.xp.cuda.using_allocator(allocate):
+        with self.xp.cuda.using_allocator(
+            _twice(allocator, self.trim)
+        ):  # what is missing may lie idle in the run's pool
             yield
         stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
         if stream.ptr != default.ptr:  # which is cuDF's, and on which the pool's memory is used again
@@ -291,6 +281,19 @@ class Device:
         from pylibraft.common import DeviceResources
 
         return DeviceResources(stream=stream)
+
+
+def _twice(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
+    """`allocate`, and once more after `clear` where it finds no memory."""
+
+    def patient(size: int) -> Any:
+        try:
+            return allocate(size)
+        except MemoryError:
+            clear()
+            return allocate(size)
+
+    return patient
 
 
 def _give_back() -> None:
