@@ -293,7 +293,9 @@ class TileSearch:
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
                     xp.minimum(bound, best[group], out=bound)
-            upper[at], into.ids[at], into.weights[at] = bound, top.ids, top.weights
+            upper[at] = bound
+            if again or not isinstance(at, slice):  # else these are one
+                into.ids[at], into.weights[at] = top.ids, top.weights
             lost = kernels.positions(top.lost)
             return at.start + lost if isinstance(at, slice) else at[lost]
 
