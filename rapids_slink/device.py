@@ -444,6 +444,12 @@ def launch(source: str, name: str, jobs: int, *arguments: Any, items: int = 1) -
         cuda_kernel(source, name)((-(-jobs // (THREADS * items)),), (THREADS,), arguments)
 
 
+@cache
+def struct(*numbers: float) -> Any:
+    """A C struct of doubles, as a kernel takes it by value."""
+    return np.array(tuple(numbers), [(f"f{i}", np.float64) for i in range(len(numbers))])[()]
+
+
 def multiprocessors() -> int:
     """Of the current GPU."""
     runtime = sys.modules["cupy"].cuda.runtime

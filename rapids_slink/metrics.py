@@ -144,6 +144,18 @@ class Metric:
             return off, 2.0, 1 + 8 * epsilon, off
         return n_features * 5e-324, 1 + (n_features + 8) * epsilon, 1.0, 0.0
 
+    def ceiling(self, n_features: int) -> tuple[float, float, float]:
+        """The converse: `more`, `factor` and `off` of an upper bound of the computed kernel value.
+
+        It is (D + more)² factor + off for points that are at most D apart in the product form. The errors are those
+        of `distance_above`; the factor has room for a few roundings of this expression.
+        """
+        epsilon, room = EPSILON["float64"], 1 + 2.0**-40
+        if self.kernel == "cosine":
+            off = (2 * n_features + 16) * epsilon
+            return off, 0.5 * room, off
+        return 0.0, (1 + (n_features + 8) * epsilon) * room, n_features * 5e-324
+
 
 METRICS = {
     metric.name: metric

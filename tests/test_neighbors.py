@@ -14,11 +14,11 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
-from rapids_slink.metrics import METRICS, accumulation_bound
+from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.contract import Task, scattered
 from rapids_slink.neighbors.kdtree import TreeSearch, build
-from rapids_slink.neighbors.operand import EXTRA_FEATURES, Operand, Scaling, reach
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, LOST, Ceiling, Operand, Scaling, reach
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 
@@ -418,6 +418,36 @@ def test_no_pair_fails_where_rounding_is_worst(d, tier, where, kernels):
     assert pairs_that_fail(X, kernels.FILTER_DTYPE if tier == "filter" else "float64", where, kernels) == 0
 
 
+def pairs_above(X, where, kernels):
+    """Each pair's kernel value over what the filter says it is at most."""
+    xp, n = where.xp, len(X)
+    values = where.asarray(X)
+    scaling = Scaling.of(values, device=where)
+    operand, ceiling = kernels.pack(values, scaling, kernels.FILTER_DTYPE), Ceiling.of(X.shape[1], scaling, EUCLIDEAN)
+    groups, ids, space = (xp.zeros(n, "int32"), xp.ones(1, "int32")), xp.zeros(1, "int32"), kernels.Workspace()
+    most = [kernels.seed(operand, operand.take(slice(j, j + 1)), *groups, ids, 1, space, ceiling) for j in range(n)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(squares(X) / np.stack([to_host(column) for column in most], axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_no_pair_is_above_its_ceiling(name, dtype, where, kernels):
+    X = CASES[name](dtype)
+    assert pairs_above(X[:: max(1, len(X) // 120)], where, kernels).max() <= 1
+
+
+@pytest.mark.parametrize("d", [1, 7, 64, 1000])
+def test_ceilings_where_rounding_is_worst(d, where, kernels):
+    rng = np.random.default_rng(d)
+    near = np.full((40, d), 1.0) + rng.integers(-2, 3, (40, d)) * 2.0 ** -rng.integers(8, 52, (40, 1))
+    positive = np.abs(rng.normal(size=(40, d))) + 100
+    assert pairs_above(np.concatenate([near, positive, -positive]), where, kernels).max() <= 1
+    even = pairs_above(rng.normal(size=(90, d)), where, kernels)
+    np.fill_diagonal(even, 1.0)
+    assert even.min() > (0.9 if d > 1 else 0)  # a ceiling of everything would be of no use
+
+
 def norms_in_tails(tails):
     """What the fused filter's tails make the tensor cores add, by row."""
     from rapids_slink.neighbors.hopper import UNITS
@@ -713,14 +743,8 @@ def test_rows_that_overflow_in_the_fused_filter(of_bytes, whole, monkeypatch):
     where, n, k = resolve("cuda"), 3000, 5
     rng = np.random.default_rng(0)
     X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
-    roomy = hopper.FusedFilter._candidates
-
-    def candidates(self, rows, m, tiles, last, radius, capacity, *groups):
-        if whole == (rows is self.columns):
-            capacity = k + 1
-        return roomy(self, rows, m, tiles, last, radius, capacity, *groups)
-
-    monkeypatch.setattr(hopper.FusedFilter, "_candidates", candidates)
+    room = "room_of_sweeps" if whole else "room"
+    monkeypatch.setattr(hopper.FusedFilter, room, staticmethod(lambda k: k + 1))
     report, rows = Report(), where.xp.arange(n, dtype="int32")
     search = TileSearch(where.asarray(X), where, report)
     task = Task(rows, k, rows, rows) if whole else Task(rows, k, rows.copy(), rows.copy())
@@ -810,30 +834,106 @@ def test_keep(m, n, where, kernels):
 
 @SIZES
 @pytest.mark.parametrize("k", [1, 20, 100])
-def test_seed(m, n, k, where, kernels):
-    """At least k different columns of other groups where there are as many, the nearest among them."""
+@pytest.mark.parametrize("cores", [False, True])
+def test_seed(m, n, k, cores, where, kernels):
+    """At least k columns of other groups are within a row's bound, hardly above the nearest of some buckets."""
     rng = np.random.default_rng(m + n)
     X = rng.normal(size=(m + n, 9))
-    _, _, operand = operands(X, where, kernels)
+    _, scaling, operand = operands(X, where, kernels)
     rows, columns = operand.take(slice(0, m)), operand.take(slice(m, m + n))
     row_group, column_group = rng.integers(0, 4, m).astype(np.int32), rng.integers(0, 4, n).astype(np.int32)
     ids = rng.permutation(n).astype(np.int32)
     groups = where.asarray(row_group), where.asarray(column_group)
-    found = kernels.seed(rows, columns, *groups, where.asarray(ids), k, kernels.Workspace())
-    assert found.ids.shape == (m, found.capacity)
-    assert (to_host(found.count) == found.capacity).all()
-    product = to_host(kernels.Workspace().product(rows, columns))
-    likely = to_host(columns.half_norm) - product
-    for i, row in enumerate(to_host(found.ids)):
-        row = row[row >= 0]
-        outside = column_group[ids] != row_group[i]
-        assert np.unique(row).size == row.size
-        assert (column_group[row] != row_group[i]).all()
-        assert row.size >= min(1, outside.sum())
-        if outside.all():
-            assert row.size >= min(k, n)
-        if outside.any():
-            assert ids[np.argmin(np.where(outside, likely[i], np.inf))] in row
+    core = rng.uniform(0, 20, m + n)
+    of_rows = (rng.permutation(m) + n).astype(np.int32)
+    given = (where.asarray(of_rows), where.asarray(core)) if cores else None
+    ceiling = Ceiling.of(9, scaling, EUCLIDEAN)
+    bound = kernels.seed(rows, columns, *groups, where.asarray(ids), k, kernels.Workspace(), ceiling, given)
+    bound = to_host(bound)
+    apart = squares(X[:m], X[m:])
+    if cores:
+        apart = np.maximum(apart, np.maximum(core[of_rows, None], core[ids]))
+    apart[row_group[:, None] == column_group[ids]] = np.inf
+    within = (apart <= bound[:, None]).sum(axis=1)
+    assert (within[bound < np.inf] >= k).all()
+    buckets = max(32, 2 * k) if where.name == "cpu" else -(-max(32, 2 * k) // 32) * 32
+    nearest = np.full((m, max(buckets, k)), np.inf)
+    for b in range(min(buckets, n)):
+        nearest[:, b] = apart[:, b::buckets].min(axis=1)
+    if not cores:  # of these, which is the nearest of its bucket does not show
+        expected = np.sort(nearest, axis=1)[:, k - 1]
+        assert (np.isinf(bound) == np.isinf(expected)).all()
+        finite = np.isfinite(bound)
+        assert (bound[finite] >= expected[finite] * (1 - 1e-12)).all()
+        assert (bound[finite] <= expected[finite] * 1.01).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["normal", "offset", "outlier", "twins", *BYTES])
+@pytest.mark.parametrize("k", [1, 16, 40])
+@pytest.mark.parametrize("d", [5, 128, 300])
+def test_tighten(d, k, kind):
+    """Bounds come down to just above the k-th of the survivors, of which those within them stay."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cupy
+
+    from rapids_slink.neighbors import cuda, hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    n, rng = 700, np.random.default_rng(d)
+    if kind in BYTES:
+        X = BYTES[kind](rng, n, d).astype(np.float32)
+    else:
+        X = rng.normal(size=(n, d)) + (1e3 if kind == "offset" else 0)
+        if kind == "outlier":
+            X[17] *= 1e4
+        if kind == "twins":
+            X[::2] = X[1::2] + 1e-9
+    where, values = resolve("cuda"), cupy.asarray(X)
+    scaling = Scaling.of(values, device=where)
+    order = cupy.asarray(rng.permutation(n).astype(np.int32))
+    compact = cuda.compact(values, scaling)
+    if kind in BYTES:
+        if not hopper.ByteFilter.holds(compact):
+            pytest.skip("norms too far apart for the filter of bytes")
+        fused = hopper.ByteFilter(compact, scaling, order)
+    else:
+        fused = hopper.FusedFilter(values, scaling, order)
+    at = to_host(order)
+    apart = squares(X)[at][:, at]
+    bound = cupy.full(n, cupy.inf)
+    fused.room_of_sweeps = lambda k: n - 1  # for all
+    found = fused.survivors(k)
+    everything = fused.radius(bound, fused.columns, d, EUCLIDEAN)
+    fused.keep_both(slice(0, fused.sweeps()[-1].stop), everything, found)
+    assert (to_host(found.count) == n - 1).all()
+    assert (
+        np.sort(to_host(found.ids)[:, : n - 1], axis=1) == [[j for j in range(n) if j != i] for i in range(n)]
+    ).all()
+    some = cupy.arange(n) % 3 == 0  # bounds that hold already
+    bound[some] = cupy.asarray(np.sort(apart, axis=1)[::3, k // 2])
+    count = found.count.copy()
+    found.count[5::50] = n + found.capacity  # as if some had been lost: all stay
+    fused.tighten(found, bound, k, d, EUCLIDEAN)
+    tightened, kth = to_host(bound), np.sort(others(apart), axis=1)[:, k - 1]
+    assert (tightened[::3] == np.sort(apart, axis=1)[::3, k // 2]).all()
+    own = np.arange(n) % 3 > 0
+    lost = np.zeros(n, bool)
+    lost[5::50] = True
+    assert (tightened[own & ~lost] >= kth[own & ~lost]).all()
+    if kind in ("normal", "any", "like photos"):
+        assert (tightened[own & ~lost] <= kth[own & ~lost] * 1.01 + 2).all()
+    assert (to_host(found.count)[lost] == n + found.capacity).all()
+    assert (to_host(found.count)[~lost] <= to_host(count)[~lost]).all()
+    for i in np.flatnonzero(~lost):
+        kept = to_host(found.ids[i, : int(found.count[i])])
+        assert np.unique(kept).size == kept.size
+        within = np.flatnonzero(others(apart)[i] <= tightened[i])
+        assert np.isin(within, kept).all()
+        if kind == "normal":
+            assert kept.size <= 1.3 * within.size + 3
 
 
 def assert_reranked(X, m, where, rerank, candidates, row_group, column_group, upper, k):
@@ -1089,6 +1189,8 @@ def test_norms_in_parts_are_rounded_down():
     most = 24 * 2.0**-23  # what the tail's norm may be smaller by, and 2**-38 beside it
     assert (subtracted[:739] <= norms[:739]).all()
     assert (subtracted[:739] >= norms[:739] * (1 - 2 * most) - 2.0**-38).all()
+    shrunk = norms[:739] * (1 - accumulation_bound(8 + EXTRA_FEATURES, "float32"))
+    assert (subtracted[:739] >= shrunk - LOST).all()
     assert np.isinf(norms[739:]).all()
     assert (subtracted[739:] > 2.0**30).all()
 

@@ -16,7 +16,7 @@ from numba import njit
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import shown
-from rapids_slink.neighbors.operand import SMALL, Extent, Operand, Scaling, blocks
+from rapids_slink.neighbors.operand import SMALL, Ceiling, Extent, Operand, Scaling, blocks
 from rapids_slink.neighbors.operand import pack as pack_plain
 from rapids_slink.neighbors.pairs import dot, value
 
@@ -176,13 +176,29 @@ def keep(
 
 
 def seed(
-    rows: Operand, columns: Operand, row_group: Any, column_group: Any, ids: Any, k: int, space: Workspace
-) -> Candidates:
-    """For each row the likeliest column of each of some buckets, at least `k` where there are enough."""
-    buckets = max(32, 2 * k)
-    out = np.empty((rows.y.shape[0], buckets), np.int32)
-    _seed(space.product(rows, columns), columns.half_norm, row_group, column_group, ids, out)
-    return Candidates(out, np.full(out.shape[0], buckets, np.int64))
+    rows: Operand,
+    columns: Operand,
+    row_group: Any,
+    column_group: Any,
+    ids: Any,
+    k: int,
+    space: Workspace,
+    ceiling: Ceiling,
+    core: tuple[Any, Any] | None = None,
+) -> np.ndarray:
+    """What each row's k-th nearest column is at most: (rows,) float64.
+
+    The columns are those of the `ids`, of other groups, and the nearest of each of some buckets are looked at. `core`
+    are the rows' ids and all cores, if there are any.
+    """
+    bound = np.empty(rows.y.shape[0])
+    norms = rows.half_norm, rows.error, columns.half_norm, columns.error
+    of_rows, cores = (ids, NO_CORE) if core is None else core
+    _seed(
+        space.product(rows, columns), *norms, row_group, column_group, ids, k, max(32, 2 * k), ceiling.numbers,
+        of_rows, cores, bound,
+    )  # fmt: skip
+    return bound
 
 
 def rerank(
@@ -352,19 +368,35 @@ def _put_norms(rows):
 
 
 @njit(nogil=True, cache=True)
-def _seed(product, column_half_norm, row_group, column_group, ids, out):
+def _seed(
+    product, half_norm, error, column_half_norm, column_error, row_group, column_group, ids, k, buckets, ceiling, rows,
+    core, bound,
+):  # fmt: skip
     n_rows, n_columns = product.shape
-    buckets = out.shape[1]
+    excess, lost, shrink, more, factor, off = ceiling
+    least, best, value = np.empty(buckets, product.dtype), np.empty(buckets, np.int64), np.empty(buckets)
     for i in range(n_rows):
-        least = np.full(buckets, np.inf, product.dtype)
-        out[i] = -1
+        least[:] = np.inf
+        best[:] = -1
         for start in range(0, n_columns, buckets):
             for b in range(min(buckets, n_columns - start)):
                 j = start + b
-                value = column_half_norm[j] - product[i, j]
-                if value < least[b] and column_group[ids[j]] != row_group[i]:
-                    least[b] = value
-                    out[i, b] = ids[j]
+                half = column_half_norm[j] - product[i, j]
+                if half < least[b] and column_group[ids[j]] != row_group[i]:
+                    least[b] = half
+                    best[b] = j
+        for b in range(buckets):
+            value[b] = np.inf
+            if best[b] >= 0:
+                j = best[b]
+                half = np.float64(half_norm[i]) + least[b]
+                norms = np.float64(half_norm[i]) + column_half_norm[j]
+                square = max(half + abs(half) * 2.0**-22 + excess * norms + lost, 0.0)
+                distance = (np.sqrt(square) + column_error[j] + error[i]) * shrink + more
+                value[b] = distance * distance * factor + off
+                if core.size:
+                    value[b] = max(value[b], core[rows[i]], core[ids[j]])
+        bound[i] = np.sort(value)[k - 1]
 
 
 # The lists are rows of arrays that are not sliced, and tests are one expression without branches: otherwise Numba

@@ -13,10 +13,10 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch, multiprocessors
+from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch, multiprocessors, struct
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
 from rapids_slink.neighbors.contract import shown
-from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Extent, Operand, Scaling, growth, shrinkage
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Ceiling, Extent, Operand, Scaling, growth, shrinkage
 from rapids_slink.neighbors.operand import pack as pack_plain
 
 FILTER_DTYPE = "float16"
@@ -30,6 +30,7 @@ WARP = 32
 WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
 ROWS_PER_BLOCK, THREADS, COLUMNS_PER_THREAD = 32, 256, 4  # as in filter.cu
+FEW_ROWS = 32  # a multiprocessor's warps, in launches of which most rows have nothing to do
 
 
 @dataclass(frozen=True)
@@ -262,18 +263,35 @@ def keep(
 
 
 def seed(
-    rows: Operand, columns: Operand, row_group: Any, column_group: Any, ids: Any, k: int, space: Workspace
-) -> Candidates:
-    """For each row `k` likely columns, the likeliest among them: each the likeliest of its bucket."""
+    rows: Operand,
+    columns: Operand,
+    row_group: Any,
+    column_group: Any,
+    ids: Any,
+    k: int,
+    space: Workspace,
+    ceiling: Ceiling,
+    core: tuple[Any, Any] | None = None,
+) -> Any:
+    """What each row's k-th nearest column is at most: (rows,) float64.
+
+    The columns are those of the `ids`, of other groups, and the nearest of each of some buckets are looked at. `core`
+    are the rows' ids and all cores, if there are any.
+    """
     product = space.product(rows, columns)
     m, n = product.shape
     buckets = -(-max(WARP, 2 * k) // WARP) * WARP if 2 * k <= 1024 else -(-k // WARP) * WARP
-    out = cp.empty((m, k), cp.int32)
-    check_arrays(product.dtype, columns.half_norm)
-    check_arrays("int32", row_group, column_group, ids)
-    args = (product, np.int32(n), columns.half_norm, row_group, column_group, ids, np.int32(k), out)
-    _filter("seed_candidates", product.dtype)((m,), (buckets,), args, shared_mem=buckets * product.itemsize)
-    return Candidates(out, cp.full(m, k, cp.int32))
+    bound, none = cp.empty(m), np.uintp(0)
+    check_arrays("float32", product, rows.half_norm, rows.error, columns.half_norm, columns.error)
+    check_arrays("int32", row_group, column_group, ids, *(() if core is None else core[:1]))
+    if m:
+        norms = rows.half_norm, rows.error, columns.half_norm, columns.error
+        cuda_kernel("neighbors/filter.cu", "seed_bounds", f"-DEACH={buckets // WARP}")(
+            (m,), (buckets,),
+            (product, np.int32(n), *norms, row_group, column_group, ids, np.int32(k), struct(*ceiling.numbers),
+             *((none, none) if core is None else core), bound),
+        )  # fmt: skip
+    return bound
 
 
 def rerank(
@@ -287,12 +305,13 @@ def rerank(
     core: Any = None,
     *,
     metric: Metric = EUCLIDEAN,
+    above: int = 0,
 ) -> None:
     """Merge the candidates' exact kernel values, as far as they are at most `upper`, into the lists.
 
     `upper` is lowered to the last entries of the lists that are full, and rows that lost candidates are noted.
     `groups` are the rows' and the columns', if there are any: candidates of a row's own group are passed over.
-    `core` is the task's.
+    `core` is the task's. Of rows with at most `above` candidates these stay, of others none.
     """
     m, k = top.ids.shape
     groups = (np.uintp(0), np.uintp(0)) if groups is None else groups
@@ -302,8 +321,10 @@ def rerank(
     check_arrays("bool", top.lost)
     capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
-    arguments = rows, np.int32(m), candidates.ids, candidates.count, capacity, order, *groups, core, upper
-    _launch_by_warp("rerank", metric, m, k, queries, values, arguments, (top.ids, top.weights, top.lost))
+    few = np.int32(above)
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, few, capacity, order, *groups, core, upper
+    jobs = min(m, FEW_ROWS * multiprocessors()) if above else m
+    _launch_by_warp("rerank", metric, jobs, k, queries, values, arguments, (top.ids, top.weights, top.lost))
 
 
 def rerank_all(

@@ -2,13 +2,19 @@
 // operand.py derives the test: a pair is kept iff
 //     product >= half_norm_i + half_norm_j - (radius_i + error_j)^2.
 // Both may be compiled with fused multiply-add: the test's slack covers any rounding of its right-hand side.
+#include "neighbors/ceiling.cuh"
+
 #ifndef REAL
 #define REAL float
+#endif
+#ifndef EACH
+#define EACH 1
 #endif
 
 constexpr int THREADS = 256;
 constexpr int COLUMNS_PER_THREAD = 4;
 constexpr int ROWS_PER_BLOCK = 32;
+constexpr int CLOSE = 1 << 8;  // float32 numbers so few apart need not be told from each other
 
 // Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past
 // `capacity`, so that a row that lost a candidate shows. A block keeps its columns in registers and walks down its rows.
@@ -84,25 +90,46 @@ extern "C" __global__ void keep_pairs(
     }
 }
 
-// For each row (a block) the likeliest column of another group, or -1, of each of the `k` likeliest buckets of columns (a
-// thread: every blockDim.x-th column).
-extern "C" __global__ void seed_candidates(
-    const REAL* __restrict__ product, int columns, const REAL* __restrict__ column_half_norm,
+// bound[i], for each row (a block): what the k-th nearest column of another group is at most, taken from the nearest of each of
+// EACH times 32 buckets (a thread: every blockDim.x-th column); infinite if there are not k of these. If points have cores, those of
+// row rows[i] and of the columns count too.
+extern "C" __global__ void seed_bounds(
+    const float* __restrict__ product, int columns, const float* __restrict__ half_norm, const float* __restrict__ error,
+    const float* __restrict__ column_half_norm, const float* __restrict__ column_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, const int* __restrict__ ids, int k,
-    int* __restrict__ out) {
-    extern __shared__ REAL of_bucket[];
-    const REAL* row = product + (size_t)blockIdx.x * columns;
-    int group = row_group[blockIdx.x], best = -1, rank = 0;
-    REAL least = 1.0 / 0.0;
-    for (int j = threadIdx.x; j < columns; j += blockDim.x) {
-        REAL value = column_half_norm[j] - row[j];
-        if (value < least && column_group[ids[j]] != group) {
-            least = value;
-            best = ids[j];
+    const Ceiling ceiling, const int* __restrict__ rows, const double* __restrict__ core, double* __restrict__ bound) {
+    constexpr int buckets = EACH * WARP;
+    __shared__ int keys[buckets], nearest[buckets];
+    int i = blockIdx.x, group = row_group[i], best = -1;
+    const float* row = product + (size_t)i * columns;
+    const float never = 1.0 / 0.0;
+    float least = never;
+#pragma unroll 8
+    for (int j = threadIdx.x; j < columns; j += buckets) {
+        float value = column_half_norm[j] - row[j];
+        if (value < least) least = value, best = j;
+    }
+    if (best >= 0 && column_group[ids[best]] == group) {  // seldom: then with a look at each
+        least = never, best = -1;
+        for (int j = threadIdx.x; j < columns; j += buckets) {
+            float value = column_half_norm[j] - row[j];
+            if (value < least && column_group[ids[j]] != group) least = value, best = j;
         }
     }
-    of_bucket[threadIdx.x] = least;
+    float key = best < 0 ? never : ceiling.key(half_norm[i] + least, half_norm[i], column_half_norm[best], column_error[best]);
+    keys[threadIdx.x] = __float_as_int(key), nearest[threadIdx.x] = best;
     __syncthreads();
-    for (int b = 0; b < blockDim.x; b++) rank += of_bucket[b] < least || (of_bucket[b] == least && b < threadIdx.x);
-    if (rank < k) out[(size_t)blockIdx.x * k + rank] = best;
+    if (threadIdx.x >= WARP) return;
+    int key_of[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) key_of[e] = keys[e * WARP + threadIdx.x];
+    int most = kth_least(key_of, buckets, k, CLOSE);
+    double value = ceiling.value(__int_as_float(most), error[i]);
+    if (core) {
+        value = fmax(value, core[rows[i]]);
+        for (int b = threadIdx.x; b < buckets; b += WARP)
+            if (nearest[b] >= 0 && keys[b] <= most) value = fmax(value, core[ids[nearest[b]]]);
+        for (int step = WARP / 2; step; step /= 2) value = fmax(value, __shfl_xor_sync(ALL, value, step));
+    }
+    if (threadIdx.x == 0) bound[i] = value;
 }

@@ -143,12 +143,23 @@ __device__ __forceinline__ int margin(int radius, int) { return radius; }
 __device__ __forceinline__ float margin(float radius, float error) { return (radius + error) * (radius + error); }
 #endif
 
+// v[i] of N, which all stand in registers.
+template <int N>
+__device__ __forceinline__ sum_t one_of(const sum_t* v, u32 i) {
+    if constexpr (N == 1) return v[0];
+    else {
+        sum_t low = one_of<N / 2>(v, i), high = one_of<N / 2>(v + N / 2, i);
+        return i & N / 2 ? high : low;
+    }
+}
+
 struct __align__(8) Two {
     sum_t x, y;
 };
 
 struct Ring {
-    u64 full[STAGES], empty[STAGES], rows_full, rows_empty;
+    u64 full[STAGES], empty[STAGES], item_full, item_empty;
+    int item;
 };
 
 // Lets go of the last LATER + 1 stages up to `last`, each once this warp's products of it are formed.
@@ -178,46 +189,60 @@ struct Item {
 
 // Where survivors go. A place among a row's candidates is an atomic addition away, and a warp that waited for it at every
 // hit would hold up the other three of its group: 32 are collected first.
+//
+// Until then a survivor is in 32 bits: for whose sake it passed, the row's or the column's, its row among the warp's 16 and its
+// column among the work item's; and above them half of its squared distance, as the product has it.
+constexpr u32 FOR_ROW = 1u << 31, FOR_COLUMN = 1u << 30;
+constexpr int COLUMN_BITS = 26;
 struct Survivors {
-    u64* queue;  // of this warp: up to QUEUE pairs, the row in the upper half
+    u64* queue;  // of this warp: up to QUEUE
     int* out;
-    u32* count;
+    u32 *apart, *count;
     const int *row_group, *column_group;
-    int capacity, lane;
+    int capacity, blocks, lane;
     u32 queued;
 
+    __device__ __forceinline__ void put(u32 mine, u32 other, u32 half) {
+        u32 slot = atomicAdd(count + mine, 1u);
+        if (slot >= capacity) return;
+        out[(u64)mine * capacity + slot] = other;
+        if (SYMMETRIC) apart[(u64)mine * capacity + slot] = half;
+    }
     // Takes the last `n`, at most 32, from the queue.
-    __device__ __forceinline__ void append(u32 n) {
+    __device__ __forceinline__ void append(u32 n, const Item& item, u32 first_row) {
         __syncwarp();
-        u64 pair = lane < n ? queue[queued - n + lane] : 0;
+        u64 survivor = lane < n ? queue[queued - n + lane] : 0;
         queued -= n;
         __syncwarp();
-        u32 row = pair >> 32, value = pair & 0xffffffff;
-        if (lane >= n || (column_group && column_group[value] == row_group[row])) return;
-        u32 slot = atomicAdd(count + row, 1u);
-        if (slot < capacity) out[(u64)row * capacity + slot] = value;
+        u32 place = survivor, half = survivor >> 32, at = place & (1u << COLUMN_BITS) - 1;
+        u32 row = first_row + (place >> COLUMN_BITS & 15);
+        u32 column = item.tile(item.first + at / COLUMNS, blocks) * COLUMNS + at % COLUMNS;
+        if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
+        if (place & FOR_ROW) put(row, column, half);
+        if (SYMMETRIC && place & FOR_COLUMN) put(column, row, half);
     }
-    // All lanes take part; those that are `wanted` have a pair.
-    __device__ __forceinline__ void push(bool wanted, u32 row, u32 value) {
+    // All lanes take part; those that are `wanted` have a survivor.
+    __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const Item& item, u32 first_row) {
         u32 votes = __ballot_sync(~0u, wanted);
-        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)row << 32 | value;
+        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | place;
         queued += __popc(votes);
-        if (queued >= 32) append(32);
+        if (queued >= 32) append(32, item, first_row);
     }
 };
 
 // Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
-// rows, each with its share of the columns.
+// rows, each with its share of the columns, and those after the first of each block go to whom is ready, by `next_item`, which
+// is zero at first.
 //
 // SYMMETRIC: tiles are counted from the block's own on, i is appended to j's candidates as well, and only the row itself
-// is left out. tile_radius is the largest radius of each tile.
+// is left out. tile_radius is the largest radius of each tile. `apart` gets half_norm_i - (product - half_norm_j) of each.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
     int splits, int first_tile, int last_tile, u32 n_columns, const sum_t* __restrict__ half_norm,
     const sum_t* __restrict__ radius, const sum_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const u32* __restrict__ units, const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
-    int* __restrict__ out, u32* count) {
+    int* __restrict__ out, u32* __restrict__ apart, u32* count, int* next_item) {
     extern __shared__ __align__(1024) char resident[];
     char* stages = resident + RESIDENT * 2 * PIECE;
     char* tail_ring = stages + STAGES * STAGE;
@@ -226,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     int thread = threadIdx.x & 127;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
-        barrier_init(&ring.rows_full, 1), barrier_init(&ring.rows_empty, CONSUMERS);
+        barrier_init(&ring.item_full, 1), barrier_init(&ring.item_empty, CONSUMERS);
         asm volatile("fence.mbarrier_init.release.cluster;");
     }
     __syncthreads();
@@ -234,14 +259,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     if (group == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (thread == 0)
-            for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
+            for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
+                if (items) barrier_wait(&ring.item_empty, (items - 1) & 1);
+                ring.item = i;
+                bool done = i >= blocks * splits;
+                barrier_expect(&ring.item_full, RESIDENT && !done ? 2 * atoms * PIECE : 0);
+                if (done) break;
                 Item item(i, splits, first_tile, last_tile);
                 const char* mine = rows + (u64)item.block * 2 * atoms * PIECE;
-                if (RESIDENT) {
-                    if (items) barrier_wait(&ring.rows_empty, (items - 1) & 1);
-                    barrier_expect(&ring.rows_full, 2 * atoms * PIECE);
-                    bulk_copy(resident, mine, 2 * atoms * PIECE, &ring.rows_full);
-                }
+                if (RESIDENT) bulk_copy(resident, mine, 2 * atoms * PIECE, &ring.item_full);
                 for (int i = item.first; i < item.last; i++, tiles++) {
                     u64 t = item.tile(i, blocks);
                     for (int a = 0; a < atoms; a++, turn++) {
@@ -269,15 +295,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
         const u64 own = descriptor(rows_of_group + g % 2 * (PIECE / 2));  // the next atom, or stage, is so much further on
         const u64 first_stage = descriptor(stages), first_tail = tail_descriptor(tail_ring);
         u64* queue = (u64*)(tail_ring + TAILS * TAIL) + (4 * g + warp) * QUEUE;
-        Survivors survivors{queue, out, count, row_group, column_group, capacity, lane, 0};
-        for (int i = blockIdx.x; i < blocks * splits; i += gridDim.x, items++) {
-            Item item(i, splits, first_tile, last_tile);
-            // This thread's sums belong to two rows, eight apart.
-            u32 first = item.block * ROWS + g * 64 + warp * 16 + (lane >> 2);
+        Survivors survivors{queue, out, apart, count, row_group, column_group, capacity, blocks, lane, 0};
+        for (;; items++) {
+            barrier_wait(&ring.item_full, items & 1);
+            int taken = __shfl_sync(~0u, ring.item, 0);
+            if (taken >= blocks * splits) break;
+            Item item(taken, splits, first_tile, last_tile);
+            // This thread's sums belong to two rows of the warp's 16, eight apart.
+            u32 first_row = item.block * ROWS + g * 64 + warp * 16, first = first_row + (lane >> 2);
             const sum_t far[2] = {radius[first], radius[first + 8]};
             const sum_t base[2] = {half_norm[first], half_norm[first + 8]};
             const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g / 2] : 0;
-            if (RESIDENT) barrier_wait(&ring.rows_full, items & 1);
             for (int i = item.first; i < item.last; i++, tiles++) {
                 int t = item.tile(i, blocks);
                 u64 tail = first_tail + tiles % TAILS * (TAIL >> 4);
@@ -366,18 +394,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                 for (int w = 0; w < 2; w++)
                     if (any >> 4 * w & 15)
                         for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
-                            u32 bit = __ffs(rest) - 1, row = first + (bit & 2) * 4;
-                            u32 column = t * COLUMNS + 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
-                            bool real = rest && column < n_columns && !(SYMMETRIC && column == row);
-                            survivors.push(real && passed[w] >> bit & 1, row, column);
-                            if (both) survivors.push(real && reverse[w] >> bit & 1, column, row);
+                            u32 bit = __ffs(rest) - 1, row = (lane >> 2) + (bit & 2) * 4;
+                            u32 in_tile = 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
+                            u32 column = t * COLUMNS + in_tile;
+                            u32 place = row << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
+                            if (passed[w] >> bit & 1) place |= FOR_ROW;
+                            if (reverse[w] >> bit & 1) place |= FOR_COLUMN;
+                            bool real = rest && column < n_columns && !(SYMMETRIC && column == first_row + row);
+                            sum_t half = SYMMETRIC ? (bit & 2 ? base[1] : base[0]) - one_of<32>(sum + 32 * w, bit) : 0;
+                            survivors.push(real, place, half, item, first_row);
                         }
             }
-            if (RESIDENT) {
-                asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
-                if (thread == 0) barrier_arrive(&ring.rows_empty);
-            }
+            survivors.append(survivors.queued, item, first_row);
+            asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
+            if (thread == 0) barrier_arrive(&ring.item_empty);
         }
-        survivors.append(survivors.queued);
     }
 }

@@ -8,11 +8,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel, launch, multiprocessors
+from rapids_slink.device import check_arrays, cuda_kernel, launch, multiprocessors, struct
 from rapids_slink.metrics import EPSILON, Metric
 from rapids_slink.neighbors.contract import growing, scattered
 from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, pack_rows
-from rapids_slink.neighbors.operand import TINY, Scaling, growth
+from rapids_slink.neighbors.operand import TINY, Ceiling, Scaling, growth
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
@@ -22,7 +22,8 @@ PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their
 WARPS_THAT_TEST = 16
 QUEUES = WARPS_THAT_TEST * 64 * 8  # bytes of survivors that are not written yet
 THREADS = 128 + 32 * WARPS_THAT_TEST
-ITEMS, LEAST_TILES = 24, 8  # parts of the work for each multiprocessor, and tiles in one
+ITEMS, LEAST_TILES = 24, 8  # parts of the work for each multiprocessor, and tiles in one,
+MOST_TILES = 2**19  # of which a survivor's place has bits for so many
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,19 @@ class Reach:
 
     of_row: Any
     of_tile: Any
+
+
+@dataclass(frozen=True)
+class Survivors(Candidates):
+    """Candidates that are collected from sweep to sweep.
+
+    Attributes
+    ----------
+    apart : (rows, capacity) array
+        Half of each one's squared distance as operand.py's converse has it; float32, int32 for bytes.
+    """
+
+    apart: Any = None
 
 
 def usable() -> bool:
@@ -72,6 +86,9 @@ class FusedFilter:
         self.units = cp.asarray(UNITS, cp.float16).view(cp.uint32)
         self.columns = self._pack(values, self.order, UNITS)
         self.tile_error = self.columns.error.reshape(-1, COLUMNS).max(axis=1)
+        norms = self.columns.half_norm.copy()
+        norms[self.n :] = 0
+        self.tile_norm = norms.reshape(-1, COLUMNS).max(axis=1)
 
     @staticmethod
     def arrange(bound: Any) -> Any:
@@ -90,9 +107,10 @@ class FusedFilter:
     def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
         """What the test takes for rows that look for kernel values up to `bound`: `operand.reach` in one launch."""
         check_arrays("float32", rows.error)
-        scale, grow = self.scaling.scale, growth(EPSILON["float32"])
-        numbers = (np.float64(x) for x in (*metric.margins(n_features), scale, grow, TINY))
-        return self._reach("reach", bound, rows, rows.error, *numbers)
+        return self._reach("reach", bound, rows, rows.error, self._reach_of(n_features, metric))
+
+    def _reach_of(self, n_features: int, metric: Metric) -> Any:
+        return struct(*metric.margins(n_features), self.scaling.scale, growth(EPSILON["float32"]), TINY)
 
     def _reach(self, kernel: str, bound: Any, rows: Packed, *arguments: Any) -> Reach:
         check_arrays("float64", bound)
@@ -129,44 +147,73 @@ class FusedFilter:
         if band.start % COLUMNS:
             raise ValueError(f"a band starts at a multiple of {COLUMNS} columns, got {band.start}")
         tiles = band.start // COLUMNS, -(-band.stop // COLUMNS)
-        last = min(band.stop, self.n)
-        return self._candidates(rows, row_group.size, tiles, last, radius, self.room(k), row_group, column_group)
+        m = row_group.size
+        found = Candidates(cp.empty((m, self.room(k)), cp.int32), cp.zeros(m, cp.int32), self.order)
+        self._keep(rows, tiles, min(band.stop, self.n), radius, found, None, row_group, column_group)
+        return found
 
     def sweeps(self) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `keep_both`."""
-        return growing(self.FIRST_SWEEP, self.columns.half_norm.size // ROWS // 2 + 1, self.SWEEP_GROWTH)
+        blocks = self.columns.half_norm.size // ROWS
+        return growing(min(self.FIRST_SWEEP, max(1, blocks // 16)), blocks // 2 + 1, self.SWEEP_GROWTH)
 
-    def keep_both(self, offsets: slice, radius: Reach, k: int) -> Candidates:
-        """The candidates of every column, taken as a row in that order, among those of the blocks at these offsets.
+    def survivors(self, k: int) -> Survivors:
+        """Empty buffers for `keep_both`: a sweep brings a row about k, as many stay, and the rest is room."""
+        shape = self.n, self.room_of_sweeps(k)
+        ids, count = cp.empty(shape, cp.int32), cp.zeros(self.n, cp.int32)
+        return Survivors(ids, count, self.order, cp.empty(shape, self.REAL))
+
+    @staticmethod
+    def room_of_sweeps(k: int) -> int:
+        """How many survivors a row can keep between two sweeps."""
+        return 48 + 4 * k
+
+    def keep_both(self, offsets: slice, radius: Reach, into: Survivors) -> None:
+        """Append to the candidates of every column, taken as a row in that order, those of the blocks at these offsets.
 
         Offset s stands for the pairs of each block of rows with the s-th block after it, around the end: what passes
         for either of the two is kept for that one.
         """
         tiles = 2 * offsets.start, 2 * offsets.stop
-        return self._candidates(self.columns, self.n, tiles, self.n, radius, 48 + 4 * k)
+        self._keep(self.columns, tiles, self.n, radius, into, into.apart)
 
-    def _candidates(
-        self, rows: Packed, m: int, tiles: tuple[int, int], last: int, radius: Reach, capacity: int,
-        row_group: Any = None, column_group: Any = None,
-    ) -> Candidates:  # fmt: skip
+    def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
+        """Lower the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
+        ceiling = struct(*Ceiling.of(n_features, self.scaling, metric).numbers)
+        operand = self.columns.half_norm, self.columns.error, self.tile_norm, self.tile_error
+        self._tighten("tighten", found, bound, k, *operand, self._reach_of(n_features, metric), ceiling)
+
+    def _tighten(self, kernel: str, found: Survivors, bound: Any, k: int, *known: Any) -> None:
+        check_arrays("int32", found.ids, found.count)
+        check_arrays(self.REAL, found.apart)
+        check_arrays("float64", bound)
+        sizes = np.int32(self.n), np.int32(k), np.int32(found.capacity)
+        cuda_kernel("neighbors/reach.cu", kernel, f"-DEACH={-(-found.capacity // WARP)}")(
+            (-(-self.n // WARPS),), (WARP * WARPS,), (*sizes, *known, bound, found.ids, found.apart, found.count)
+        )
+
+    def _keep(
+        self, rows: Packed, tiles: tuple[int, int], last: int, radius: Reach, into: Candidates,
+        apart: Any = None, row_group: Any = None, column_group: Any = None,
+    ) -> None:  # fmt: skip
         check_arrays(self.REAL, radius.of_row, radius.of_tile)
+        check_arrays("int32", into.ids, into.count)
         size, both = rows.half_norm.size, rows is self.columns
         if radius.of_row.size != size:
             raise ValueError(f"{size} rows, of which {radius.of_row.size} have a reach")
-        out, count = cp.empty((size, capacity), cp.int32), cp.zeros(size, cp.int32)
         blocks = size // ROWS
         splits = _splits(blocks, tiles[1] - tiles[0])
         kernel, shared = _keep_near(self.atoms, self.steps - (self.atoms - 1) * STEPS, both, self.BYTES)
         far, farthest = radius.of_row, radius.of_tile if both else np.uintp(0)
-        groups = (np.uintp(0) if group is None else group for group in (row_group, column_group))
+        given = (np.uintp(0) if part is None else part for part in (row_group, column_group))
         kernel(
             (min(blocks * splits, multiprocessors()),), (THREADS,),
             (rows.y, self.columns.y, self.columns.tails, np.int32(self.atoms), np.int32(blocks), np.int32(splits),
              np.int32(tiles[0]), np.int32(tiles[1]), np.uint32(last), rows.half_norm, far, farthest, self.tile_error,
-             self.units, *groups, np.int32(capacity), out, count),
+             self.units, *given, np.int32(into.capacity), into.ids, np.uintp(0) if apart is None else apart,
+             into.count, cp.zeros(1, cp.int32)),
             shared_mem=shared,
         )  # fmt: skip
-        return Candidates(out[:m], count[:m], order=self.order)
 
     def _pack(self, values: Any, rows: Any, units: Any = None) -> Packed:
         return pack_rows(values, self.scaling, rows, -(-rows.size // ROWS) * ROWS, self.atoms, units)
@@ -208,6 +255,10 @@ class ByteFilter(FusedFilter):
     def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
         """Half of each bound, rounded down."""
         return self._reach("reach_of_bytes", bound, rows, np.int32(self.EVERYTHING))
+
+    def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
+        """As above: what half a squared distance is rounded down by is at most 1."""
+        self._tighten("tighten_bytes", found, bound, k, np.int32(self.EVERYTHING))
 
     def prepare_rows(self, queries: Any, rows: Any) -> Packed:
         """The rows' operand, for `keep`."""
@@ -251,7 +302,7 @@ def _splits(blocks: int, tiles: int) -> int:
     Points that are near to many, which stand together in the order of `arrange`, make some blocks several times as much
     work as others: each multiprocessor gets enough parts, of as many blocks, for that to even out.
     """
-    return max(1, min(tiles // LEAST_TILES, -(-ITEMS * multiprocessors() // blocks)))
+    return max(1, -(-tiles // MOST_TILES), min(tiles // LEAST_TILES, -(-ITEMS * multiprocessors() // blocks)))
 
 
 def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> tuple[Any, int]:

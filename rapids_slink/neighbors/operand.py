@@ -12,6 +12,14 @@ Hence every such pair passes the test that the filter's kernels make,
 
 with half_norm <= n(1 - η)/2, reach >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in the
 accumulator's precision takes six roundings; the factors with `SLACK` roundings absorb them.
+
+The converse bounds a value from above, without a look at the points. Let h be the half norms, and half = h_i - s where
+s is what a filter computes for product - h_j. Norms are at most 2h/(1 - η - slack). The sum s is off by at most
+η(n_i + n_j)/2 + ηh_j, and what it has for h_j is at least h_j(1 - η) - `LOST`. All in all
+
+    ‖y_i - y_j‖² <= 2(half + excess(h_i + h_j) + LOST),
+
+and the kernel value is at most what `Metric.ceiling` makes of (‖y_i - y_j‖ + e_i + e_j) / scale.
 """
 
 from __future__ import annotations
@@ -29,9 +37,11 @@ SLACK = 8  # in units of the accumulator's spacing
 TINY = 1e-15
 #: A filter may let the product subtract the norms, by that many more features.
 EXTRA_FEATURES = 8
+#: Of a half norm below 2³⁰, at most so much is missing once it is cut into the fused filter's units.
+LOST = 2.0**-19
 BLOCK = 2**21  # values converted at a time
 SMALL = 2048  # fp16 holds integers up to here
-SAMPLED = 2**12  # rows, about, whose mean is the centre
+SAMPLED = 2**10  # rows, about, whose mean is the centre
 
 
 @dataclass(frozen=True)
@@ -87,6 +97,45 @@ class Scaling:
         most = min(180 if part.dtype == "float32" else 590 for part in values)
         byte_values = all(extent.byte_values for extent in extents)
         return cls(device.xp.zeros(d) if integral else centre, 2.0 ** min(room - exponent, most), byte_values)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What bounds kernel values from above by their products in float32; see the module's text.
+
+    Attributes
+    ----------
+    excess, lost : float
+        By how much of two half norms, and by how much at all, half a squared distance may be above what the filter has.
+    shrink : float
+        √2 over the scale: errors and half squared distances are over √2 and 2.
+    more, factor, off : float
+        `Metric.ceiling`.
+    """
+
+    excess: float
+    lost: float
+    shrink: float
+    more: float
+    factor: float
+    off: float
+
+    @classmethod
+    def of(cls, n_features: int, scaling: Scaling, metric: Metric) -> Ceiling:
+        """That of the operands of points.
+
+        A norm is n <= 2hr, the product off by η(n_i + n_j)/2 and the sum by ηn_j/2 more: of either half norm
+        r(1 + 2η) - (1 - η) is missing at most.
+        """
+        width = -(-n_features // 8) * 8 + EXTRA_FEATURES
+        eta, slack = accumulation_bound(width, "float32"), SLACK * EPSILON["float32"]
+        excess = (1 + slack) / shrinkage(width, "float32") * (1 + 2 * eta) - (1 - eta) + slack
+        return cls(excess, LOST, 2**0.5 / scaling.scale, *metric.ceiling(n_features))
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All of them, in the order of `ceiling.cuh`."""
+        return self.excess, self.lost, self.shrink, self.more, self.factor, self.off
 
 
 @dataclass(frozen=True)

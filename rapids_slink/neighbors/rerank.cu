@@ -233,36 +233,42 @@ __device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
 // if `order` is given, places in it. Those of the row's own group are passed over, if there are groups. If points have
 // cores, a candidate's value is its mutual reachability, which is no less than its core. Then upper[i] is lowered to the
-// value of a full list's last entry, and lost[i] is set if there were more candidates than `capacity`.
+// value of a full list's last entry, lost[i] is set if there were more candidates than `capacity`, and count[i] is zero. Rows
+// with at most `few` candidates are left as they are.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ candidates, const int* __restrict__ count, int capacity,
+    const int* __restrict__ candidates, int* __restrict__ count, int few, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
     const double* __restrict__ core, double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
     double* __restrict__ top_weights, bool* __restrict__ lost) {
     extern __shared__ __align__(16) char shared[];
-    int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (i >= n_rows) return;
-    Room room;
-    TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
-    top.load(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
-    const VALUE* x = queries + (size_t)rows[i] * d;
-    int m = min(count[i], capacity);
-    for (int c = 0; c < m; c += WARP) {
-        int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
-        if (order && id >= 0) id = order[id];
-        if (id >= 0 && column_group && column_group[id] == row_group[i]) id = -1;
-        if (id >= 0 && core && core[id] > upper[i]) id = -1;
-        double weight = canonical(x, values, d, id, room);
-        if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
-        top.offer(weight, id, id >= 0 && weight <= upper[i]);
+    int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+    for (int i = blockIdx.x * warps + threadIdx.x / WARP; i < n_rows; i += gridDim.x * warps) {
+        int found = count[i], m = min(found, capacity);
+        if (found <= few) continue;
+        Room room;
+        TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
+        top.load(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
+        const VALUE* x = queries + (size_t)rows[i] * d;
+        for (int c = 0; c < m; c += WARP) {
+            int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
+            if (order && id >= 0) id = order[id];
+            if (id >= 0 && column_group && column_group[id] == row_group[i]) id = -1;
+            if (id >= 0 && core && core[id] > upper[i]) id = -1;
+            double weight = canonical(x, values, d, id, room);
+            if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
+            top.offer(weight, id, id >= 0 && weight <= upper[i]);
+        }
+        top.finish();
+        top.store(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
+        double last = top.last_weight();
+        __syncwarp();  // all lanes have read what changes now
+        if (lane == 0) {
+            count[i] = 0;
+            if (last < upper[i]) upper[i] = last;
+            if (found > capacity) lost[i] = true;
+        }
     }
-    top.finish();
-    top.store(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
-    double last = top.last_weight();
-    if (lane) return;
-    if (last < upper[i]) upper[i] = last;
-    if (count[i] > capacity) lost[i] = true;
 }
 
 // The lists of all columns of another group, a row's columns dealt out to `parts` warps with a list each.

@@ -22,7 +22,7 @@ from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late, growing, scattered, shown
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.operand import BLOCK, Operand, Scaling, reach
+from rapids_slink.neighbors.operand import BLOCK, Ceiling, Operand, Scaling, reach
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.report import Report
 
@@ -112,6 +112,8 @@ class TileSearch:
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
         wanted = 4 * min(m * _seed_columns(n, k), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
+        if fused and m == n:
+            wanted += _sweep_bytes(n, k)
         return Need(peak, kept=operands + lists, chunk=tiles, wanted=wanted)
 
     def find(self, task: Task) -> Found:
@@ -239,20 +241,21 @@ class TileSearch:
         """The k-NN graph by the fused filter, every pair of points formed once; as `_filter` does.
 
         A pair is tested for both its points. A tile of columns is tested with the largest of its bounds, hence the
-        order: points of similar bounds make a tile, and the tiles are scattered.
+        order: points of similar bounds make a tile, and the tiles are scattered. Between sweeps the filter's own
+        products tighten the bounds; exact values are computed in the end, and of rows whose buffers are half full.
         """
         xp, kernels = self.device.xp, self.kernels
         bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
         self._arrange(self.filter.arrange(bound))
         fused = self._fused()
         rows, bound = self.order, bound[self.order]
-        top = kernels.new_lists(rows.size, task.k)
+        top, found = kernels.new_lists(rows.size, task.k), fused.survivors(task.k)
         sweeps = fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
-            radius = fused.radius(bound, fused.columns, self.features, self.metric)
-            candidates = fused.keep_both(offsets, radius, task.k)
-            self._rerank(rows, candidates, None, bound, top)
-            del candidates  # the next sweep's need the room
+            fused.keep_both(offsets, fused.radius(bound, fused.columns, self.features, self.metric), found)
+            fused.tighten(found, bound, task.k, self.features, self.metric)
+            self._rerank(rows, found, None, bound, top, above=found.capacity // 2)
+        self._rerank(rows, found, None, bound, top)
         upper[rows], into.ids[rows], into.weights[rows] = bound, top.ids, top.weights
         return rows[kernels.positions(top.lost)]
 
@@ -307,18 +310,17 @@ class TileSearch:
         return unproven[0] if len(unproven) == 1 else xp.concatenate(unproven)
 
     def _seed(self, task: Task, rows: Any, group: Any) -> Any:
-        """A first bound of each row, from the likeliest columns of the first band."""
-        n = self.values.shape[0]
-        first = slice(0, _seed_columns(n, task.k))
-        columns = self._columns(first)
-        top = self.kernels.new_lists(rows.size, task.k)
-        bound = self.device.xp.full(rows.size, self.device.xp.inf)
+        """A first bound of each row, from the nearest columns of the first band."""
+        first = slice(0, _seed_columns(self.values.shape[0], task.k))
+        columns, ceiling = self._columns(first), Ceiling.of(self.features, self.scaling, self.metric)
+        bound = self.device.xp.empty(rows.size)
         most = max(LEAST_ROWS, self.kernels.ROWS * self.kernels.COLUMNS // first.stop)  # products as in a tile
         for at in _tiles(slice(0, rows.size), self._rows_at_once(most, task.k)):
-            likely = self.kernels.seed(
-                self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space
-            )
-            self._rerank(rows[at], likely, (group[at], task.column_group), bound[at], top.take(at), task.core)
+            core = None if task.core is None else (rows[at], task.core)
+            bound[at] = self.kernels.seed(
+                self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space,
+                ceiling, core,
+            )  # fmt: skip
         return bound
 
     def _reach(self, bound: Any, error: Any) -> Any:
@@ -329,11 +331,14 @@ class TileSearch:
         """Append to the candidates what passes the filter's test; see the kernels' `keep`."""
         self.kernels.keep(rows, columns, radius, *groups_ids_into, self.space)
 
-    def _rerank(self, rows: Any, candidates: Any, groups: Any, bound: Any, top: Any, core: Any = None) -> None:
+    def _rerank(
+        self, rows: Any, candidates: Any, groups: Any, bound: Any, top: Any, core: Any = None, **which: int
+    ) -> None:
         """Merge the candidates' exact values into the lists, and lower the bounds to them."""
         self.kernels.rerank(
-            self.exact_queries, self.exact_values, rows, candidates, groups, bound, top, core, metric=self.metric
-        )
+            self.exact_queries, self.exact_values, rows, candidates, groups, bound, top, core, metric=self.metric,
+            **which,
+        )  # fmt: skip
 
     def _pack(self, points: Any, order: Any = None) -> Any:
         """The filter's operand of some points."""
@@ -404,5 +409,5 @@ def _bytes_a_row(n: int, d: int, k: int, kernels: Any) -> int:
 
 
 def _sweep_bytes(n: int, k: int) -> int:
-    """What the fused filter's sweeps take beside the lists: all rows' bounds, candidates and lists at once."""
-    return n * (24 + 12 * k + max(4 * (48 + 4 * k), 12 * k))
+    """What the fused filter's sweeps take beside the lists: all rows' bounds, survivors and lists at once."""
+    return n * (24 + 12 * k + 8 * (48 + 4 * k))
