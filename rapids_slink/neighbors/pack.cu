@@ -43,6 +43,21 @@ union Chunk {
     u16 half[CHUNK];
 };
 
+// The features of a chunk from f on of the d of a row; zeros beyond the last. `aligned`: rows start at multiples of 16 bytes.
+__device__ __forceinline__ void bring(const VALUE* x, int f, int d, bool aligned, VALUE (&to)[CHUNK]) {
+    constexpr int PARTS = CHUNK * sizeof(VALUE) / 16;
+    if (aligned && f + CHUNK <= d) {
+        union { uint4 part[PARTS]; VALUE of[CHUNK]; } all;
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) all.part[p] = ((const uint4*)(x + f))[p];
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++) to[e] = all.of[e];
+    } else {
+#pragma unroll
+        for (int e = 0; e < CHUNK; e++) to[e] = f + e < d ? x[f + e] : 0;
+    }
+}
+
 // Rows `rows` of `values` (all in turn if it is null) to rows 0.. of the operand, which has `chunks` times 8 features.
 // `half_shrink` is (1 - η) / 2 with all slack, `grow` and `tiny` are those of operand.grow. If `tails` is given, it gets
 // -half_norm, times `tail_shrink`, in units of `unit`, each part rounded towards zero. Rows from m to `padded` are zeros
@@ -59,11 +74,14 @@ extern "C" __global__ void pack(
     const VALUE* x = values + (real ? (size_t)(rows ? rows[r] : r) * d : 0);
     int in_tile = r % TILE, width = atoms ? atoms * ATOM : chunks;
     double norm = 0, moved = 0, length = 0;
+    bool aligned = d * sizeof(VALUE) % 16 == 0 && (size_t)values % 16 == 0;
     for (int c = lane; c < width; c += WARP) {
         Chunk out;
+        VALUE given[CHUNK];
+        bring(x, c * CHUNK, real ? d : 0, aligned, given);
         for (int e = 0; e < CHUNK; e++) {
             int f = c * CHUNK + e;
-            double z = real && f < d ? times(minus(widen(x[f]), centre[f]), scale) : 0;
+            double z = real && f < d ? times(minus(widen(given[e]), centre[f]), scale) : 0;
             out.half[e] = to_half(z);
             double rounded = from_half(out.half[e]), off = rounded - z;
             norm += rounded * rounded, moved += off * off, length += z * z;
