@@ -30,7 +30,6 @@ WARP = 32
 WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
 ROWS_PER_BLOCK, THREADS, COLUMNS_PER_THREAD = 32, 256, 4  # as in filter.cu
-FEW_ROWS = 32  # a multiprocessor's warps, in launches of which most rows have nothing to do
 
 
 @dataclass(frozen=True)
@@ -321,9 +320,10 @@ def rerank(
     check_arrays("bool", top.lost)
     capacity = np.int32(candidates.capacity)
     order = np.uintp(0) if candidates.order is None else candidates.order
-    few = np.int32(above)
-    arguments = rows, np.int32(m), candidates.ids, candidates.count, few, capacity, order, *groups, core, upper
-    jobs = min(m, FEW_ROWS * multiprocessors()) if above else m
+    rows_a_warp = WARP if above else 1
+    which = np.int32(above), np.int32(rows_a_warp)
+    arguments = rows, np.int32(m), candidates.ids, candidates.count, *which, capacity, order, *groups, core, upper
+    jobs = -(-m // rows_a_warp)
     _launch_by_warp("rerank", metric, jobs, k, queries, values, arguments, (top.ids, top.weights, top.lost))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import cupy as cp
@@ -86,15 +87,12 @@ class FusedFilter:
         self.units = cp.asarray(UNITS, cp.float16).view(cp.uint32)
         self.columns = self._pack(values, self.order, UNITS)
         self.tile_error = self.columns.error.reshape(-1, COLUMNS).max(axis=1)
-        norms = self.columns.half_norm.copy()
-        norms[self.n :] = 0
-        self.tile_norm = norms.reshape(-1, COLUMNS).max(axis=1)
 
     @staticmethod
     def arrange(bound: Any) -> Any:
         """An order for `keep_both`: tiles of points with similar bounds, scattered."""
         n = bound.size
-        order = cp.argsort(bound).astype(cp.int32)
+        order = cp.argsort(bound.astype(cp.float32)).astype(cp.int32)  # half the digits to sort by
         tiles = n // COLUMNS
         scattered_tiles = order[: tiles * COLUMNS].reshape(tiles, COLUMNS)[scattered(tiles, cp)]
         return cp.concatenate([scattered_tiles.ravel(), order[tiles * COLUMNS :]])
@@ -180,8 +178,15 @@ class FusedFilter:
     def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
         """Lower the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
         ceiling = struct(*Ceiling.of(n_features, self.scaling, metric).numbers)
-        operand = self.columns.half_norm, self.columns.error, self.tile_norm, self.tile_error
+        operand = self.columns.half_norm, self.columns.error, self._tile_norm, self.tile_error
         self._tighten("tighten", found, bound, k, *operand, self._reach_of(n_features, metric), ceiling)
+
+    @cached_property
+    def _tile_norm(self) -> Any:
+        """The largest half norm of each tile of columns that there are."""
+        norms = self.columns.half_norm.copy()
+        norms[self.n :] = 0
+        return norms.reshape(-1, COLUMNS).max(axis=1)
 
     def _tighten(self, kernel: str, found: Survivors, bound: Any, k: int, *known: Any) -> None:
         check_arrays("int32", found.ids, found.count)

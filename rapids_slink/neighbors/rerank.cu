@@ -234,18 +234,20 @@ __device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, 
 // if `order` is given, places in it. Those of the row's own group are passed over, if there are groups. If points have
 // cores, a candidate's value is its mutual reachability, which is no less than its core. Then upper[i] is lowered to the
 // value of a full list's last entry, lost[i] is set if there were more candidates than `capacity`, and count[i] is zero. Rows
-// with at most `few` candidates are left as they are.
+// with at most `few` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and looks at all their counts
+// at once: many where most are left.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ candidates, int* __restrict__ count, int few, int capacity,
+    const int* __restrict__ candidates, int* __restrict__ count, int few, int rows_a_warp, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
     const double* __restrict__ core, double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
     double* __restrict__ top_weights, bool* __restrict__ lost) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
-    for (int i = blockIdx.x * warps + threadIdx.x / WARP; i < n_rows; i += gridDim.x * warps) {
-        int found = count[i], m = min(found, capacity);
-        if (found <= few) continue;
+    int first = (blockIdx.x * warps + threadIdx.x / WARP) * rows_a_warp, mine = first + lane;
+    bool due = lane < rows_a_warp && mine < n_rows && count[mine] > few;
+    for (unsigned rest = __ballot_sync(ALL, due); rest; rest &= rest - 1) {
+        int i = first + __ffs(rest) - 1, m = min(count[i], capacity);
         Room room;
         TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
         top.load(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
@@ -264,9 +266,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
         double last = top.last_weight();
         __syncwarp();  // all lanes have read what changes now
         if (lane == 0) {
-            count[i] = 0;
+            if (count[i] > capacity) lost[i] = true;
             if (last < upper[i]) upper[i] = last;
-            if (found > capacity) lost[i] = true;
+            count[i] = 0;
         }
     }
 }
