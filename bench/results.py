@@ -24,22 +24,27 @@ def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     """Add a result to the day's file of its device, in the place of an older one of the same case and stage.
 
     A result keeps the commit it was measured at, since the file may outlive it. One that was measured without peers
-    keeps those of the one it replaces, and as `peers_commit` the commit they were measured beside.
+    keeps those of the one before it, that day's or an earlier one's, and as `peers_commit` the commit they were
+    measured beside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{header['date']}-{slug(header)}.json"
-    older = json.loads(path.read_text())["results"] if path.exists() else []
-    same = [entry for entry in older if (entry["case"], entry["stage"]) == (result["case"], result["stage"])]
+    days = sorted(folder.glob(f"????-??-??-{slug(header)}.json"))  # names start with the date
+    found = {day: {_key(entry): entry for entry in json.loads(day.read_text())["results"]} for day in days}
+    before = [entries[_key(result)] for day, entries in found.items() if day <= path and _key(result) in entries]
     result = {**result, "commit": header["commit"]}
-    if same and same[0].get("peers") and not result.get("peers"):
-        result["peers"] = same[0]["peers"]
-        result["peers_commit"] = same[0].get("peers_commit", same[0]["commit"])
-    kept = [entry for entry in older if entry not in same]
-    results = sorted([*kept, result], key=lambda r: (r["case"], r["stage"]))
+    if before and before[-1].get("peers") and not result.get("peers"):
+        result["peers"] = before[-1]["peers"]
+        result["peers_commit"] = before[-1].get("peers_commit", before[-1]["commit"])
+    results = [entry for _, entry in sorted({**found.get(path, {}), _key(result): result}.items())]
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps({**header, "results": results}, indent=2) + "\n")
     draft.replace(path)
     return path
+
+
+def _key(result: dict[str, Any]) -> tuple[str, str]:
+    return result["case"], result["stage"]
 
 
 def slug(header: dict[str, Any]) -> str:

@@ -70,6 +70,9 @@ def test_results_merge_by_case_and_stage(tmp_path):
     assert found == [("a", 2.0, "a"), ("b", 3.0, "c")]
     peers = [(r["peers"], r.get("peers_commit")) for r in json.loads(path.read_text())["results"]]
     assert peers == [({}, None), ({"x": 9.0}, "a")]
+    path = results.save(tmp_path, {**header, "date": "2001-03-01"}, {"case": "b", **alone, "seconds": 2.0})
+    (later,) = json.loads(path.read_text())["results"]
+    assert (later["peers"], later["peers_commit"], later["seconds"]) == ({"x": 9.0}, "a", 2.0)
 
 
 def test_results_without_peers_are_saved_again(tmp_path):
