@@ -753,6 +753,16 @@ def test_rows_that_overflow_in_the_fused_filter(of_bytes, whole, monkeypatch):
     assert report["neighbors"]["rows_redone"] > n / 10
 
 
+def test_more_features_than_the_proof_allows(where, monkeypatch):
+    """Every distance is computed then."""
+    monkeypatch.setattr("rapids_slink.neighbors.tiles.MOST_FEATURES", 19)
+    X, report = np.random.default_rng(0).normal(size=(400, 20)), Report()
+    lists = neighbor_lists(TileSearch(where.asarray(X), where, report), 400, 3, where)
+    assert_lists(lists, least(others(squares(X)), 3))
+    counts = {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 400}
+    assert report["neighbors"] == {"filter": "none", **counts}
+
+
 @pytest.mark.parametrize("name", ["one_far_outlier", "tight_clusters", "blobs_1e4_apart", "all_rows_equal"])
 def test_data_that_no_rough_filter_can_tell_apart(name, where):
     """An outlier, or the distance between clusters, leaves the filter's type too few bits: later tiers must act."""

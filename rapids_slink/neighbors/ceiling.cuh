@@ -3,10 +3,13 @@
 
 constexpr int WARP = 32;
 constexpr unsigned ALL = 0xffffffffu;
+constexpr int CLOSE = 1 << 8;  // float32 keys so few spacings apart need not be told from each other
 
 struct Ceiling {
-    double excess, lost, shrink, more, factor, off;
-    // Of pairs of a row only the order of the keys matters. `half` is half the squared distance as the filter has it.
+    double excess, lost, unscale, more, factor, off;
+    // By which a row's pairs order: the root of half the squared distance, over which `half` is short, plus the other's error.
+    // Of its float32 roundings those of `half` are below 4 * 2^-24 of it, those of the norms are in the slack of `excess`, and
+    // root, sum and product stay below 2^-20. What underflow takes is nothing beside `lost`.
     __device__ __forceinline__ float key(float half, float half_norm, float other_half_norm, float other_error) const {
         float norms = half_norm + other_half_norm;
         float square = half + fabsf(half) * 0x1p-22f + (float)excess * norms + (float)lost, root;
@@ -14,7 +17,7 @@ struct Ceiling {
         return (root + other_error) * (1 + 0x1p-20f);
     }
     __device__ __forceinline__ double value(float key, float error) const {
-        double distance = ((double)key + error) * shrink + more;
+        double distance = ((double)key + error) * unscale + more;
         return distance * distance * factor + off;
     }
 };

@@ -373,7 +373,7 @@ def _seed(
     core, bound,
 ):  # fmt: skip
     n_rows, n_columns = product.shape
-    excess, lost, shrink, more, factor, off = ceiling
+    excess, lost, unscale, more, factor, off = ceiling
     least, best, value = np.empty(buckets, product.dtype), np.empty(buckets, np.int64), np.empty(buckets)
     for i in range(n_rows):
         least[:] = np.inf
@@ -392,7 +392,7 @@ def _seed(
                 half = np.float64(half_norm[i]) + least[b]
                 norms = np.float64(half_norm[i]) + column_half_norm[j]
                 square = max(half + abs(half) * 2.0**-22 + excess * norms + lost, 0.0)
-                distance = (np.sqrt(square) + column_error[j] + error[i]) * shrink + more
+                distance = (np.sqrt(square) + column_error[j] + error[i]) * unscale + more
                 value[b] = distance * distance * factor + off
                 if core.size:
                     value[b] = max(value[b], core[rows[i]], core[ids[j]])

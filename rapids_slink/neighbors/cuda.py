@@ -310,7 +310,7 @@ def rerank(
 
     `upper` is lowered to the last entries of the lists that are full, and rows that lost candidates are noted.
     `groups` are the rows' and the columns', if there are any: candidates of a row's own group are passed over.
-    `core` is the task's. Of rows with at most `above` candidates these stay, of others none.
+    `core` is the task's. Rows with at most `above` candidates are left as they are; the others' buffers are emptied.
     """
     m, k = top.ids.shape
     groups = (np.uintp(0), np.uintp(0)) if groups is None else groups

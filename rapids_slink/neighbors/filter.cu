@@ -14,7 +14,6 @@
 constexpr int THREADS = 256;
 constexpr int COLUMNS_PER_THREAD = 4;
 constexpr int ROWS_PER_BLOCK = 32;
-constexpr int CLOSE = 1 << 8;  // float32 numbers so few apart need not be told from each other
 
 // Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past
 // `capacity`, so that a row that lost a candidate shows. A block keeps its columns in registers and walks down its rows.
@@ -90,9 +89,9 @@ extern "C" __global__ void keep_pairs(
     }
 }
 
-// bound[i], for each row (a block): what the k-th nearest column of another group is at most, taken from the nearest of each of
-// EACH times 32 buckets (a thread: every blockDim.x-th column); infinite if there are not k of these. If points have cores, those of
-// row rows[i] and of the columns count too.
+// bound[i], for each row (a block): what the k-th nearest column of another group is at most, taken from the nearest of each
+// of EACH times 32 buckets (a thread: every blockDim.x-th column); infinite if there are not k of these. If points have cores,
+// those of row rows[i] and of the columns count too.
 extern "C" __global__ void seed_bounds(
     const float* __restrict__ product, int columns, const float* __restrict__ half_norm, const float* __restrict__ error,
     const float* __restrict__ column_half_norm, const float* __restrict__ column_error,

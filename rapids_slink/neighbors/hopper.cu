@@ -10,7 +10,7 @@
 // eight 16-byte chunks of row r stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, so that
 // a plain bulk copy brings it into place. A tile's tail is 128 rows of 16 features in the 32-byte swizzle, chunk ^ (r / 4 & 1);
 // for the columns it holds the parts of the norm, for the rows their units, which are the same for all and stay in
-// registers. A block handles 256 rows and a range of column tiles.
+// registers. A work item is 256 rows and a range of column tiles.
 //
 // RESIDENT is the number of atoms, if the rows' pieces fit into shared memory and stay there; with RESIDENT 0 a stage
 // carries a piece of the rows as well. A warpgroup hands the tensor cores all of a tile's products and tests them while
@@ -64,7 +64,7 @@ constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT <= 2 ? 8 : RESIDENT == 3 ? 6
 constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT - 1) / RESIDENT : 1;
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;   // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
-constexpr int QUEUE = 64;  // pairs: fewer than 32 stay, and no more than 32 come at a time
+constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
 
 __device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
@@ -190,8 +190,8 @@ struct Item {
 // Where survivors go. A place among a row's candidates is an atomic addition away, and a warp that waited for it at every
 // hit would hold up the other three of its group: 32 are collected first.
 //
-// Until then a survivor is in 32 bits: for whose sake it passed, the row's or the column's, its row among the warp's 16 and its
-// column among the work item's; and above them half of its squared distance, as the product has it.
+// Until then a survivor takes 64 bits. The lower half tells for whose sake it passed, the row's or the column's, its row among
+// the warp's 16 and its column among the work item's; the upper is half of its squared distance, as the product has it.
 constexpr u32 FOR_ROW = 1u << 31, FOR_COLUMN = 1u << 30;
 constexpr int COLUMN_BITS = 26;
 struct Survivors {
@@ -232,8 +232,8 @@ struct Survivors {
 
 // Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
-// rows, each with its share of the columns, and those after the first of each block go to whom is ready, by `next_item`, which
-// is zero at first.
+// rows, each with its share of the columns. A thread block begins with the item of its own number; the others go to whichever
+// is ready, counted by `next_item`, which is zero at first.
 //
 // SYMMETRIC: tiles are counted from the block's own on, i is appended to j's candidates as well, and only the row itself
 // is left out. tile_radius is the largest radius of each tile. `apart` gets half_norm_i - (product - half_norm_j) of each.

@@ -23,8 +23,9 @@ PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their
 WARPS_THAT_TEST = 16
 QUEUES = WARPS_THAT_TEST * 64 * 8  # bytes of survivors that are not written yet
 THREADS = 128 + 32 * WARPS_THAT_TEST
-ITEMS, LEAST_TILES = 24, 8  # parts of the work for each multiprocessor, and tiles in one,
-MOST_TILES = 2**19  # of which a survivor's place has bits for so many
+ITEMS, LEAST_TILES = 24, 8  # parts of the work for each multiprocessor, and tiles of columns in one
+#: Tiles in a part at most: what `COLUMN_BITS` of hopper.cu tell apart.
+MOST_TILES = 2**19
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ def _splits(blocks: int, tiles: int) -> int:
     """Into how many parts to divide a band's tiles for each block of rows.
 
     Points that are near to many, which stand together in the order of `arrange`, make some blocks several times as much
-    work as others: each multiprocessor gets enough parts, of as many blocks, for that to even out.
+    work as others: there are enough parts for that to even out, each for the multiprocessor that is ready first.
     """
     return max(1, -(-tiles // MOST_TILES), min(tiles // LEAST_TILES, -(-ITEMS * multiprocessors() // blocks)))
 

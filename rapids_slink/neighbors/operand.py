@@ -24,7 +24,7 @@ and the kernel value is at most what `Metric.ceiling` makes of (‖y_i - y_j‖ 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from math import frexp, log2
 from typing import Any
 
@@ -37,8 +37,11 @@ SLACK = 8  # in units of the accumulator's spacing
 TINY = 1e-15
 #: A filter may let the product subtract the norms, by that many more features.
 EXTRA_FEATURES = 8
-#: Of a half norm below 2³⁰, at most so much is missing once it is cut into the fused filter's units.
+#: Of a half norm below 2³⁰, at most so much is missing once it is cut into the fused filter's units (less than 2⁻²⁴ is;
+#: the rest is for float32's underflow).
 LOST = 2.0**-19
+#: Beyond, what a sum may be off is as large as the sum, and the filter proves nothing.
+MOST_FEATURES = 2**21
 BLOCK = 2**21  # values converted at a time
 SMALL = 2048  # fp16 holds integers up to here
 SAMPLED = 2**10  # rows, about, whose mean is the centre
@@ -106,16 +109,16 @@ class Ceiling:
     Attributes
     ----------
     excess, lost : float
-        By how much of two half norms, and by how much at all, half a squared distance may be above what the filter has.
-    shrink : float
-        √2 over the scale: errors and half squared distances are over √2 and 2.
+        Half a squared distance exceeds `half` by at most excess·(h_i + h_j) + lost.
+    unscale : float
+        √2 over the scale: errors are over √2, and of squared distances half is looked at.
     more, factor, off : float
         `Metric.ceiling`.
     """
 
     excess: float
     lost: float
-    shrink: float
+    unscale: float
     more: float
     factor: float
     off: float
@@ -124,8 +127,8 @@ class Ceiling:
     def of(cls, n_features: int, scaling: Scaling, metric: Metric) -> Ceiling:
         """That of the operands of points.
 
-        A norm is n <= 2hr, the product off by η(n_i + n_j)/2 and the sum by ηn_j/2 more: of either half norm
-        r(1 + 2η) - (1 - η) is missing at most.
+        A norm is n <= 2hr, and the sum is off by η(n_i + n_j)/2 + ηh_j: of either half norm r(1 + 2η) - (1 - η) is
+        missing at most. All of it needs r, and so `shrinkage`, to be positive.
         """
         width = -(-n_features // 8) * 8 + EXTRA_FEATURES
         eta, slack = accumulation_bound(width, "float32"), SLACK * EPSILON["float32"]
@@ -135,7 +138,7 @@ class Ceiling:
     @property
     def numbers(self) -> tuple[float, ...]:
         """All of them, in the order of `ceiling.cuh`."""
-        return self.excess, self.lost, self.shrink, self.more, self.factor, self.off
+        return astuple(self)
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,8 @@ extern "C" __global__ void pack(
 }
 
 // The operand of points of bytes for hopper.cu, one warp a row: all values less 128, and half of each row's squared norm,
-// rounded down; those alone if `y` is null. Rows of `values` are `pitch` bytes, a multiple of 16, apart; rows from m to `padded` become zeros, their
-// norms too.
+// rounded down; those alone if `y` is null. Rows of `values` are `pitch` bytes, a multiple of 16, apart; rows from m to
+// `padded` become zeros, their norms too.
 extern "C" __global__ void pack_bytes(
     const byte* __restrict__ values, int pitch, const int* __restrict__ rows, long long m, long long padded, int atoms,
     uint4* __restrict__ y, int* __restrict__ half_norm) {

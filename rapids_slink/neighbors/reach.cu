@@ -50,7 +50,7 @@ extern "C" __global__ void reach_of_bytes(
 // What halves of squared distances tell of row i: a key by which its survivors order, the value that one of a key is at most,
 // and which are left within a bound. Survivors' norms and errors are those of their tiles.
 struct Halves {
-    static constexpr int CLOSE = 1 << 8;  // keys so few spacings of float32 apart need not be told from each other
+    static constexpr int CLOSE = ::CLOSE;
     const float *half_norm, *error, *tile_norm, *tile_error;
     Reach reach;
     Ceiling ceiling;

@@ -234,18 +234,18 @@ __device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, 
 // if `order` is given, places in it. Those of the row's own group are passed over, if there are groups. If points have
 // cores, a candidate's value is its mutual reachability, which is no less than its core. Then upper[i] is lowered to the
 // value of a full list's last entry, lost[i] is set if there were more candidates than `capacity`, and count[i] is zero. Rows
-// with at most `few` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and looks at all their counts
+// with at most `above` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and looks at all their counts
 // at once: many where most are left.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ candidates, int* __restrict__ count, int few, int rows_a_warp, int capacity,
+    const int* __restrict__ candidates, int* __restrict__ count, int above, int rows_a_warp, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
-    const double* __restrict__ core, double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ top_ids,
-    double* __restrict__ top_weights, bool* __restrict__ lost) {
+    const double* __restrict__ core, double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned,
+    int* __restrict__ top_ids, double* __restrict__ top_weights, bool* __restrict__ lost) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
     int first = (blockIdx.x * warps + threadIdx.x / WARP) * rows_a_warp, mine = first + lane;
-    bool due = lane < rows_a_warp && mine < n_rows && count[mine] > few;
+    bool due = lane < rows_a_warp && mine < n_rows && count[mine] > above;
     for (unsigned rest = __ballot_sync(ALL, due); rest; rest &= rest - 1) {
         int i = first + __ffs(rest) - 1, m = min(count[i], capacity);
         Room room;
@@ -277,7 +277,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank_all(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int n_columns, int parts,
-    const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned, int* __restrict__ part_ids) {
+    const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned,
+    int* __restrict__ part_ids) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP;
     long long job = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;

@@ -7,8 +7,11 @@
 The columns stand in a scattered order, so that the first band is a fair sample and every later one brings a row
 about as many candidates as it is times larger than all before. Where points have cores the columns stand by core
 instead, and those whose core is above all rows' bounds are left out: they may be many, since a point amid the others
-is near to all. A row whose candidates all fitted into its buffer is proven (operand.py says why); the others are done
-again with the bound they have reached, then in float64, then by computing every distance exactly.
+is near to all. A row's first bound comes from products with a sample of columns. A row whose candidates all fitted into
+its buffer is proven (operand.py says why); the others are done again with the bound they have reached, then in float64,
+then by computing every distance exactly.
+
+The k-NN graph by the fused filter takes sweeps over pairs of blocks in place of bands, and re-ranks once: see `_sweep`.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late, growing, scattered, shown
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.operand import BLOCK, Ceiling, Operand, Scaling, reach
+from rapids_slink.neighbors.operand import BLOCK, MOST_FEATURES, Ceiling, Operand, Scaling, reach
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.report import Report
 
@@ -73,6 +76,8 @@ class TileSearch:
     def _prepare_filter(self, fused: bool) -> bool:
         """Choose the filter and its points; False if nothing could be proven of them."""
         self.points, self.query_points = self.values, self.queries
+        if self.features > MOST_FEATURES:
+            return False
         if self.metric.kernel == "cosine":
             if float(min(self.values[:, -1].min(), self.queries[:, -1].min())) < SHORTEST:
                 return False
