@@ -50,6 +50,18 @@ def kernels(where):
     return where.kernels("neighbors")
 
 
+@pytest.fixture
+def hopper():
+    """The launchers of the fused filter, where the GPU has what they need."""
+    if not gpu_is_usable():
+        pytest.skip("no usable NVIDIA GPU with CuPy")
+    from rapids_slink.neighbors import hopper
+
+    if not hopper.usable():
+        pytest.skip("the fused filter is for Hopper GPUs")
+    return hopper
+
+
 def squares(X, Y=None):
     """All squared distances from their definition: float64, feature after feature."""
     X, Y = X.astype(np.float64), (X if Y is None else Y).astype(np.float64)
@@ -406,15 +418,18 @@ def test_no_pair_fails_the_test_at_its_own_distance(name, dtype, tier, where, ke
     assert pairs_that_fail(X, kernels.FILTER_DTYPE if tier == "filter" else "float64", where, kernels) == 0
 
 
-@pytest.mark.parametrize("tier", ["filter", "float64"])
-@pytest.mark.parametrize("d", [1, 7, 64, 1000])
-def test_no_pair_fails_where_rounding_is_worst(d, tier, where, kernels):
+def rows_hard_to_round(rng, d):
     """Long sums of one sign, halves between two numbers of the operand's type, and rows that nearly coincide."""
-    rng = np.random.default_rng(d)
     between = (1 + 2.0**-11 + 2.0**-24) * rng.choice([1.0, -1.0], (40, d))
     near = np.full((40, d), 1.0) + rng.integers(-2, 3, (40, d)) * 2.0 ** -rng.integers(8, 52, (40, 1))
     positive = np.abs(rng.normal(size=(40, d))) + 100
-    X = np.concatenate([between, near, positive, -positive])
+    return np.concatenate([between, near, positive, -positive])
+
+
+@pytest.mark.parametrize("tier", ["filter", "float64"])
+@pytest.mark.parametrize("d", [1, 7, 64, 1000])
+def test_no_pair_fails_where_rounding_is_worst(d, tier, where, kernels):
+    X = rows_hard_to_round(np.random.default_rng(d), d)
     assert pairs_that_fail(X, kernels.FILTER_DTYPE if tier == "filter" else "float64", where, kernels) == 0
 
 
@@ -440,9 +455,7 @@ def test_no_pair_is_above_its_ceiling(name, dtype, where, kernels):
 @pytest.mark.parametrize("d", [1, 7, 64, 1000])
 def test_ceilings_where_rounding_is_worst(d, where, kernels):
     rng = np.random.default_rng(d)
-    near = np.full((40, d), 1.0) + rng.integers(-2, 3, (40, d)) * 2.0 ** -rng.integers(8, 52, (40, 1))
-    positive = np.abs(rng.normal(size=(40, d))) + 100
-    assert pairs_above(np.concatenate([near, positive, -positive]), where, kernels).max() <= 1
+    assert pairs_above(rows_hard_to_round(rng, d), where, kernels).max() <= 1
     even = pairs_above(rng.normal(size=(90, d)), where, kernels)
     np.fill_diagonal(even, 1.0)
     assert even.min() > (0.9 if d > 1 else 0)  # a ceiling of everything would be of no use
@@ -509,16 +522,10 @@ def test_product_keeps_its_bound(d, tier, where, kernels):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("d", [8, 16, 104, 256, 300, 784, 4096])
-def test_fused_product_keeps_its_bound(d):
+def test_fused_product_keeps_its_bound(d, hopper):
     """The same for the fused filter. Nobody sees its products, but whether they pass: their values are bisected."""
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
     import cupy
 
-    from rapids_slink.neighbors import hopper
-
-    if not hopper.usable():
-        pytest.skip("the fused filter is for Hopper GPUs")
     x, y = pairs_hard_to_sum(np.random.default_rng(d), d)
     n, scaling = len(x), Scaling(cupy.zeros(d), 1.0)
     fused = hopper.FusedFilter(cupy.asarray(y), scaling, cupy.arange(n, dtype="int32"))
@@ -569,16 +576,12 @@ BYTES = {
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", BYTES)
 @pytest.mark.parametrize("d", [1, 15, 16, 17, 33, 120, 128, 129, 300, 600, 784, 4096])
-def test_byte_filter_is_exact(d, kind):
+def test_byte_filter_is_exact(d, kind, hopper):
     """What it keeps of each row's pairs: all within the bound, and none above what the halves leave open."""
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
     import cupy
 
-    from rapids_slink.neighbors import cuda, hopper
+    from rapids_slink.neighbors import cuda
 
-    if not hopper.usable():
-        pytest.skip("the fused filter is for Hopper GPUs")
     n, rng = 700, np.random.default_rng(d)
     X = BYTES[kind](rng, n, d).astype(np.uint8)
     values = cuda.compact(cupy.asarray(X, "float32"), Scaling(cupy.zeros(d), 1.0, byte_values=True))
@@ -614,16 +617,10 @@ def test_byte_filter_is_exact(d, kind):
 @pytest.mark.parametrize(
     ("n", "d", "k"), [(600, 3, 4), (3000, 16, 1), (5000, 100, 16), (2500, 784, 33), (1100, 1500, 8)]
 )
-def test_lists_of_bytes(n, d, k, kind):
+def test_lists_of_bytes(n, d, k, kind, hopper):
     """By the tensor cores for bytes, each pair formed once; a few features too."""
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
     import cupy
 
-    from rapids_slink.neighbors import hopper
-
-    if not hopper.usable():
-        pytest.skip("the fused filter is for Hopper GPUs")
     X = BYTES[kind](np.random.default_rng(n), n, d).astype(np.float32)
     report, where = Report(), resolve("cuda")
     search = TileSearch(cupy.asarray(X), where, report)
@@ -732,14 +729,8 @@ def test_rows_whose_candidates_overflow_go_to_the_next_tier(failing, shared, whe
 @pytest.mark.gpu
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("of_bytes", [False, True])
-def test_rows_that_overflow_in_the_fused_filter(of_bytes, whole, monkeypatch):
+def test_rows_that_overflow_in_the_fused_filter(of_bytes, whole, monkeypatch, hopper):
     """With little room most rows are done again: by `keep` if they came from `keep_both`, else in float64."""
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
-    from rapids_slink.neighbors import hopper
-
-    if not hopper.usable():
-        pytest.skip("the fused filter is for Hopper GPUs")
     where, n, k = resolve("cuda"), 3000, 5
     rng = np.random.default_rng(0)
     X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
@@ -867,7 +858,7 @@ def test_seed(m, n, k, cores, where, kernels):
     within = (apart <= bound[:, None]).sum(axis=1)
     assert (within[bound < np.inf] >= k).all()
     buckets = max(32, 2 * k) if where.name == "cpu" else -(-max(32, 2 * k) // 32) * 32
-    nearest = np.full((m, max(buckets, k)), np.inf)
+    nearest = np.full((m, buckets), np.inf)
     for b in range(min(buckets, n)):
         nearest[:, b] = apart[:, b::buckets].min(axis=1)
     if not cores:  # of these, which is the nearest of its bucket does not show
@@ -882,16 +873,12 @@ def test_seed(m, n, k, cores, where, kernels):
 @pytest.mark.parametrize("kind", ["normal", "offset", "outlier", "twins", *BYTES])
 @pytest.mark.parametrize("k", [1, 16, 40])
 @pytest.mark.parametrize("d", [5, 128, 300])
-def test_tighten(d, k, kind):
+def test_tighten(d, k, kind, hopper):
     """Bounds come down to just above the k-th of the survivors, of which those within them stay."""
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
     import cupy
 
-    from rapids_slink.neighbors import cuda, hopper
+    from rapids_slink.neighbors import cuda
 
-    if not hopper.usable():
-        pytest.skip("the fused filter is for Hopper GPUs")
     n, rng = 700, np.random.default_rng(d)
     if kind in BYTES:
         X = BYTES[kind](rng, n, d).astype(np.float32)
@@ -919,9 +906,8 @@ def test_tighten(d, k, kind):
     everything = fused.radius(bound, fused.columns, d, EUCLIDEAN)
     fused.keep_both(slice(0, fused.sweeps()[-1].stop), everything, found)
     assert (to_host(found.count) == n - 1).all()
-    assert (
-        np.sort(to_host(found.ids)[:, : n - 1], axis=1) == [[j for j in range(n) if j != i] for i in range(n)]
-    ).all()
+    everyone_else = np.array([[j for j in range(n) if j != i] for i in range(n)])
+    np.testing.assert_array_equal(np.sort(to_host(found.ids), axis=1), everyone_else)
     some = cupy.arange(n) % 3 == 0  # bounds that hold already
     bound[some] = cupy.asarray(np.sort(apart, axis=1)[::3, k // 2])
     count = found.count.copy()
@@ -1058,16 +1044,10 @@ def test_positions(n, share, where, kernels):
 @pytest.mark.gpu
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("m", [1, 255, 700])
-def test_reach_of_fused_rows(m, metric):
+def test_reach_of_fused_rows(m, metric, hopper):
     """To the bits of `operand.reach`, nothing for the rows that fill up the last block, and each tile's largest."""
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
     import cupy
 
-    from rapids_slink.neighbors import hopper
-
-    if not hopper.usable():
-        pytest.skip("the fused filter is for Hopper GPUs")
     rng = np.random.default_rng(m)
     rows = cupy.arange(m, dtype="int32")
     X = cupy.asarray(rng.normal(size=(m, 20)).astype(np.float32))
