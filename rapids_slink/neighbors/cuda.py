@@ -282,7 +282,10 @@ def seed(
     buckets = -(-max(WARP, 2 * k) // WARP) * WARP if 2 * k <= 1024 else -(-k // WARP) * WARP
     bound, none = cp.empty(m), np.uintp(0)
     check_arrays("float32", product, rows.half_norm, rows.error, columns.half_norm, columns.error)
-    check_arrays("int32", row_group, column_group, ids, *(() if core is None else core[:1]))
+    check_arrays("int32", row_group, column_group, ids)
+    if core is not None:
+        check_arrays("int32", core[0])
+        check_arrays("float64", core[1])
     if m:
         norms = rows.half_norm, rows.error, columns.half_norm, columns.error
         cuda_kernel("neighbors/filter.cu", "seed_bounds", f"-DEACH={buckets // WARP}")(
