@@ -255,9 +255,8 @@ class Device:
     def _lasting(self) -> Iterator[None]:
         """Take memory outside the run's pool, for what is copied out of it."""
         allocator = _run().allocator or self.xp.cuda.get_allocator()
-        with self.xp.cuda.using_allocator(
-            _twice(allocator, self.trim)
-        ):  # what is missing may lie idle in the run's pool
+        patient = _twice(allocator, self.trim)  # what is missing may lie idle in the run's pool
+        with self.xp.cuda.using_allocator(patient):
             yield
         stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
         if stream.ptr != default.ptr:  # which is cuDF's, and on which the pool's memory is used again

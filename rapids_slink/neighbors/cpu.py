@@ -391,6 +391,7 @@ def _seed(
                 j = best[b]
                 half = np.float64(half_norm[i]) + least[b]
                 norms = np.float64(half_norm[i]) + column_half_norm[j]
+                # What is missing of `half` by the float32 subtraction above, and more.
                 square = max(half + abs(half) * 2.0**-22 + excess * norms + lost, 0.0)
                 distance = (np.sqrt(square) + column_error[j] + error[i]) * unscale + more
                 value[b] = distance * distance * factor + off

@@ -339,7 +339,10 @@ class TileSearch:
     def _rerank(
         self, rows: Any, candidates: Any, groups: Any, bound: Any, top: Any, core: Any = None, **which: int
     ) -> None:
-        """Merge the candidates' exact values into the lists, and lower the bounds to them."""
+        """Merge the candidates' exact values into the lists, and lower the bounds to them.
+
+        `which` rows, by the number of their candidates, only a GPU's kernel can be told.
+        """
         self.kernels.rerank(
             self.exact_queries, self.exact_values, rows, candidates, groups, bound, top, core, metric=self.metric,
             **which,
