@@ -62,6 +62,7 @@ constexpr int STAGE = RESIDENT ? PIECE : 3 * PIECE;   // one piece of columns; t
 constexpr int STAGES = RESIDENT == 0 ? 4 : RESIDENT <= 2 ? 8 : RESIDENT == 3 ? 6 : 5;
 // A tail is let go of with its tile's last stage. With RESIDENT 0 a tile has more atoms than there are stages.
 constexpr int TAILS = RESIDENT ? (STAGES + RESIDENT - 1) / RESIDENT : 1;
+constexpr int SLOTS = RESIDENT ? 1 : 2;               // work items at a time: the ring need not run dry between two
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;   // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
@@ -157,9 +158,10 @@ struct __align__(8) Two {
     sum_t x, y;
 };
 
+// Items are written and read as atomics only for `racecheck`, which does not follow the barriers in PTX that order them.
 struct Ring {
-    u64 full[STAGES], empty[STAGES], item_full, item_empty;
-    int item;
+    u64 full[STAGES], empty[STAGES], item_full[SLOTS], item_empty[SLOTS];
+    int item[SLOTS];
 };
 
 // Lets go of the last LATER + 1 stages up to `last`, each once this warp's products of it are formed.
@@ -251,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     int thread = threadIdx.x & 127;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
-        barrier_init(&ring.item_full, 1), barrier_init(&ring.item_empty, CONSUMERS);
+        for (int s = 0; s < SLOTS; s++) barrier_init(ring.item_full + s, 1), barrier_init(ring.item_empty + s, CONSUMERS);
         asm volatile("fence.mbarrier_init.release.cluster;");
     }
     __syncthreads();
@@ -260,14 +262,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (thread == 0)
             for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
-                if (items) barrier_wait(&ring.item_empty, (items - 1) & 1);
-                ring.item = i;
+                int slot = items % SLOTS;
+                if (items >= SLOTS) barrier_wait(ring.item_empty + slot, (items / SLOTS + 1) & 1);
+                atomicExch(ring.item + slot, i);
                 bool done = i >= blocks * splits;
-                barrier_expect(&ring.item_full, RESIDENT && !done ? 2 * atoms * PIECE : 0);
+                barrier_expect(ring.item_full + slot, RESIDENT && !done ? 2 * atoms * PIECE : 0);
                 if (done) break;
                 Item item(i, splits, first_tile, last_tile);
                 const char* mine = rows + (u64)item.block * 2 * atoms * PIECE;
-                if (RESIDENT) bulk_copy(resident, mine, 2 * atoms * PIECE, &ring.item_full);
+                if (RESIDENT) bulk_copy(resident, mine, 2 * atoms * PIECE, ring.item_full + slot);
                 for (int i = item.first; i < item.last; i++, tiles++) {
                     u64 t = item.tile(i, blocks);
                     for (int a = 0; a < atoms; a++, turn++) {
@@ -297,8 +300,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
         u64* queue = (u64*)(tail_ring + TAILS * TAIL) + (4 * g + warp) * QUEUE;
         Survivors survivors{queue, out, apart, count, row_group, column_group, capacity, blocks, lane, 0};
         for (;; items++) {
-            barrier_wait(&ring.item_full, items & 1);
-            int taken = __shfl_sync(~0u, ring.item, 0);
+            int slot = items % SLOTS;
+            barrier_wait(ring.item_full + slot, items / SLOTS & 1);
+            int taken = __shfl_sync(~0u, lane ? 0 : atomicOr(ring.item + slot, 0), 0);
             if (taken >= blocks * splits) break;
             Item item(taken, splits, first_tile, last_tile);
             // This thread's sums belong to two rows of the warp's 16, eight apart.
@@ -394,12 +398,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
                 for (int w = 0; w < 2; w++)
                     if (any >> 4 * w & 15)
                         for (u32 rest = passed[w] | reverse[w]; __any_sync(~0u, rest); rest &= rest - 1) {
-                            u32 bit = __ffs(rest) - 1, row = (lane >> 2) + (bit & 2) * 4;
+                            u32 lowest = rest & -rest, bit = __ffs(rest) - 1, row = (lane >> 2) + (bit & 2) * 4;
                             u32 in_tile = 2 * (lane & 3) + 64 * w + (bit & 28) * 2 + (bit & 1);
                             u32 column = t * COLUMNS + in_tile;
                             u32 place = row << COLUMN_BITS | (i - item.first) * COLUMNS + in_tile;
-                            if (passed[w] >> bit & 1) place |= FOR_ROW;
-                            if (reverse[w] >> bit & 1) place |= FOR_COLUMN;
+                            if (passed[w] & lowest) place |= FOR_ROW;
+                            if (reverse[w] & lowest) place |= FOR_COLUMN;
                             bool real = rest && column < n_columns && !(SYMMETRIC && column == first_row + row);
                             sum_t half = SYMMETRIC ? (bit & 2 ? base[1] : base[0]) - one_of<32>(sum + 32 * w, bit) : 0;
                             survivors.push(real, place, half, item, first_row);
@@ -407,7 +411,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
             }
             survivors.append(survivors.queued, item, first_row);
             asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
-            if (thread == 0) barrier_arrive(&ring.item_empty);
+            if (thread == 0) barrier_arrive(ring.item_empty + slot);
         }
     }
 }
