@@ -118,15 +118,30 @@ class Device:
         A GPU's outlives `working`: its columns are copies in one block, a device allocation being dear. cuDF's own copy
         of a frame takes twice as long as the frame.
         """
+        rows = max((array.size for array in columns.values()), default=0)
+        return self.frame_ahead(rows, {name: array.dtype for name, array in columns.items()})(columns)
+
+    def frame_ahead(self, rows: int, dtypes: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+        """What makes `frame` of such columns when they are there: a GPU's is made now, once, and then filled."""
         if self.name == "cpu":
-            return self.frames.DataFrame(columns)
-        *starts, total = [0, *accumulate(-(-array.nbytes // ALIGNED) * ALIGNED for array in columns.values())]
+            return self.frames.DataFrame
+        sizes = {name: rows * np.dtype(dtype).itemsize for name, dtype in dtypes.items()}
+        *starts, total = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes.values())]
         with self._lasting():
-            block, copies = self.xp.empty(total, "uint8"), {}
-            for (name, array), start in zip(columns.items(), starts, strict=True):
-                copies[name] = block[start : start + array.nbytes].view(array.dtype)
-                copies[name][...] = array
-        return self.frames.DataFrame(copies, nan_as_null=False)  # spares a count of NaN in every column
+            block = self.xp.empty(total, "uint8")
+        copies = {
+            name: block[start : start + sizes[name]].view(dtype)
+            for (name, dtype), start in zip(dtypes.items(), starts, strict=True)
+        }
+        frame = self.frames.DataFrame(copies, nan_as_null=False)  # spares a count of NaN in every column
+
+        def fill(columns: dict[str, Any]) -> Any:
+            with self._lasting():
+                for name, array in columns.items():
+                    copies[name][...] = array
+            return frame
+
+        return fill
 
     @contextmanager
     def working(self, reserve: int = 0, memory_limit: Any = None) -> Iterator[None]:

@@ -16,7 +16,7 @@ from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
 from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
 from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.contract import Task, scattered
+from rapids_slink.neighbors.contract import Task
 from rapids_slink.neighbors.kdtree import TreeSearch, build
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, LOST, Ceiling, Operand, Scaling, reach
 from rapids_slink.neighbors.tiles import TileSearch
@@ -440,7 +440,9 @@ def pairs_above(X, where, kernels):
     scaling = Scaling.of(values, device=where)
     operand, ceiling = kernels.pack(values, scaling, kernels.FILTER_DTYPE), Ceiling.of(X.shape[1], scaling, EUCLIDEAN)
     groups, ids, space = (xp.zeros(n, "int32"), xp.ones(1, "int32")), xp.zeros(1, "int32"), kernels.Workspace()
-    most = [kernels.seed(operand, operand.take(slice(j, j + 1)), *groups, ids, 1, space, ceiling) for j in range(n)]
+    most = [xp.full(n, xp.inf) for _ in range(n)]
+    for j, bound in enumerate(most):
+        kernels.seed(operand, operand.take(slice(j, j + 1)), *groups, ids, 1, space, ceiling, bound)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(squares(X) / np.stack([to_host(column) for column in most], axis=1))
 
@@ -463,13 +465,12 @@ def test_ceilings_where_rounding_is_worst(d, where, kernels):
 
 def norms_in_tails(tails):
     """What the fused filter's tails make the tensor cores add, by row."""
-    from rapids_slink.neighbors.hopper import UNITS
-
+    units = 2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0  # as hopper.cu says
     tails = to_host(tails).reshape(-1, 2, 8).astype(np.float64)
     row = np.arange(len(tails))
     swizzled = row % 128 // 4 % 2
     assert (tails[row, 1 - swizzled] == 0).all()
-    return tails[row, swizzled] @ np.asarray(UNITS)
+    return tails[row, swizzled] @ np.asarray(units)
 
 
 def pairs_hard_to_sum(rng, d):
@@ -849,8 +850,15 @@ def test_seed(m, n, k, cores, where, kernels):
     of_rows = (rng.permutation(m) + n).astype(np.int32)
     given = (where.asarray(of_rows), where.asarray(core)) if cores else None
     ceiling = Ceiling.of(9, scaling, EUCLIDEAN)
-    bound = kernels.seed(rows, columns, *groups, where.asarray(ids), k, kernels.Workspace(), ceiling, given)
-    bound = to_host(bound)
+
+    def lowered(bound):
+        bound = where.asarray(bound.copy())
+        kernels.seed(rows, columns, *groups, where.asarray(ids), k, kernels.Workspace(), ceiling, bound, given)
+        return to_host(bound)
+
+    bound = lowered(np.full(m, np.inf))
+    half = np.where(np.arange(m) % 2, 0.5 * bound, 2 * bound)  # of which some hold already
+    np.testing.assert_array_equal(lowered(half), np.minimum(half, bound))
     apart = squares(X[:m], X[m:])
     if cores:
         apart = np.maximum(apart, np.maximum(core[of_rows, None], core[ids]))
@@ -1127,8 +1135,8 @@ def test_product(m, where, kernels):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 100, 4096, 10_000])
-def test_scattered_is_a_permutation_spread_evenly(n, where):
-    order = to_host(scattered(n, where.xp))
+def test_scattered_is_a_permutation_spread_evenly(n, kernels):
+    order = to_host(kernels.scattered(n))
     assert order.dtype == np.int32
     assert sorted(order) == list(range(n))
     if n >= 1000:
@@ -1168,11 +1176,10 @@ def test_norms_in_parts_are_rounded_down():
     import cupy
 
     from rapids_slink.neighbors.cuda import pack_rows
-    from rapids_slink.neighbors.hopper import UNITS
 
     lengths = 2.0 ** np.arange(-30, 16, 0.25)[:, None] * np.random.default_rng(0).uniform(0.5, 0.9, (184, 4))
     X = cupy.asarray(np.append(lengths.ravel(), [0.0, 5e-6, 1e-45])[:, None])
-    packed = pack_rows(X, Scaling(cupy.zeros(1), 1.0), None, 768, 1, UNITS)
+    packed = pack_rows(X, Scaling(cupy.zeros(1), 1.0), None, 768, 1, tails=True)
     assert (X.size, packed.half_norm.size) == (739, 768)
     norms = to_host(packed.half_norm).astype(np.float64)
     subtracted = -norms_in_tails(packed.tails)

@@ -11,7 +11,9 @@ task in which every point is a group; the search of connect has the components f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from rapids_slink.device import Device, resolve
@@ -26,7 +28,9 @@ from rapids_slink.report import Report
 
 #: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
-#: Of a graph's frame, an edge: while it is made and as it is kept.
+#: The columns of a graph's frame.
+EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
+#: What an edge takes in it: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
 #: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
@@ -83,11 +87,12 @@ def _search(n_features: int, metric: Metric, device: Device) -> Any:
     return TreeSearch
 
 
-def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int = 1) -> NeighborLists:
+def neighbor_lists(
+    search: Any, n: int, k: int, device: Device, min_samples: int = 1, meanwhile: Callable[[], Any] | None = None
+) -> NeighborLists:
     """Each of the n points' k nearest others, weighed by mutual reachability if `min_samples` is above 1."""
-    xp = device.xp
-    rows = xp.arange(n, dtype="int32")
-    found = search.find(Task(rows, min(k, n - 1), rows, rows))
+    rows = device.xp.arange(n, dtype="int32")
+    found = search.find(Task(rows, min(k, n - 1), rows, rows, meanwhile=meanwhile))
     lists = NeighborLists(found.ids, found.weights)
     return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
 
@@ -145,10 +150,16 @@ def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     points = as_points(X, device, lambda n, d, itemsize: _graph_need(n, d, itemsize, n_neighbors, metric, device))
     values, n = points.values, points.values.shape[0]
     search = prepare(metric_rows(metric, values, device), device, Report(), metric=metric)
-    lists = neighbor_lists(search, n, n_neighbors, device)
-    src, dst = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors), lists.ids.ravel()
+
+    @cache
+    def ahead() -> tuple[Any, Callable[[dict[str, Any]], Any]]:
+        src = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors)
+        return src, device.frame_ahead(src.size, EDGE_TYPES)
+
+    lists = neighbor_lists(search, n, n_neighbors, device, meanwhile=ahead)
+    (src, frame), dst = ahead(), lists.ids.ravel()
     weight = distances(metric, lists.weights.ravel(), (src, dst), (values, values), device)
-    return points.frame(device.frame({"src": src, "dst": dst, "weight": weight}))
+    return points.frame(frame({"src": src, "dst": dst, "weight": weight}))
 
 
 def nearest_neighbors(
@@ -215,12 +226,13 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         _refuse_zero_rows(*both, device)
     search = prepare(values, device, Report(), queries=queries, metric=metric)
     rows, groups = xp.arange(n, dtype="int32"), (xp.zeros(n, "int32"), xp.ones(m, "int32"))
-    nearest = search.find(Task(rows, 1, *groups))
+    ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
+    nearest = search.find(Task(rows, 1, *groups, meanwhile=ahead))
     if not float(nearest.weights.max()) < xp.inf:
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]
     weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)
-    return points.frame(device.frame({"src": rows, "dst": dst, "weight": weight}))
+    return points.frame(ahead()({"src": rows, "dst": dst, "weight": weight}))
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:

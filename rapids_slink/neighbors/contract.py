@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
@@ -18,15 +18,12 @@ def shown(parts: Iterable[Any], total: int, what: str, progress: bool) -> Iterab
     return tqdm(parts, total=total, desc=what, leave=False)
 
 
-def scattered(n: int, xp: Any) -> Any:
-    """A permutation of n rows of which every leading part is spread evenly over all of them.
-
-    Place i holds row i times a stride near n/φ, modulo n, that shares no factor with n.
-    """
-    stride = max(1, round(n * 0.6180339887498949))
-    while gcd(stride, n) != 1:
-        stride += 1
-    return (xp.arange(0, n * stride, stride, dtype="int64") % n).astype("int32")
+def stride(n: int) -> int:
+    """A number near n/φ that shares no factor with n: its multiples modulo n are scattered, any leading part evenly."""
+    found = max(1, round(n * 0.6180339887498949))
+    while gcd(found, n) != 1:
+        found += 1
+    return found
 
 
 def growing(first: int, last: int, growth: int) -> list[slice]:
@@ -57,6 +54,9 @@ class Task:
     core : (n,) float64 array, optional
         If given, a pair weighs the largest of its kernel value and the cores of its two points: "kernel value" here
         and in the answer then means that. The queries have to be the columns themselves.
+    meanwhile : callable, optional
+        What the host may do while a GPU works, before it waits for the answer. A search may call it several times, or
+        not at all.
     """
 
     rows: Any
@@ -66,6 +66,7 @@ class Task:
     upper: Any = None
     shared: bool = False
     core: Any = None
+    meanwhile: Callable[[], Any] | None = None
 
     @property
     def whole(self) -> bool:

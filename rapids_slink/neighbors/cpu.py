@@ -15,7 +15,7 @@ import threadpoolctl
 from numba import njit
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.contract import shown
+from rapids_slink.neighbors.contract import shown, stride
 from rapids_slink.neighbors.operand import SMALL, Ceiling, Extent, Operand, Scaling, blocks
 from rapids_slink.neighbors.operand import pack as pack_plain
 from rapids_slink.neighbors.pairs import dot, value
@@ -155,6 +155,11 @@ def new_candidates(rows: int, k: int) -> Candidates:
     return Candidates(np.empty((rows, 64 + 12 * k), np.int32), np.zeros(rows, np.int64))
 
 
+def scattered(n: int) -> np.ndarray:
+    """A permutation of n rows, int32, of which every leading part is spread evenly over all of them."""
+    return (np.arange(n, dtype=np.int64) * stride(n) % n).astype(np.int32)
+
+
 def new_lists(rows: int, k: int) -> Lists:
     """Empty lists."""
     return Lists(np.full((rows, k), -1, np.int32), np.full((rows, k), np.inf), np.zeros(rows, bool))
@@ -184,21 +189,20 @@ def seed(
     k: int,
     space: Workspace,
     ceiling: Ceiling,
+    bound: Any,
     core: tuple[Any, Any] | None = None,
-) -> np.ndarray:
-    """What each row's k-th nearest column is at most: (rows,) float64.
+) -> None:
+    """Lower each row's bound, (rows,) float64, to what its k-th nearest column is at most.
 
     The columns are those of the `ids`, of other groups, and the nearest of each of some buckets are looked at. `core`
     are the rows' ids and all cores, if there are any.
     """
-    bound = np.empty(rows.y.shape[0])
     norms = rows.half_norm, rows.error, columns.half_norm, columns.error
     of_rows, cores = (ids, NO_CORE) if core is None else core
     _seed(
         space.product(rows, columns), *norms, row_group, column_group, ids, k, max(32, 2 * k), ceiling.numbers,
         of_rows, cores, bound,
     )  # fmt: skip
-    return bound
 
 
 def rerank(
@@ -397,7 +401,7 @@ def _seed(
                 value[b] = distance * distance * factor + off
                 if core.size:
                     value[b] = max(value[b], core[rows[i]], core[ids[j]])
-        bound[i] = np.sort(value)[k - 1]
+        bound[i] = min(bound[i], np.sort(value)[k - 1])
 
 
 # The lists are rows of arrays that are not sliced, and tests are one expression without branches: otherwise Numba

@@ -15,7 +15,7 @@ from cupy_backends.cuda.libs import cublas
 
 from rapids_slink.device import c_name, check_arrays, cuda_kernel, launch, multiprocessors, struct
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric, accumulation_bound
-from rapids_slink.neighbors.contract import shown
+from rapids_slink.neighbors.contract import shown, stride
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Ceiling, Extent, Operand, Scaling, growth, shrinkage
 from rapids_slink.neighbors.operand import pack as pack_plain
 
@@ -26,6 +26,7 @@ ROWS = 8192
 COLUMNS = 8192
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
+LISTS = "neighbors/lists.cu"
 WARP = 32
 WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp brings into shared memory at a time
@@ -105,12 +106,10 @@ def pack(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Operan
     return Operand(packed.y.reshape(n, -1), packed.half_norm, packed.error)
 
 
-def pack_rows(
-    values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0, units: tuple[float, ...] | None = None
-) -> Packed:
+def pack_rows(values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0, tails: bool = False) -> Packed:
     """The fp16 operand of `rows` (None: all) of `values`, filled up to `padded` rows.
 
-    It is laid out row by row, or in `atoms` atoms as `hopper.cu` has it, with tails if `units` are given.
+    It is laid out row by row, or in `atoms` atoms as `hopper.cu` has it, with tails if they are wanted.
     """
     check_arrays(values.dtype, values)
     check_arrays("float64", scaling.centre)
@@ -121,7 +120,7 @@ def pack_rows(
     width = chunks * 8
     shrink = shrinkage(width + EXTRA_FEATURES, "float32")
     y = cp.empty(padded * (64 * atoms or width), cp.float16)
-    tails = None if units is None else cp.empty(padded * 16, cp.float16)
+    tail = cp.empty(padded * 16, cp.float16) if tails else None
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
     # The accumulator's error is relative to |y_i . y_j| + half_norm_j: hence one more of its bound for the tail.
     tail_shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, "float32")
@@ -133,10 +132,9 @@ def pack_rows(
             (values, np.int32(d), none if rows is None else rows, np.int64(m), np.int64(padded),
              scaling.centre, np.float64(scaling.scale), np.float64(shrink / 2),
              np.float64(growth(EPSILON["float32"])), np.float64(TINY), np.float64(tail_shrink),
-             none if units is None else cp.asarray(units), np.int32(chunks), np.int32(atoms), y,
-             none if tails is None else tails, half_norm, error),
+             np.int32(chunks), np.int32(atoms), y, none if tail is None else tail, half_norm, error),
         )  # fmt: skip
-    return Packed(y, tails, half_norm, error)
+    return Packed(y, tail, half_norm, error)
 
 
 def centre(values: Any, step: int) -> Any:
@@ -233,9 +231,18 @@ def new_candidates(rows: int, k: int) -> Candidates:
     return Candidates(cp.empty((rows, 64 + 12 * k), cp.int32), cp.zeros(rows, cp.int32))
 
 
+def scattered(n: int) -> Any:
+    """A permutation of n rows, int32, of which every leading part is spread evenly over all of them."""
+    order = cp.empty(n, cp.int32)
+    launch(LISTS, "scatter", n, np.int64(n), np.int64(stride(n)), order)
+    return order
+
+
 def new_lists(rows: int, k: int) -> Lists:
     """Empty lists."""
-    return Lists(cp.full((rows, k), -1, cp.int32), cp.full((rows, k), cp.inf), cp.zeros(rows, bool))
+    top = Lists(cp.empty((rows, k), cp.int32), cp.empty((rows, k)), cp.empty(rows, bool))
+    launch(LISTS, "clear_lists", rows * k, np.int64(rows), np.int32(k), top.ids, top.weights, top.lost)
+    return top
 
 
 def keep(
@@ -270,9 +277,10 @@ def seed(
     k: int,
     space: Workspace,
     ceiling: Ceiling,
+    bound: Any,
     core: tuple[Any, Any] | None = None,
-) -> Any:
-    """What each row's k-th nearest column is at most: (rows,) float64.
+) -> None:
+    """Lower each row's bound, (rows,) float64, to what its k-th nearest column is at most.
 
     The columns are those of the `ids`, of other groups, and the nearest of each of some buckets are looked at. `core`
     are the rows' ids and all cores, if there are any.
@@ -280,7 +288,8 @@ def seed(
     product = space.product(rows, columns)
     m, n = product.shape
     buckets = -(-max(WARP, 2 * k) // WARP) * WARP if 2 * k <= 1024 else -(-k // WARP) * WARP
-    bound, none = cp.empty(m), np.uintp(0)
+    none = np.uintp(0)
+    check_arrays("float64", bound)
     check_arrays("float32", product, rows.half_norm, rows.error, columns.half_norm, columns.error)
     check_arrays("int32", row_group, column_group, ids)
     if core is not None:
@@ -293,7 +302,6 @@ def seed(
             (product, np.int32(n), *norms, row_group, column_group, ids, np.int32(k), struct(*ceiling.numbers),
              *((none, none) if core is None else core), bound),
         )  # fmt: skip
-    return bound
 
 
 def rerank(
@@ -374,7 +382,7 @@ def positions(flags: Any) -> Any:
     """Where `flags` are set, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
     check_arrays("bool", flags)
     at, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
-    launch("neighbors/reach.cu", "list_set", flags.size, np.int64(flags.size), flags, at, count)
+    launch(LISTS, "list_set", flags.size, np.int64(flags.size), flags, at, count)
     return at[: int(count[0])]
 
 

@@ -89,9 +89,9 @@ extern "C" __global__ void keep_pairs(
     }
 }
 
-// bound[i], for each row (a block): what the k-th nearest column of another group is at most, taken from the nearest of each
-// of EACH times 32 buckets (a thread: every blockDim.x-th column); infinite if there are not k of these. If points have cores,
-// those of row rows[i] and of the columns count too.
+// Lowers bound[i], for each row (a block), to what the k-th nearest column of another group is at most, taken from the nearest
+// of each of EACH times 32 buckets (a thread: every blockDim.x-th column), if there are k of these. If points have cores, those
+// of row rows[i] and of the columns count too.
 extern "C" __global__ void seed_bounds(
     const float* __restrict__ product, int columns, const float* __restrict__ half_norm, const float* __restrict__ error,
     const float* __restrict__ column_half_norm, const float* __restrict__ column_error,
@@ -130,5 +130,5 @@ extern "C" __global__ void seed_bounds(
             if (nearest[b] >= 0 && keys[b] <= most) value = fmax(value, core[ids[nearest[b]]]);
         for (int step = WARP / 2; step; step /= 2) value = fmax(value, __shfl_xor_sync(ALL, value, step));
     }
-    if (threadIdx.x == 0) bound[i] = value;
+    if (threadIdx.x == 0) bound[i] = fmin(bound[i], value);
 }

@@ -1,7 +1,7 @@
 // architectures: sm_90a
 // The fused filter on Hopper's tensor cores: the product of two packed fp16 operands is tested tile by tile in registers
 // and never written. operand.py derives the test; here error_j is replaced by the largest of its tile of columns, E, and a
-// few more features, the tail, have the tensor cores subtract half_norm_j:
+// few more features, the tail, have the tensor cores subtract half_norm_j, in units of 2^15, 2^8, 1, 2^-7 and 2^-14:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 //
 //     producer warp ──bulk copies──▶ ring of stages ──▶ four warpgroups, 64 rows each: wgmma, test, append
@@ -243,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
     int splits, int first_tile, int last_tile, u32 n_columns, const sum_t* __restrict__ half_norm,
     const sum_t* __restrict__ radius, const sum_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
-    const u32* __restrict__ units, const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
+    const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
     int* __restrict__ out, u32* __restrict__ apart, u32* count, int* next_item) {
     extern __shared__ __align__(1024) char resident[];
     char* stages = resident + RESIDENT * 2 * PIECE;
@@ -290,9 +290,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
         int warp = thread >> 5, lane = thread & 31, g = group - 1;
-        // Of the rows' tail, of which the second half is zeros in fp16. Four registers that the compiler knows nothing of:
-        // what it put together right before a wgmma would have to wait for the one before.
-        u32 unit = units[lane & 3], more = BYTES ? ~0u : 0, row_tail[4] = {unit, unit, more, more};
+        // Of the rows' tail: the units, two in a register, and zeros in fp16. Four registers that the compiler knows nothing
+        // of: what it put together right before a wgmma would have to wait for the one before.
+        u32 pair = lane & 3, more = BYTES ? ~0u : 0;
+        u32 unit = BYTES ? (pair ? ~0u : 0xffff0101) : pair == 0 ? 0x5c007800 : pair == 1 ? 0x20003c00 : pair == 2 ? 0x0400 : 0;
+        u32 row_tail[4] = {unit, unit, more, more};
         asm volatile("" : "+r"(row_tail[0]), "+r"(row_tail[1]), "+r"(row_tail[2]), "+r"(row_tail[3]));
         const char* rows_of_group = RESIDENT ? resident + g / 2 * RESIDENT * PIECE : stages + (1 + g / 2) * PIECE;
         const u64 own = descriptor(rows_of_group + g % 2 * (PIECE / 2));  // the next atom, or stage, is so much further on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import cupy as cp
@@ -11,14 +10,12 @@ import numpy as np
 
 from rapids_slink.device import check_arrays, cuda_kernel, launch, multiprocessors, struct
 from rapids_slink.metrics import EPSILON, Metric
-from rapids_slink.neighbors.contract import growing, scattered
-from rapids_slink.neighbors.cuda import WARP, WARPS, Candidates, Packed, pack_rows
+from rapids_slink.neighbors.contract import growing, stride
+from rapids_slink.neighbors.cuda import LISTS, WARP, WARPS, Candidates, Packed, pack_rows
 from rapids_slink.neighbors.operand import TINY, Ceiling, Scaling, growth
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
-#: The rows' extra features; a column's are its half norm in units of these.
-UNITS = (2.0**15, 2.0**8, 1.0, 2.0**-7, 2.0**-14, 0.0, 0.0, 0.0)
 PIECE, TAIL = 128 * 128, 128 * 32  # bytes of 128 rows of one atom, and of their tail
 WARPS_THAT_TEST = 16
 QUEUES = WARPS_THAT_TEST * 64 * 8  # bytes of survivors that are not written yet
@@ -85,18 +82,20 @@ class FusedFilter:
         self._pack_columns(values)
 
     def _pack_columns(self, values: Any) -> None:
-        self.units = cp.asarray(UNITS, cp.float16).view(cp.uint32)
-        self.columns = self._pack(values, self.order, UNITS)
-        self.tile_error = self.columns.error.reshape(-1, COLUMNS).max(axis=1)
+        self.columns = columns = self._pack(values, self.order, tails=True)
+        tiles = columns.error.size // COLUMNS
+        self.tile_norm, self.tile_error = cp.empty(tiles, cp.float32), cp.empty(tiles, cp.float32)
+        cuda_kernel("neighbors/reach.cu", "largest_of_tiles")(
+            (tiles,), (COLUMNS,), (np.int64(self.n), columns.half_norm, columns.error, self.tile_norm, self.tile_error)
+        )
 
     @staticmethod
     def arrange(bound: Any) -> Any:
         """An order for `keep_both`: tiles of points with similar bounds, scattered."""
-        n = bound.size
-        order = cp.argsort(bound.astype(cp.float32)).astype(cp.int32)  # half the digits to sort by
-        tiles = n // COLUMNS
-        scattered_tiles = order[: tiles * COLUMNS].reshape(tiles, COLUMNS)[scattered(tiles, cp)]
-        return cp.concatenate([scattered_tiles.ravel(), order[tiles * COLUMNS :]])
+        n, order = bound.size, cp.empty(bound.size, cp.int32)
+        by_bound = cp.argsort(bound.astype(cp.float32))  # half the digits to sort by
+        launch(LISTS, "scatter_tiles", n, np.int64(n), np.int64(stride(n // COLUMNS)), by_bound, order)
+        return order
 
     @staticmethod
     def row_bytes(d: int) -> int:
@@ -147,8 +146,9 @@ class FusedFilter:
             raise ValueError(f"a band starts at a multiple of {COLUMNS} columns, got {band.start}")
         tiles = band.start // COLUMNS, -(-band.stop // COLUMNS)
         m = row_group.size
-        found = Candidates(cp.empty((m, self.room(k)), cp.int32), cp.zeros(m, cp.int32), self.order)
-        self._keep(rows, tiles, min(band.stop, self.n), radius, found, None, row_group, column_group)
+        counts = cp.zeros(m + 1, cp.int32)
+        found = Candidates(cp.empty((m, self.room(k)), cp.int32), counts[:m], self.order)
+        self._keep(rows, tiles, min(band.stop, self.n), radius, found, counts[m:], None, row_group, column_group)
         return found
 
     def sweeps(self) -> list[slice]:
@@ -174,20 +174,13 @@ class FusedFilter:
         for either of the two is kept for that one.
         """
         tiles = 2 * offsets.start, 2 * offsets.stop
-        self._keep(self.columns, tiles, self.n, radius, into, into.apart)
+        self._keep(self.columns, tiles, self.n, radius, into, cp.zeros(1, cp.int32), into.apart)
 
     def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
         """Lower the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
         ceiling = struct(*Ceiling.of(n_features, self.scaling, metric).numbers)
-        operand = self.columns.half_norm, self.columns.error, self._tile_norm, self.tile_error
+        operand = self.columns.half_norm, self.columns.error, self.tile_norm, self.tile_error
         self._tighten("tighten", found, bound, k, *operand, self._reach_of(n_features, metric), ceiling)
-
-    @cached_property
-    def _tile_norm(self) -> Any:
-        """The largest half norm of each tile of columns that there are."""
-        norms = self.columns.half_norm.copy()
-        norms[self.n :] = 0
-        return norms.reshape(-1, COLUMNS).max(axis=1)
 
     def _tighten(self, kernel: str, found: Survivors, bound: Any, k: int, *known: Any) -> None:
         check_arrays("int32", found.ids, found.count)
@@ -199,11 +192,11 @@ class FusedFilter:
         )
 
     def _keep(
-        self, rows: Packed, tiles: tuple[int, int], last: int, radius: Reach, into: Candidates,
+        self, rows: Packed, tiles: tuple[int, int], last: int, radius: Reach, into: Candidates, next_item: Any,
         apart: Any = None, row_group: Any = None, column_group: Any = None,
     ) -> None:  # fmt: skip
         check_arrays(self.REAL, radius.of_row, radius.of_tile)
-        check_arrays("int32", into.ids, into.count)
+        check_arrays("int32", into.ids, into.count, next_item)
         size, both = rows.half_norm.size, rows is self.columns
         if radius.of_row.size != size:
             raise ValueError(f"{size} rows, of which {radius.of_row.size} have a reach")
@@ -216,13 +209,13 @@ class FusedFilter:
             (min(blocks * splits, multiprocessors()),), (THREADS,),
             (rows.y, self.columns.y, self.columns.tails, np.int32(self.atoms), np.int32(blocks), np.int32(splits),
              np.int32(tiles[0]), np.int32(tiles[1]), np.uint32(last), rows.half_norm, far, farthest, self.tile_error,
-             self.units, *given, np.int32(into.capacity), into.ids, np.uintp(0) if apart is None else apart,
-             into.count, cp.zeros(1, cp.int32)),
+             *given, np.int32(into.capacity), into.ids, np.uintp(0) if apart is None else apart, into.count,
+             next_item),
             shared_mem=shared,
         )  # fmt: skip
 
-    def _pack(self, values: Any, rows: Any, units: Any = None) -> Packed:
-        return pack_rows(values, self.scaling, rows, -(-rows.size // ROWS) * ROWS, self.atoms, units)
+    def _pack(self, values: Any, rows: Any, tails: bool = False) -> Packed:
+        return pack_rows(values, self.scaling, rows, -(-rows.size // ROWS) * ROWS, self.atoms, tails)
 
 
 class ByteFilter(FusedFilter):
@@ -247,7 +240,6 @@ class ByteFilter(FusedFilter):
         return int(half_norm.max() - half_norm.min()) <= cls.MOST_SPREAD
 
     def _pack_columns(self, values: Any) -> None:
-        self.units = cp.asarray([0xFFFF0101, *[0xFFFFFFFF] * 3], cp.uint32)
         self.tile_error = np.uintp(0)
         packed = self._halves(values, self.order)
         self.least = int(packed.half_norm[: self.n].min())

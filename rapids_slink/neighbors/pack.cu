@@ -60,12 +60,12 @@ __device__ __forceinline__ void bring(const VALUE* x, int f, int d, bool aligned
 
 // Rows `rows` of `values` (all in turn if it is null) to rows 0.. of the operand, which has `chunks` times 8 features.
 // `half_shrink` is (1 - η) / 2 with all slack, `grow` and `tiny` are those of operand.grow. If `tails` is given, it gets
-// -half_norm, times `tail_shrink`, in units of `unit`, each part rounded towards zero. Rows from m to `padded` are zeros
+// -half_norm, times `tail_shrink`, in the units of hopper.cu, each part rounded towards zero. Rows from m to `padded` are zeros
 // with an infinite half norm and the least tail there is.
 extern "C" __global__ void pack(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
     const double* __restrict__ centre, double scale, double half_shrink, double grow, double tiny, double tail_shrink,
-    const double* __restrict__ unit, int chunks, int atoms, uint4* __restrict__ y, uint4* __restrict__ tails,
+    int chunks, int atoms, uint4* __restrict__ y, uint4* __restrict__ tails,
     float* __restrict__ half_norm, float* __restrict__ error) {
     long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     int lane = threadIdx.x % WARP;
@@ -98,10 +98,12 @@ extern "C" __global__ void pack(
     if (!tails) return;
     Chunk parts;
     double rest = half * tail_shrink;
+    const double units[CHUNK] = {0x1p15, 0x1p8, 1, 0x1p-7, 0x1p-14};
+#pragma unroll
     for (int e = 0; e < CHUNK; e++) {
         u16 part = 0;
         if (!real) part = e ? 0 : 0x7bff;  // 65504
-        else if (unit[e] > 0) part = to_half_towards_zero(rest / unit[e]), rest -= from_half(part) * unit[e];
+        else if (units[e] > 0) part = to_half_towards_zero(rest / units[e]), rest -= from_half(part) * units[e];
         parts.half[e] = part ^ 0x8000;
     }
     int place = in_tile >> 2 & 1;

@@ -11,14 +11,23 @@
 
 constexpr int TILE = 128;  // rows, as in hopper.cu
 
-// far[r] of this block's tile of rows, and the largest of them.
-template <class REAL> __device__ __forceinline__ void put(REAL reach, REAL* far, REAL* farthest) {
+// The largest value of this block's tile of rows, a thread each.
+template <class REAL> __device__ __forceinline__ void put_largest(REAL value, REAL* of_tile) {
     __shared__ REAL of_warp[TILE / WARP];
-    far[thread_index()] = reach;
-    for (int step = WARP / 2; step; step /= 2) reach = max(reach, __shfl_xor_sync(ALL, reach, step));
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = reach;
+    for (int step = WARP / 2; step; step /= 2) value = max(value, __shfl_xor_sync(ALL, value, step));
+    __syncthreads();  // what stood there has been read
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();
-    if (threadIdx.x == 0) farthest[blockIdx.x] = max(max(of_warp[0], of_warp[1]), max(of_warp[2], of_warp[3]));
+    if (threadIdx.x == 0) of_tile[blockIdx.x] = max(max(of_warp[0], of_warp[1]), max(of_warp[2], of_warp[3]));
+}
+
+// The largest half norm and error of each tile of m rows; rows after them have none.
+extern "C" __global__ void largest_of_tiles(
+    long long m, const float* __restrict__ half_norm, const float* __restrict__ error, float* __restrict__ tile_norm,
+    float* __restrict__ tile_error) {
+    long long r = thread_index();
+    put_largest(r < m ? half_norm[r] : 0, tile_norm);
+    put_largest(r < m ? error[r] : 0, tile_error);
 }
 
 // operand.reach of a row, operation by operation.
@@ -39,12 +48,14 @@ extern "C" __global__ void reach(
     long long m, const double* __restrict__ bound, const float* __restrict__ error, const Reach reach,
     float* __restrict__ far, float* __restrict__ farthest) {
     long long r = thread_index();
-    put(r < m ? reach.of(bound[r], error[r]) : 0, far, farthest);
+    far[r] = r < m ? reach.of(bound[r], error[r]) : 0;
+    put_largest(far[r], farthest);
 }
 extern "C" __global__ void reach_of_bytes(
     long long m, const double* __restrict__ bound, int everything, int* __restrict__ far, int* __restrict__ farthest) {
     long long r = thread_index();
-    put(r < m ? half_of(bound[r], everything) : 0, far, farthest);
+    far[r] = r < m ? half_of(bound[r], everything) : 0;
+    put_largest(far[r], farthest);
 }
 
 // What halves of squared distances tell of row i: a key by which its survivors order, the value that one of a key is at most,
@@ -126,12 +137,4 @@ extern "C" __global__ void tighten_bytes(
     int m, int k, int capacity, int everything, double* __restrict__ bound, int* __restrict__ ids, int* __restrict__ apart,
     int* __restrict__ count) {
     lower_bounds(HalvesOfBytes{everything}, m, k, capacity, bound, ids, apart, count);
-}
-
-// Where flags are set, in no order.
-extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, int* __restrict__ at, int* count) {
-    long long i = thread_index();
-    bool set = i < n && flag[i];
-    int place = claim_in_warp(set, count);
-    if (set) at[place] = i;
 }

@@ -23,7 +23,7 @@ import numpy as np
 from rapids_slink.device import Device, to_host
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.contract import Found, Task, drop_late, growing, scattered, shown
+from rapids_slink.neighbors.contract import Found, Task, drop_late, growing, shown
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK, MOST_FEATURES, Ceiling, Operand, Scaling, reach
 from rapids_slink.neighbors.rows import unit_rows
@@ -33,6 +33,7 @@ FIRST_BAND = 2048
 GROWTH = 4
 ROWS_OF_LIKE_BOUND = 2**15  # a launch of the fused filter, where columns above the largest bound are left out
 FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
+FEW_PRODUCTS = 2**24
 #: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
 SHORTEST = 1e-140
 PAIR_BYTES = 48  # found, in its chunk and in all of them together
@@ -70,7 +71,7 @@ class TileSearch:
         self.provable = self._prepare_filter(fused)
         self.core: Any = None  # by which the columns stand, and their cores in that order
         self.ascending: Any = None
-        self._arrange(scattered(values.shape[0], device.xp))
+        self._arrange(self.kernels.scattered(values.shape[0]))
         report.count("neighbors", filter=self.name if self.provable else "none")
 
     def _prepare_filter(self, fused: bool) -> bool:
@@ -116,7 +117,7 @@ class TileSearch:
         packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
-        wanted = 4 * min(m * _seed_columns(n, k), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
+        wanted = 4 * min(m * _seed_columns(n, m, k, fused), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
         if fused and m == n:
             wanted += _sweep_bytes(n, k)
         return Need(peak, kept=operands + lists, chunk=tiles, wanted=wanted)
@@ -128,16 +129,18 @@ class TileSearch:
             self.core = task.core
             self._arrange(xp.argsort(task.core).astype("int32"))
             self.ascending = task.core[self.order]
-        top, upper = kernels.new_lists(m, task.k), task.bounds(xp)
+        upper = task.bounds(xp)
         best = xp.full(task.row_group.size, xp.inf) if task.shared else None
-        left = slice(0, m) if task.core is None else xp.argsort(upper)
+        left: Any = slice(0, m) if task.core is None else xp.argsort(upper)
         certified, redone, scanned = 0, 0, m
-        enough = max(16 * task.k, 256) < self.values.shape[0]
-        if m and self.provable and enough and task.k <= kernels.MAX_LIST:
-            if self.filter and task.whole and _sweep_bytes(m, task.k) <= self.room:
-                left = self._sweep(task, upper, top)
-            else:
+        filters = m and self.provable and max(16 * task.k, 256) < self.values.shape[0] and task.k <= kernels.MAX_LIST
+        if filters and self.filter and task.whole and _sweep_bytes(m, task.k) <= self.room:
+            top, left = self._sweep(task, upper)
+        else:
+            top = kernels.new_lists(m, task.k)
+            if filters:
                 left = self._filter(task, left, upper, top, best, "filter", again=False)
+        if filters:
             redone = left.size
             for tier in self.tiers:
                 if left.size:
@@ -242,18 +245,18 @@ class TileSearch:
                 self.row_operand = self._pack(self.query_points)
                 self.row_at = xp.arange(self.queries.shape[0], dtype="int32")
 
-    def _sweep(self, task: Task, upper: Any, into: Any) -> Any:
-        """The k-NN graph by the fused filter, every pair of points formed once; as `_filter` does.
+    def _sweep(self, task: Task, upper: Any) -> tuple[Any, Any]:
+        """The k-NN graph by the fused filter, every pair of points formed once: the lists, and the rows not proven.
 
         A pair is tested for both its points. A tile of columns is tested with the largest of its bounds, hence the
         order: points of similar bounds make a tile, and the tiles are scattered. Between sweeps the filter's own
         products tighten the bounds; exact values are computed in the end, and of rows whose buffers are half full.
         """
         xp, kernels = self.device.xp, self.kernels
-        bound = xp.minimum(upper, self._seed(task, task.rows, task.row_group))
-        self._arrange(self.filter.arrange(bound))
+        self._seed(task, task.rows, task.row_group, upper)
+        self._arrange(self.filter.arrange(upper))
         fused = self._fused()
-        rows, bound = self.order, bound[self.order]
+        rows, bound = self.order, upper[self.order]
         top, found = kernels.new_lists(rows.size, task.k), fused.survivors(task.k)
         sweeps = fused.sweeps()
         for offsets in shown(sweeps, len(sweeps), task.name, self.progress):
@@ -261,8 +264,11 @@ class TileSearch:
             fused.tighten(found, bound, task.k, self.features, self.metric)
             self._rerank(rows, found, None, bound, top, above=found.capacity // 2)
         self._rerank(rows, found, None, bound, top)
+        into = kernels.Lists(xp.empty_like(top.ids), xp.empty_like(top.weights), top.lost)
         upper[rows], into.ids[rows], into.weights[rows] = bound, top.ids, top.weights
-        return rows[kernels.positions(top.lost)]
+        if task.meanwhile:
+            task.meanwhile()
+        return into, rows[kernels.positions(top.lost)]
 
     def _filter(self, task: Task, left: Any, upper: Any, into: Any, best: Any, tier: str, again: bool) -> Any:
         """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven.
@@ -278,15 +284,16 @@ class TileSearch:
             rows = task.rows[at]
             group = task.row_group[rows]
             bound = upper[at] if best is None else xp.minimum(upper[at], best[group])
+            sampled = 0
             if not again and (task.upper is None or not bool(xp.isfinite(bound).all())):
-                bound = xp.minimum(bound, self._seed(task, rows, group))
+                sampled = self._seed(task, rows, group, bound)
             if fused:
                 packed = fused.prepare_rows(self.exact_queries if fused.BYTES else self.query_points, rows)
             else:
                 operand, columns = self._tier(rows, tier)
             top = kernels.new_lists(rows.size, task.k) if again else into.take(at)
             groups = group, task.column_group
-            for band in self._bands(task, bound, again):
+            for band in self._bands(task, bound, again, sampled):
                 if fused:
                     radius = fused.radius(bound, packed, self.features, self.metric)
                     candidates = fused.keep(packed, band, radius, task.k, group, column_group)
@@ -301,9 +308,12 @@ class TileSearch:
                 if best is not None:
                     kernels.lower_groups(best, group, top.weights)
                     xp.minimum(bound, best[group], out=bound)
-            upper[at] = bound
-            if again or not isinstance(at, slice):  # else these are one
+            if not isinstance(at, slice) or best is not None:  # else these are one
+                upper[at] = bound
+            if not isinstance(at, slice) or again:
                 into.ids[at], into.weights[at] = top.ids, top.weights
+            if task.meanwhile:
+                task.meanwhile()
             lost = kernels.positions(top.lost)
             return at.start + lost if isinstance(at, slice) else at[lost]
 
@@ -314,19 +324,19 @@ class TileSearch:
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return unproven[0] if len(unproven) == 1 else xp.concatenate(unproven)
 
-    def _seed(self, task: Task, rows: Any, group: Any) -> Any:
-        """A first bound of each row, from the nearest columns of the first band."""
-        first = slice(0, _seed_columns(self.values.shape[0], task.k))
+    def _seed(self, task: Task, rows: Any, group: Any, bound: Any) -> int:
+        """Lower the rows' bounds by the nearest of some columns; returns how many were looked at."""
+        sampled = _seed_columns(self.values.shape[0], rows.size, task.k, self.filter)
+        first = slice(0, sampled)
         columns, ceiling = self._columns(first), Ceiling.of(self.features, self.scaling, self.metric)
-        bound = self.device.xp.empty(rows.size)
         most = max(LEAST_ROWS, self.kernels.ROWS * self.kernels.COLUMNS // first.stop)  # products as in a tile
         for at in _tiles(slice(0, rows.size), self._rows_at_once(most, task.k)):
             core = None if task.core is None else (rows[at], task.core)
-            bound[at] = self.kernels.seed(
+            self.kernels.seed(
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space,
-                ceiling, core,
+                ceiling, bound[at], core,
             )  # fmt: skip
-        return bound
+        return sampled
 
     def _reach(self, bound: Any, error: Any) -> Any:
         """What the filter's test takes for rows with these bounds."""
@@ -358,12 +368,14 @@ class TileSearch:
         room = self.room / self.kernels.workers() / _bytes_a_row(n, d, k, self.kernels)
         return most if room >= most else max(LEAST_ROWS, int(room) // LEAST_ROWS * LEAST_ROWS)
 
-    def _bands(self, task: Task, bound: Any, again: bool) -> list[slice]:
-        """The columns that rows with these bounds may look for."""
+    def _bands(self, task: Task, bound: Any, again: bool, sampled: int) -> list[slice]:
+        """The columns that rows with these bounds, from so many of them, may look for."""
         last = self.values.shape[0]
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending, bound.max().reshape(1), side="right")[0])
-        first, growth = (self.filter.FIRST_BAND, self.filter.GROWTH) if self.filter else (self.first_band, GROWTH)
+        first, growth = self.first_band, GROWTH
+        if self.filter:
+            first, growth = max(self.filter.FIRST_BAND, self.filter.GROWTH * sampled), self.filter.GROWTH
         return growing(last if again else first, last, growth)
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
@@ -405,14 +417,15 @@ def _tiles(band: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, band.stop)) for a in range(band.start, band.stop, size)]
 
 
-def _seed_columns(n: int, k: int) -> int:
-    """How many of n columns the first bounds come from."""
-    return min(n, max(FIRST_BAND, 32 * k))
+def _seed_columns(n: int, m: int, k: int, fused: Any) -> int:
+    """How many of n columns the first bounds of m rows come from: if they are few, more, for a band less to launch."""
+    few = fused and m * fused.FIRST_BAND <= FEW_PRODUCTS
+    return min(n, max(fused.FIRST_BAND if few else FIRST_BAND, 32 * k))
 
 
 def _bytes_a_row(n: int, d: int, k: int, kernels: Any) -> int:
     """What a row of a chunk takes: its products, operand, candidates and lists."""
-    products = 4 * max(kernels.COLUMNS, _seed_columns(n, k))
+    products = 4 * max(kernels.COLUMNS, _seed_columns(n, 1, k, kernels.fused_filter()))
     return products + 32 * d + 4 * (128 + 12 * k) + 36 * k + 64
 
 

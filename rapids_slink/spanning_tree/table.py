@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.device import Device, to_host
-from rapids_slink.neighbors.contract import NeighborLists, scattered
+from rapids_slink.neighbors.contract import NeighborLists
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
@@ -50,7 +50,8 @@ def join_components(
     xp = device.xp
     roots, number = xp.unique(component, return_inverse=True)
     number = number.astype("int32")
-    sample = _sample(number, roots, xp)
+    spread = device.kernels("neighbors").scattered(number.size)[: max(SMALLEST_SAMPLE, number.size // SAMPLED)]
+    sample = xp.unique(xp.concatenate([spread, roots]))  # rows spread evenly, and each component's root
     sample_core = None if core is None else core[sample]
     part = TileSearch(search.values[sample], device, Report(), metric=search.metric)
     upper = _bridges_of_sample(part, sample_core, number[sample], rounds, device)
@@ -65,13 +66,6 @@ def join_components(
     src, dst, weight = sort_edges(src[near], dst[near], weight[near], xp)
     taken, _ = device.kernels("spanning_tree").forest_of_sorted_edges(number[src], number[dst], int(roots.size))
     return src[taken], dst[taken], weight[taken]
-
-
-def _sample(number: Any, roots: Any, xp: Any) -> Any:
-    """Rows spread evenly, and each component's root."""
-    n = number.size
-    spread = scattered(n, xp)[: max(SMALLEST_SAMPLE, n // SAMPLED)]
-    return xp.unique(xp.concatenate([spread, roots]))
 
 
 def _bridges_of_sample(search: TileSearch, core: Any, number: Any, rounds: Rounds, device: Device) -> Any:
