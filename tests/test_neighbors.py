@@ -1192,6 +1192,16 @@ def test_norms_in_parts_are_rounded_down():
     assert (subtracted[739:] > 2.0**30).all()
 
 
+def test_errors_name_the_set(device):
+    good, bad = [[0.0], [1.0]], [[0.0], [np.nan]]
+    with pytest.raises(ValueError, match="X contains values that are not finite: column 0 has 1 NaN"):
+        nearest_neighbors(bad, good, device=device)
+    with pytest.raises(ValueError, match="Y contains values that are not finite: column 0 has 1 NaN"):
+        nearest_neighbors(good, bad, device=device)
+    with pytest.raises(ValueError, match=r"the values of column 0 span 2e\+155.*Rescale Y"):
+        nearest_neighbors(good, [[1e155], [-1e155]], device=device)
+
+
 def test_distances_between_sets_that_overflow(device):
     with pytest.raises(ValueError, match="distances between X and Y overflow float64"):
         nearest_neighbors([[1e155]], [[-1e155], [-9.5e154]], device=device)

@@ -23,7 +23,7 @@ from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK
 from rapids_slink.neighbors.rows import metric_rows, row_bytes, zero_rows
-from rapids_slink.points import as_integer, as_points
+from rapids_slink.points import as_integer, as_points, check_finite
 from rapids_slink.report import Report
 
 #: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
@@ -204,7 +204,7 @@ def nearest_neighbors(
 
 
 def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
-    points = as_points(X, device)
+    points = as_points(X, device, checked=False)
     n, d = points.values.shape
     held = 0 if points.values is X else points.values.nbytes
 
@@ -212,7 +212,8 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         search = need(m, d, itemsize, 1, device, n_queries=n, metric=metric)
         return in_turn(Need(held, held), search, Need(EDGE_BYTES * n))
 
-    others = as_points(Y, device, following)
+    others = as_points(Y, device, following, name="Y", checked=False)
+    bounded = check_finite({"X": points, "Y": others}, device)
     m, other_d = others.values.shape
     if d != other_d:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
@@ -225,10 +226,10 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     if metric.kernel == "braycurtis":
         _refuse_zero_rows(*both, device)
     search = prepare(values, device, Report(), queries=queries, metric=metric)
-    rows, groups = xp.arange(n, dtype="int32"), (xp.zeros(n, "int32"), xp.ones(m, "int32"))
+    rows, of_others = xp.arange(n, dtype="int32"), xp.full(m, -1, "int32")
     ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
-    nearest = search.find(Task(rows, 1, *groups, meanwhile=ahead))
-    if not float(nearest.weights.max()) < xp.inf:
+    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=ahead))
+    if not (bounded and metric.kernel == "squares") and not float(nearest.weights.max()) < xp.inf:
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]
     weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)

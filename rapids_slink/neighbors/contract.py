@@ -45,7 +45,8 @@ class Task:
         Which of the search's query points.
     k : int
     row_group, column_group : int32 arrays
-        A group for each query point and each column. Pairs within one group are not looked at.
+        A group for each query point and each column. Pairs within one group are not looked at. `row_group` may be
+        `rows` itself if these are all points in order, each a group of its own.
     upper : (m,) float64 array, optional
         No kernel value above this is wanted; infinite where there is no bound. By default there is none.
     shared : bool
@@ -72,6 +73,10 @@ class Task:
     def whole(self) -> bool:
         """Whether this is the k-NN graph: every point a row, in order, and a group of its own."""
         return self.row_group is self.rows and self.column_group is self.rows
+
+    def groups(self, rows: Any) -> Any:
+        """The groups of some of the rows."""
+        return rows if self.row_group is self.rows else self.row_group[rows]
 
     def bounds(self, xp: Any) -> Any:
         """The rows' bounds, for the search to lower."""

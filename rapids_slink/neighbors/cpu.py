@@ -252,8 +252,8 @@ def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
     each(lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), blocks(*ids.shape))
 
 
-def positions(flags: np.ndarray) -> np.ndarray:
-    """Where `flags` are set."""
+def positions(flags: np.ndarray, meanwhile: Any = None) -> np.ndarray:
+    """Where `flags` are set; there is nothing to wait for."""
     return np.flatnonzero(flags)
 
 

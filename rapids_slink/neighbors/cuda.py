@@ -378,11 +378,16 @@ def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
     launch(source, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
 
 
-def positions(flags: Any) -> Any:
-    """Where `flags` are set, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
+def positions(flags: Any, meanwhile: Callable[[], Any] | None = None) -> Any:
+    """Where `flags` are set, in no order: a fourth of what CuPy's `flatnonzero` costs the host.
+
+    `meanwhile` is called before the host waits for their number.
+    """
     check_arrays("bool", flags)
     at, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
     launch(LISTS, "list_set", flags.size, np.int64(flags.size), flags, at, count)
+    if meanwhile is not None:
+        meanwhile()
     return at[: int(count[0])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cupy as cp
@@ -48,7 +49,12 @@ class Survivors(Candidates):
 
 def usable() -> bool:
     """Whether the current GPU is a Hopper."""
-    return str(cp.cuda.Device().compute_capability) == "90"
+    return _is_hopper(cp.cuda.runtime.getDevice())
+
+
+@cache
+def _is_hopper(device: int) -> bool:
+    return str(cp.cuda.Device(device).compute_capability) == "90"
 
 
 class FusedFilter:
@@ -202,7 +208,8 @@ class FusedFilter:
             raise ValueError(f"{size} rows, of which {radius.of_row.size} have a reach")
         blocks = size // ROWS
         splits = _splits(blocks, tiles[1] - tiles[0])
-        kernel, shared = _keep_near(self.atoms, self.steps - (self.atoms - 1) * STEPS, both, self.BYTES)
+        last_steps = self.steps - (self.atoms - 1) * STEPS
+        kernel, shared = _keep_near(self.atoms, last_steps, both, self.BYTES, cp.cuda.runtime.getDevice())
         far, farthest = radius.of_row, radius.of_tile if both else np.uintp(0)
         given = (np.uintp(0) if part is None else part for part in (row_group, column_group))
         kernel(
@@ -303,7 +310,9 @@ def _splits(blocks: int, tiles: int) -> int:
     return max(1, -(-tiles // MOST_TILES), min(tiles // LEAST_TILES, -(-ITEMS * multiprocessors() // blocks)))
 
 
-def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool) -> tuple[Any, int]:
+@cache
+def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool, _device: int) -> tuple[Any, int]:
+    """The kernel, and its shared memory, for which it is made ready on the device."""
     resident = atoms if atoms <= 4 else 0
     flags = {"RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": int(symmetric), "BYTES": int(of_bytes)}
     options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())

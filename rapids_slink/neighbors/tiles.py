@@ -150,7 +150,7 @@ class TileSearch:
 
         def scan(at: Any) -> None:
             rows = task.rows[at]
-            groups = task.row_group[rows], task.column_group
+            groups = task.groups(rows), task.column_group
             ids[at], weights[at] = kernels.rerank_all(
                 self.queries, self.values, rows, *groups, upper[at], task.k, task.core, metric=self.metric
             )
@@ -266,9 +266,7 @@ class TileSearch:
         self._rerank(rows, found, None, bound, top)
         into = kernels.Lists(xp.empty_like(top.ids), xp.empty_like(top.weights), top.lost)
         upper[rows], into.ids[rows], into.weights[rows] = bound, top.ids, top.weights
-        if task.meanwhile:
-            task.meanwhile()
-        return into, rows[kernels.positions(top.lost)]
+        return into, rows[kernels.positions(top.lost, task.meanwhile)]
 
     def _filter(self, task: Task, left: Any, upper: Any, into: Any, best: Any, tier: str, again: bool) -> Any:
         """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven.
@@ -282,7 +280,7 @@ class TileSearch:
 
         def search(at: Any) -> Any:
             rows = task.rows[at]
-            group = task.row_group[rows]
+            group = task.groups(rows)
             bound = upper[at] if best is None else xp.minimum(upper[at], best[group])
             sampled = 0
             if not again and (task.upper is None or not bool(xp.isfinite(bound).all())):
@@ -312,9 +310,7 @@ class TileSearch:
                 upper[at] = bound
             if not isinstance(at, slice) or again:
                 into.ids[at], into.weights[at] = top.ids, top.weights
-            if task.meanwhile:
-                task.meanwhile()
-            lost = kernels.positions(top.lost)
+            lost = kernels.positions(top.lost, task.meanwhile)
             return at.start + lost if isinstance(at, slice) else at[lost]
 
         size = 4 if tier == "filter" else 8  # bytes of a product: tiles of the same bytes

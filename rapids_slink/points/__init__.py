@@ -152,7 +152,7 @@ class Points:
         return self.caller.frame(frame)
 
 
-def as_points(X: Any, device: Device, need: Stages = None) -> Points:
+def as_points(X: Any, device: Device, need: Stages = None, *, name: str = "X", checked: bool = True) -> Points:
     """Check `X` and put it on `device`.
 
     Parameters
@@ -167,6 +167,10 @@ def as_points(X: Any, device: Device, need: Stages = None) -> Points:
     need : callable, optional
         What the stages that follow take, of n, d and the bytes of a value. Checked together with what X itself takes,
         before it is copied.
+    name : str
+        The argument's, for errors.
+    checked : bool
+        Whether to look at the values; if not, `check_finite` has to.
 
     Raises
     ------
@@ -181,9 +185,11 @@ def as_points(X: Any, device: Device, need: Stages = None) -> Points:
     if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
         raise InputTypeError("Sparse input is not supported by SingleLinkage: pass X.toarray()")
     names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
-    values = _frame_values(X, device, need) if names is not None else _array_values(X, device, need)
-    _check_finite(values, names, device)
-    return Points(values, names, index, caller)
+    values = _frame_values(X, device, need, name) if names is not None else _array_values(X, device, need, name)
+    points = Points(values, names, index, caller)
+    if checked:
+        check_finite({name: points}, device)
+    return points
 
 
 def _admit(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, need: Stages) -> None:
@@ -292,9 +298,9 @@ def _is_dataframe(X: Any) -> bool:
     return bool(_family(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
-def _frame_values(X: Any, device: Device, need: Stages) -> Any:
+def _frame_values(X: Any, device: Device, need: Stages, name: str) -> Any:
     """A frame's values on `device`: one copy out of the columns, one into rows."""
-    _check_shape(X.shape)
+    _check_shape(X.shape, name)
     dtypes = list(X.dtypes)
     on_gpu = _family(X) == "cudf"
     distinct = list(dict.fromkeys(dtypes))
@@ -363,15 +369,15 @@ def _float_type(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _array_values(X: Any, device: Device, need: Stages) -> Any:
+def _array_values(X: Any, device: Device, need: Stages, name: str) -> Any:
     """An array's, or a nested list's, values on `device`."""
-    X = _as_array(X, device)
+    X = _as_array(X, device, name)
     if X.ndim != 2:
         raise ValueError(_wrong_dimensions(X))
-    _check_shape(X.shape)
-    _check_type(X.dtype, "X")
+    _check_shape(X.shape, name)
+    _check_type(X.dtype, name)
     if X.dtype.kind == "O":
-        X = _from_objects(X, "X")
+        X = _from_objects(X, name)
     target = _float_type(X.dtype)
     as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.name == "cuda")
     _admit(X.shape, target, 0 if as_it_is else 1, device, need)
@@ -380,14 +386,15 @@ def _array_values(X: Any, device: Device, need: Stages) -> Any:
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)
 
 
-def _as_array(X: Any, device: Device) -> Any:
+def _as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, wherever its data is."""
     if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read
         X = X.detach()
     if _family(X) == "cudf":  # a Series, whose dimensions are refused next; cuDF refuses np.asarray
         return X
     if np.ma.is_masked(X):
-        raise ValueError(f"X has {np.ma.count_masked(X)} masked values; SingleLinkage needs finite numbers: fill them")
+        masked = np.ma.count_masked(X)
+        raise ValueError(f"{name} has {masked} masked values; SingleLinkage needs finite numbers: fill them")
     if is_on_gpu(X) and not hasattr(X, "__cuda_array_interface__"):
         import cupy
 
@@ -399,7 +406,7 @@ def _as_array(X: Any, device: Device) -> Any:
     try:
         return np.asarray(X)
     except ValueError as error:
-        raise ValueError(f"X is not a table of numbers with rows of equal length: {error}") from error
+        raise ValueError(f"{name} is not a table of numbers with rows of equal length: {error}") from error
 
 
 def _from_objects(values: np.ndarray, what: str) -> np.ndarray:
@@ -419,9 +426,9 @@ def _wrong_dimensions(X: Any) -> str:
     )
 
 
-def _check_shape(shape: tuple[int, ...]) -> None:
+def _check_shape(shape: tuple[int, ...], name: str) -> None:
     if shape[0] > MOST_ROWS:
-        raise ValueError(f"X has {shape[0]} rows; SingleLinkage takes up to {MOST_ROWS}")
+        raise ValueError(f"{name} has {shape[0]} rows; SingleLinkage takes up to {MOST_ROWS}")
     for count, what in zip(shape, ("sample", "feature"), strict=True):
         if count == 0:
             raise ValueError(
@@ -430,16 +437,25 @@ def _check_shape(shape: tuple[int, ...]) -> None:
             )
 
 
-def _check_finite(values: Any, names: list[Any] | None, device: Device) -> None:
-    """Raise unless all values are finite and all squared distances fit into float64.
+def check_finite(given: dict[str, Points], device: Device) -> bool:
+    """Raise unless all values of the arguments by these names are finite and all squared distances fit into float64.
+
+    The answer is whether those between rows of different arguments are known to fit, too.
 
     One pass settles nearly every case: the sum S of all squares is finite only if every value is. A float32's squares
     fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor of
-    1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite.
+    1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite, and between rows of
+    two arguments S is the sum of both.
     """
-    if device.kernels("points").squares_are_finite(values):
-        return
-    xp = device.xp
+    small = device.kernels("points").squares_are_finite(*(points.values for points in given.values()))
+    for (name, points), fits in zip(given.items(), small, strict=True):
+        if not fits:
+            _look_for_values_that_do_not_fit(points, name, device)
+    return all(small)
+
+
+def _look_for_values_that_do_not_fit(points: Points, name: str, device: Device) -> None:
+    values, names, xp = points.values, points.names, device.xp
     with np.errstate(over="ignore", invalid="ignore"):
         nans, infinities = to_host(xp.isnan(values).sum(axis=0)), to_host(xp.isinf(values).sum(axis=0))
         spans = to_host(values.max(axis=0)).astype(np.float64) - to_host(values.min(axis=0))
@@ -447,12 +463,12 @@ def _check_finite(values: Any, names: list[Any] | None, device: Device) -> None:
     if bad.size:
         found = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
         more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
-        raise ValueError(f"X contains values that are not finite: {'; '.join(found)}{more}. Drop or fill them.")
+        raise ValueError(f"{name} contains values that are not finite: {'; '.join(found)}{more}. Drop or fill them.")
     widest = int(np.argmax(spans))
     if spans[widest] > LARGEST_DISTANCE / values.shape[1] ** 0.5:
         raise ValueError(
             f"Squared distances overflow float64: the values of {_column(widest, names)} span {spans[widest]:.3g}, and "
-            f"distances up to {LARGEST_DISTANCE:.0e} are valid. Rescale X."
+            f"distances up to {LARGEST_DISTANCE:.0e} are valid. Rescale {name}."
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 
-def squares_are_finite(values: np.ndarray) -> bool:
-    """Whether the sum of all squares is at most an eighth of the largest number of the type that it is summed in."""
-    flat = values.ravel()
+def squares_are_finite(*parts: np.ndarray) -> list[bool]:
+    """Of each array, whether the sum of its squares is at most an eighth of the largest number of the sum's type."""
+    flat = [values.ravel() for values in parts]
     with np.errstate(over="ignore", invalid="ignore"):
-        return bool(np.dot(flat, flat) <= np.finfo(values.dtype).max / 8)
+        return [bool(np.dot(values, values) <= np.finfo(values.dtype).max / 8) for values in flat]

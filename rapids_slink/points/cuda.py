@@ -14,14 +14,15 @@ ROWS, COLUMNS = 128, 32  # of a block, as in points.cu
 THREADS, BLOCKS = 256, 2048
 
 
-def squares_are_finite(values: Any) -> bool:
-    """Whether the sum of all squares, in float64, is at most an eighth of the largest number there is."""
-    check_arrays(values.dtype, values)
-    total = cp.zeros(1)
-    blocks = min(BLOCKS, -(-values.size // THREADS))
-    kernel = cuda_kernel(SOURCE, "add_squares", f"-DVALUE={c_name(values.dtype)}")
-    kernel((blocks,), (THREADS,), (values, np.int64(values.size), total))
-    return bool(total.item() <= np.finfo(np.float64).max / 8)
+def squares_are_finite(*parts: Any) -> list[bool]:
+    """Of each array, whether the sum of its squares, in float64, is at most an eighth of the largest number."""
+    totals = cp.zeros(len(parts))
+    for i, values in enumerate(parts):
+        check_arrays(values.dtype, values)
+        blocks = min(BLOCKS, -(-values.size // THREADS))
+        kernel = cuda_kernel(SOURCE, "add_squares", f"-DVALUE={c_name(values.dtype)}")
+        kernel((blocks,), (THREADS,), (values, np.int64(values.size), totals[i:]))
+    return [total <= np.finfo(np.float64).max / 8 for total in totals.tolist()]
 
 
 def interleave(frame: Any, dtype: np.dtype, target: np.dtype) -> Any:
