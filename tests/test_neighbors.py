@@ -940,6 +940,61 @@ def test_tighten(d, k, kind, hopper):
             assert kept.size <= 1.3 * within.size + 3
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["hard to sum", "directions", "offset"])
+@pytest.mark.parametrize("d", [8, 104, 300, 784])
+def test_survivors_carry_half_their_distance(d, kind, hopper):
+    """A pair's half is off by no more, either way, than `Ceiling` has it."""
+    import cupy
+
+    from rapids_slink.neighbors import cuda
+
+    rng = np.random.default_rng(d)
+    X = np.vstack(pairs_hard_to_sum(rng, d)) if kind == "hard to sum" else rng.normal(size=(300, d))
+    if kind == "directions":
+        X /= lengths(X)[:, None]
+    if kind == "offset":
+        X += 1e3
+    n, values = len(X), cupy.asarray(X)
+    scaling = Scaling(cupy.zeros(d), 1.0) if kind == "hard to sum" else Scaling.of(values, device=resolve("cuda"))
+    order = cupy.asarray(rng.permutation(n).astype(np.int32))
+    fused = hopper.FusedFilter(values, scaling, order)
+    fused.room_of_sweeps = lambda k: n - 1
+    found = fused.survivors(1)
+    everything = fused.radius(cupy.full(n, cupy.inf), fused.columns, d, EUCLIDEAN)
+    fused.keep_both(slice(0, fused.sweeps()[-1].stop), everything, found)
+    assert (to_host(found.count) == n - 1).all()
+    ids, half = to_host(found.ids), to_host(found.apart).astype(np.longdouble)
+    y = to_host(cuda.pack(values, scaling, "float16", order).y).astype(np.longdouble)
+    norm = to_host(fused.columns.half_norm)[:n].astype(np.longdouble)
+    true = np.stack([((y[i] - y[ids[i]]) ** 2).sum(axis=1) / 2 for i in range(n)])
+    ceiling = Ceiling.of(d, scaling, EUCLIDEAN)
+    allowed = ceiling.excess * (norm[:, None] + norm[ids]) + ceiling.lost + np.abs(half) * 2.0**-22
+    print(f"{kind}, {d} features: worst {float((np.abs(half - true) / allowed).max()):.3g} of what is allowed")
+    assert (np.abs(half - true) <= allowed).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("kind", "d", "k"),
+    [("bytes", 600, 16), ("normal", 600, 16), ("bytes", 128, 16), ("normal", 64, 16), ("normal", 20, 1000)],
+)
+def test_lists_where_blocks_take_several_work_items(kind, d, k, hopper):
+    """More work than a GPU has at a time, with rows that stay in shared memory and with rows that do not."""
+    where, n, rng = resolve("cuda"), 20_000, np.random.default_rng(d)
+    X = BYTES["like photos"](rng, n, d) if kind == "bytes" else rng.normal(size=(n, d))
+    X, report = X.astype(np.float32), Report()
+    lists = neighbor_lists(TileSearch(where.asarray(X), where, report), n, k, where)
+    assert report["neighbors"]["filter"] == (hopper.ByteFilter if kind == "bytes" else hopper.FusedFilter).NAME
+    assert report["neighbors"]["rows_certified"] > 0.99 * n
+    some = rng.permutation(n)[:40]
+    apart = squares(X[some], X)
+    apart[np.arange(40), some] = np.inf
+    expected = least(apart, k)
+    np.testing.assert_array_equal(to_host(lists.ids)[some], expected[0])
+    np.testing.assert_array_equal(to_host(lists.weights)[some], expected[1])
+
+
 def assert_reranked(X, m, where, rerank, candidates, row_group, column_group, upper, k):
     """`rerank` gives the lists of the first m points among the candidates (a boolean matrix)."""
     apart = np.where(candidates & (row_group[:, None] != column_group), squares(X)[:m], np.inf)
