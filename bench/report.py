@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import GROUPS
-from bench.results import FOLDER
+from bench.results import FOLDER, identity
 
 README = Path(__file__).parent.parent / "README.md"
 MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
@@ -37,12 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    """The newest result of each device, case and stage, with its ``device``, ``date`` and ``file``."""
+    """The newest result of each device and `identity`, with its ``device``, ``date`` and ``file``."""
     newest = {}
     for path in sorted(folder.glob("*.json")):  # names start with the date
         run = json.loads(path.read_text())
         for result in run["results"]:
-            key = (run["device"], result["stage"], result["case"])
+            case, stage, pool = identity(result)
+            key = (run["device"], stage, case, pool)
             newest[key] = {**result, "device": run["device"], "date": run["date"], "file": path.name}
     return [newest[key] for key in sorted(newest)]
 
@@ -61,7 +62,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         others = ", ".join(f"{name} {shown(s)}" for name, s in _fastest_first(row))
         exact = {True: "yes", False: "**no**", None: "not checked"}[row["exact"]]
         link = f"[{row['date']}](bench/results/{row['file']})"
-        cells = [row["case"], row["stage"], shown(row["seconds"]), others or "–", exact, row["device"], link]
+        stage = row["stage"] + (", rmm pool" if row.get("rmm_pool") else "")
+        cells = [row["case"], stage, shown(row["seconds"]), others or "–", exact, row["device"], link]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""The result files: one a day and device, merged by (case, stage)."""
+"""The result files: one a day and device, merged by case, stage and memory pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 
 
 def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
-    """Add a result to the day's file of its device, in the place of an older one of the same case and stage.
+    """Add a result to the day's file of its device, in the place of an older one of the same `identity`.
 
     A result keeps the commit it was measured at, since the file may outlive it. One that was measured without peers
     keeps those of the one before it, that day's or an earlier one's, and as `peers_commit` the commit they were
@@ -30,21 +30,23 @@ def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{header['date']}-{slug(header)}.json"
     days = sorted(folder.glob(f"????-??-??-{slug(header)}.json"))  # names start with the date
-    found = {day: {_key(entry): entry for entry in json.loads(day.read_text())["results"]} for day in days}
-    before = [entries[_key(result)] for day, entries in found.items() if day <= path and _key(result) in entries]
+    found = {day: {identity(entry): entry for entry in json.loads(day.read_text())["results"]} for day in days}
+    key = identity(result)
+    before = [entries[key] for day, entries in found.items() if day <= path and key in entries]
     result = {**result, "commit": header["commit"]}
     if before and before[-1].get("peers") and not result.get("peers"):
         result["peers"] = before[-1]["peers"]
         result["peers_commit"] = before[-1].get("peers_commit", before[-1]["commit"])
-    results = [entry for _, entry in sorted({**found.get(path, {}), _key(result): result}.items())]
+    results = [entry for _, entry in sorted({**found.get(path, {}), key: result}.items())]
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps({**header, "results": results}, indent=2) + "\n")
     draft.replace(path)
     return path
 
 
-def _key(result: dict[str, Any]) -> tuple[str, str]:
-    return result["case"], result["stage"]
+def identity(result: dict[str, Any]) -> tuple[str, str, bool]:
+    """The case, the stage, and whether all memory came from an rmm pool, which older results do not say."""
+    return result["case"], result["stage"], result.get("rmm_pool", False)
 
 
 def slug(header: dict[str, Any]) -> str:
