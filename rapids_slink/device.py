@@ -474,6 +474,7 @@ def multiprocessors() -> int:
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:
     """Refuse arrays that a kernel would misread."""
+    dtype = np.dtype(dtype)
     for array in arrays:
         if array.dtype != dtype or not array.flags.c_contiguous:
             raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist, pdist, squareform
 from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
 from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors import _search, neighbor_lists
 from rapids_slink.neighbors.contract import Task
 from rapids_slink.neighbors.kdtree import TreeSearch, build
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, LOST, Ceiling, Operand, Scaling, reach
@@ -118,6 +118,19 @@ def test_lists_of_every_hard_case(name, dtype, k, where, make):
 def test_long_lists(n, k, d, where, make):
     X = np.random.default_rng(n + k).integers(0, 40, (n, d)).astype(np.float32)
     assert_lists(neighbor_lists(make(X), n, k, where), least(others(squares(X)), k))
+
+
+def test_many_points_of_few_features_go_by_a_tree(where):
+    def kind(n, d, metric):
+        return _search(n, d, METRICS[metric], where).__name__
+
+    tree = "TreeSearch" if where.name == "cpu" else "BoxSearch"
+    for metric, all_pairs in (("euclidean", "TileSearch"), ("cityblock", "DirectSearch")):
+        assert kind(100, 1, metric) == kind(10**7, 7, metric) == kind(10**7, 8, metric) == tree
+        assert kind(10**7, 9, metric) == all_pairs
+        assert kind(1000, 7, metric) == (tree if where.name == "cpu" else all_pairs)
+    assert kind(600_000, 8, "cityblock") == tree
+    assert kind(10**7, 3, "cosine") == "TileSearch"
 
 
 @pytest.mark.parametrize("n", [3000, 9000])

@@ -26,8 +26,11 @@ from rapids_slink.neighbors.rows import metric_rows, row_bytes, zero_rows
 from rapids_slink.points import as_integer, as_points, check_finite
 from rapids_slink.report import Report
 
-#: Up to this many features a tree is faster than all pairs (Gaussian points, 20,000 on a CPU, 200,000 on a GPU).
+#: Up to this many features points go by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
+#: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
+#: are about as fast then for Gaussian points, and take ten times as long for points along curves: see bench/NOTES.md.
+TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
 #: The columns of a graph's frame.
 EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
 #: What an edge takes in it: while it is made and as it is kept.
@@ -47,7 +50,8 @@ def prepare(
     metric: Metric = EUCLIDEAN,
 ) -> Any:
     """The search that suits the metric, the device and the points, which are as `metric_rows` makes them."""
-    return _search(values.shape[1], metric, device)(values, device, report, queries, progress, metric=metric)
+    n, d = values.shape
+    return _search(n, d, metric, device)(values, device, report, queries, progress, metric=metric)
 
 
 def need(
@@ -64,7 +68,7 @@ def need(
     m = n if n_queries is None else n_queries
     made = row_bytes(metric, d) * (n if n_queries is None else n + m)
     d = 3 if metric.rows == "sphere" else d
-    found: Need = _search(d, metric, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
+    found: Need = _search(n, d, metric, device).need(n, m, d, max(1, min(k, n - 1)), itemsize, device)
     found = in_turn(Need(made, made), found)
     if min_samples == 1:
         return found
@@ -72,9 +76,9 @@ def need(
     return replace(found, peak=found.peak + CORE_BYTES * n, kept=found.kept + CORE_BYTES * n + again)
 
 
-def _search(n_features: int, metric: Metric, device: Device) -> Any:
-    """The class of searches that suits points of so many features."""
-    if not metric.boxes or n_features > TREE_FEATURES[device.name]:
+def _search(n: int, n_features: int, metric: Metric, device: Device) -> Any:
+    """The class of searches that suits n points of so many features."""
+    if not metric.boxes or not _few_features(n, n_features, metric, device):
         from rapids_slink.neighbors.direct import all_pairs_search
 
         return all_pairs_search(metric)
@@ -85,6 +89,16 @@ def _search(n_features: int, metric: Metric, device: Device) -> Any:
     from rapids_slink.neighbors.kdtree import TreeSearch
 
     return TreeSearch
+
+
+def _few_features(n: int, n_features: int, metric: Metric, device: Device) -> bool:
+    """Whether a tree pays."""
+    if n_features <= TREE_FEATURES[device.name]:
+        return True
+    if device.name == "cpu" or n_features not in TREE_POINTS:
+        return False
+    fused = metric.filter == "product" and device.kernels("neighbors").fused_filter() is not None
+    return n >= TREE_POINTS[n_features][0 if fused else 1]
 
 
 def neighbor_lists(

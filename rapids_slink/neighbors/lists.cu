@@ -1,8 +1,6 @@
 // Orders and lists, each made by one launch: on small data a launch costs more than the work.
 #include "threads.cuh"
 
-typedef unsigned long long u64;
-
 constexpr int TILE = 128;  // as in hopper.cu
 
 // Place i of `order` gets i times `stride`, modulo n: see contract.py.
