@@ -1117,6 +1117,17 @@ def test_positions(n, share, where, kernels):
     assert sorted(to_host(kernels.positions(where.asarray(flags)))) == np.flatnonzero(flags).tolist()
 
 
+def test_what_the_host_does_meanwhile_need_not_find_memory(where, kernels):
+    asked = []
+
+    def refused():
+        asked.append(True)
+        raise MemoryError
+
+    assert to_host(kernels.positions(where.asarray(np.arange(40) == 7), refused)).tolist() == [7]
+    assert asked == ([] if where.name == "cpu" else [True])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("m", [1, 255, 700])

@@ -33,6 +33,8 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
 #: The columns of a graph's frame.
 EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
+#: Up to so many the frame is made while the search is under way, and takes memory beside it.
+FEW_EDGES = 2**23
 #: What an edge takes in it: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
 #: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
@@ -170,7 +172,7 @@ def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
         src = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors)
         return src, device.frame_ahead(src.size, EDGE_TYPES)
 
-    lists = neighbor_lists(search, n, n_neighbors, device, meanwhile=ahead)
+    lists = neighbor_lists(search, n, n_neighbors, device, meanwhile=ahead if n * n_neighbors <= FEW_EDGES else None)
     (src, frame), dst = ahead(), lists.ids.ravel()
     weight = distances(metric, lists.weights.ravel(), (src, dst), (values, values), device)
     return points.frame(frame({"src": src, "dst": dst, "weight": weight}))
@@ -242,7 +244,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     search = prepare(values, device, Report(), queries=queries, metric=metric)
     rows, of_others = xp.arange(n, dtype="int32"), xp.full(m, -1, "int32")
     ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
-    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=ahead))
+    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=ahead if n <= FEW_EDGES else None))
     if not (bounded and metric.kernel == "squares") and not float(nearest.weights.max()) < xp.inf:
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]

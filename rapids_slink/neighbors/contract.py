@@ -57,7 +57,7 @@ class Task:
         and in the answer then means that. The queries have to be the columns themselves.
     meanwhile : callable, optional
         What the host may do while a GPU works, before it waits for the answer. A search may call it several times, or
-        not at all.
+        not at all, and passes over a MemoryError.
     """
 
     rows: Any

@@ -33,6 +33,7 @@ FIRST_BAND = 2048
 GROWTH = 4
 ROWS_OF_LIKE_BOUND = 2**15  # a launch of the fused filter, where columns above the largest bound are left out
 FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
+#: Rows are few if they have no more products than this with the fused filter's first band.
 FEW_PRODUCTS = 2**24
 #: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
 SHORTEST = 1e-140
