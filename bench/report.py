@@ -62,10 +62,13 @@ def table(rows: list[dict[str, Any]]) -> str:
         others = ", ".join(f"{name} {shown(s)}" for name, s in _fastest_first(row))
         exact = {True: "yes", False: "**no**", None: "not checked"}[row["exact"]]
         link = f"[{row['date']}](bench/results/{row['file']})"
-        stage = row["stage"] + (", rmm pool" if row.get("rmm_pool") else "")
-        cells = [row["case"], stage, shown(row["seconds"]), others or "–", exact, row["device"], link]
+        cells = [row["case"], _stage(row), shown(row["seconds"]), others or "–", exact, row["device"], link]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _stage(row: dict[str, Any]) -> str:
+    return row["stage"] + (", rmm pool" if row.get("rmm_pool") else "")
 
 
 def _fastest_first(row: dict[str, Any]) -> list[tuple[str, float]]:
@@ -99,7 +102,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     for name in ["rapids_slink", *sorted({name for row in rows for name in row["peers"]})]:
         times = [row["seconds"] if name == "rapids_slink" else row["peers"].get(name, float("nan")) for row in rows]
         axes.plot(times, range(len(rows)), "o", label=name, markersize=9 if name == "rapids_slink" else 6)
-    axes.set_yticks(range(len(rows)), [f"{row['case']}, {row['stage']}\n{row['device']}" for row in rows])
+    axes.set_yticks(range(len(rows)), [f"{row['case']}, {_stage(row)}\n{row['device']}" for row in rows])
     axes.set(xscale="log", xlabel="seconds", ylim=(len(rows) - 0.5, -0.5))
     axes.grid(alpha=0.4)
     figure.legend(loc="outside right upper")

@@ -122,9 +122,13 @@ class Device:
         return self.frame_ahead(rows, {name: array.dtype for name, array in columns.items()})(columns)
 
     def frame_ahead(self, rows: int, dtypes: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
-        """What makes `frame` of such columns when they are there: a GPU's is made now, once, and then filled."""
+        """What makes `frame` of such columns when they are there: a GPU's is made now, once, and then filled.
+
+        Where cuDF may spill it is made when it is filled: one that was spilled would not get what is written then.
+        """
+        frames = self.frames
         if self.name == "cpu":
-            return self.frames.DataFrame
+            return frames.DataFrame
         sizes = {name: rows * np.dtype(dtype).itemsize for name, dtype in dtypes.items()}
         *starts, total = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes.values())]
         with self._lasting():
@@ -133,15 +137,19 @@ class Device:
             name: block[start : start + sizes[name]].view(dtype)
             for (name, dtype), start in zip(dtypes.items(), starts, strict=True)
         }
-        library = importlib.import_module("pylibcudf")
-        table = library.Table([library.Column.from_cuda_array_interface(array) for array in copies.values()])
-        frame = self.frames.DataFrame.from_pylibcudf(table, {"columns": list(copies)})
+
+        def made() -> Any:
+            library = importlib.import_module("pylibcudf")
+            table = library.Table([library.Column.from_cuda_array_interface(array) for array in copies.values()])
+            return frames.DataFrame.from_pylibcudf(table, {"columns": list(copies)})
+
+        frame = None if frames.get_option("spill") else made()
 
         def fill(columns: dict[str, Any]) -> Any:
             with self._lasting():
                 for name, array in columns.items():
                     copies[name][...] = array
-            return frame
+            return made() if frame is None else frame
 
         return fill
 

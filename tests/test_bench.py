@@ -73,6 +73,13 @@ def test_results_merge_by_case_and_stage(tmp_path):
     path = results.save(tmp_path, {**header, "date": "2001-03-01"}, {"case": "b", **alone, "seconds": 2.0})
     (later,) = json.loads(path.read_text())["results"]
     assert (later["peers"], later["peers_commit"], later["seconds"]) == ({"x": 9.0}, "a", 2.0)
+    for seconds in (1.5, 1.0):
+        results.save(
+            tmp_path, {**header, "date": "2001-03-01"}, {"case": "b", **alone, "seconds": seconds, "rmm_pool": True}
+        )
+    found = [(r["seconds"], r["peers"]) for r in json.loads(path.read_text())["results"]]
+    assert found == [(2.0, {"x": 9.0}), (1.0, {})]
+    assert [row["seconds"] for row in report.load(tmp_path)] == [2.0, 2.0, 1.0]
 
 
 def test_results_without_peers_are_saved_again(tmp_path):

@@ -992,8 +992,9 @@ def test_survivors_carry_half_their_distance(d, kind, hopper):
     ("kind", "d", "k"),
     [("bytes", 600, 16), ("normal", 600, 16), ("bytes", 128, 16), ("normal", 64, 16), ("normal", 20, 1000)],
 )
-def test_lists_where_blocks_take_several_work_items(kind, d, k, hopper):
-    """More work than a GPU has at a time, with rows that stay in shared memory and with rows that do not."""
+def test_lists_where_blocks_take_many_work_items(kind, d, k, hopper, monkeypatch):
+    """On a few multiprocessors, with rows that stay in shared memory and with rows that do not; of one set and two."""
+    monkeypatch.setattr(hopper, "multiprocessors", lambda: 4)
     where, n, rng = resolve("cuda"), 20_000, np.random.default_rng(d)
     X = BYTES["like photos"](rng, n, d) if kind == "bytes" else rng.normal(size=(n, d))
     X, report = X.astype(np.float32), Report()
@@ -1006,6 +1007,12 @@ def test_lists_where_blocks_take_several_work_items(kind, d, k, hopper):
     expected = least(apart, k)
     np.testing.assert_array_equal(to_host(lists.ids)[some], expected[0])
     np.testing.assert_array_equal(to_host(lists.weights)[some], expected[1])
+    half, rows = where.asarray(X[: n // 2]), where.xp.arange(n // 2, dtype="int32")
+    between = TileSearch(where.asarray(X[n // 2 :]), where, report, half)
+    found = between.find(Task(rows, 3, rows, where.xp.full(n // 2, -1, "int32")))
+    ids, weights = least(squares(X[:30], X[n // 2 :]), 3)
+    np.testing.assert_array_equal(to_host(found.ids)[:30], ids)
+    np.testing.assert_array_equal(to_host(found.weights)[:30], weights)
 
 
 def assert_reranked(X, m, where, rerank, candidates, row_group, column_group, upper, k):
@@ -1273,6 +1280,10 @@ def test_norms_in_parts_are_rounded_down():
 
 def test_errors_name_the_set(device):
     good, bad = [[0.0], [1.0]], [[0.0], [np.nan]]
+    with pytest.raises(TypeError, match="column 'a' of Y has dtype object"):
+        nearest_neighbors(good, pd.DataFrame({"a": ["x"]}, dtype=object), device=device)
+    with pytest.raises(ValueError, match="column 'a' of Y has 1 missing value"):
+        nearest_neighbors(good, pd.DataFrame({"a": pd.array([1, None], "Int32")}), device=device)
     with pytest.raises(ValueError, match="X contains values that are not finite: column 0 has 1 NaN"):
         nearest_neighbors(bad, good, device=device)
     with pytest.raises(ValueError, match="Y contains values that are not finite: column 0 has 1 NaN"):

@@ -33,10 +33,10 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
 #: The columns of a graph's frame.
 EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
-#: Up to so many the frame is made while the search is under way, and takes memory beside it.
-FEW_EDGES = 2**23
 #: What an edge takes in it: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
+#: Up to so many the frame is made while the search is under way, and then takes so much of an edge beside it.
+FEW_EDGES, AHEAD_BYTES = 2**23, 16 + 4
 #: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
 #: cuDF counts rows in int32.
@@ -226,7 +226,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
 
     def following(m: int, d: int, itemsize: int) -> Need:
         search = need(m, d, itemsize, 1, device, n_queries=n, metric=metric)
-        return in_turn(Need(held, held), search, Need(EDGE_BYTES * n))
+        return in_turn(Need(held, held), _frame_ahead(n), search, Need(EDGE_BYTES * n))
 
     others = as_points(Y, device, following, name="Y", checked=False)
     bounded = check_finite({"X": points, "Y": others}, device)
@@ -242,7 +242,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     if metric.kernel == "braycurtis":
         _refuse_zero_rows(*both, device)
     search = prepare(values, device, Report(), queries=queries, metric=metric)
-    rows, of_others = xp.arange(n, dtype="int32"), xp.full(m, -1, "int32")
+    rows, of_others = xp.arange(n, dtype="int32"), xp.full(m, -1, "int32")  # no row's group
     ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
     nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=ahead if n <= FEW_EDGES else None))
     if not (bounded and metric.kernel == "squares") and not float(nearest.weights.max()) < xp.inf:
@@ -267,7 +267,13 @@ def _graph_need(n: int, d: int, itemsize: int, k: int, metric: Metric, device: D
         raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
     if device.name == "cuda" and n * k > MOST_FRAME_ROWS:
         raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MOST_FRAME_ROWS:,} rows")
-    return in_turn(need(n, d, itemsize, k, device, metric=metric), Need(EDGE_BYTES * n * k))
+    return in_turn(_frame_ahead(n * k), need(n, d, itemsize, k, device, metric=metric), Need(EDGE_BYTES * n * k))
+
+
+def _frame_ahead(edges: int) -> Need:
+    """What a frame that is made during the search takes all the while."""
+    size = AHEAD_BYTES * edges if edges <= FEW_EDGES else 0
+    return Need(size, kept=size)
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:

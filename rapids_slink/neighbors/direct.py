@@ -183,12 +183,11 @@ class DirectSearch(TileSearch):
     def _keep(self, rows: Any, columns: Any, radius: Any, *groups_ids_into: Any) -> None:
         self.tiles.keep(self.form, rows, columns, radius, *groups_ids_into)
 
-    def _seed(self, task: Any, rows: Any, group: Any, bound: Any) -> int:
-        """Lower the rows' bounds by their exact values with a sample of the columns; returns how many these are."""
+    def _seed(self, task: Any, rows: Any, group: Any, bound: Any) -> None:
+        """Lower the rows' bounds by their exact values with a sample of the columns."""
         xp, kernels = self.device.xp, self.kernels
         sample = self.order[: max(SAMPLE, 2 * task.k)]
         ids = xp.where(task.column_group[sample] != group[:, None], sample, xp.int32(-1))
         likely = kernels.Candidates(ids, xp.full(rows.size, sample.size, "int32"))
         top = kernels.new_lists(rows.size, task.k)
         self._rerank(rows, likely, (group, task.column_group), bound, top, task.core)
-        return int(sample.size)

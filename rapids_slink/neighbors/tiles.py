@@ -33,8 +33,7 @@ FIRST_BAND = 2048
 GROWTH = 4
 ROWS_OF_LIKE_BOUND = 2**15  # a launch of the fused filter, where columns above the largest bound are left out
 FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
-#: Rows are few if they have no more products than this with the fused filter's first band.
-FEW_PRODUCTS = 2**24
+FEW_PRODUCTS = 2**24  # of few rows with a band
 #: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
 SHORTEST = 1e-140
 PAIR_BYTES = 48  # found, in its chunk and in all of them together
@@ -141,13 +140,13 @@ class TileSearch:
             top = kernels.new_lists(m, task.k)
             if filters:
                 left = self._filter(task, left, upper, top, best, "filter", again=False)
+        ids, weights = top.ids, top.weights
         if filters:
             redone = left.size
             for tier in self.tiers:
                 if left.size:
                     left = self._filter(task, left, upper, top, best, tier, again=True)
             certified, scanned = m - redone, left.size
-        ids, weights = top.ids, top.weights
 
         def scan(at: Any) -> None:
             rows = task.rows[at]
@@ -265,9 +264,9 @@ class TileSearch:
             fused.tighten(found, bound, task.k, self.features, self.metric)
             self._rerank(rows, found, None, bound, top, above=found.capacity // 2)
         self._rerank(rows, found, None, bound, top)
-        into = kernels.Lists(xp.empty_like(top.ids), xp.empty_like(top.weights), top.lost)
-        upper[rows], into.ids[rows], into.weights[rows] = bound, top.ids, top.weights
-        return into, rows[kernels.positions(top.lost, task.meanwhile)]
+        into = kernels.Lists(*(xp.empty_like(part) for part in (top.ids, top.weights, top.lost)))
+        upper[rows], into.ids[rows], into.weights[rows], into.lost[rows] = bound, top.ids, top.weights, top.lost
+        return into, kernels.positions(into.lost, task.meanwhile)
 
     def _filter(self, task: Task, left: Any, upper: Any, into: Any, best: Any, tier: str, again: bool) -> Any:
         """One tier over the rows `left` of the task; fills in their lists and returns the rows whose are not proven.
@@ -283,16 +282,16 @@ class TileSearch:
             rows = task.rows[at]
             group = task.groups(rows)
             bound = upper[at] if best is None else xp.minimum(upper[at], best[group])
-            sampled = 0
-            if not again and (task.upper is None or not bool(xp.isfinite(bound).all())):
-                sampled = self._seed(task, rows, group, bound)
+            seeded = not again and (task.upper is None or not bool(xp.isfinite(bound).all()))
+            if seeded:
+                self._seed(task, rows, group, bound)
             if fused:
                 packed = fused.prepare_rows(self.exact_queries if fused.BYTES else self.query_points, rows)
             else:
                 operand, columns = self._tier(rows, tier)
             top = kernels.new_lists(rows.size, task.k) if again else into.take(at)
             groups = group, task.column_group
-            for band in self._bands(task, bound, again, sampled):
+            for band in self._bands(task, bound, again, seeded):
                 if fused:
                     radius = fused.radius(bound, packed, self.features, self.metric)
                     candidates = fused.keep(packed, band, radius, task.k, group, column_group)
@@ -309,7 +308,7 @@ class TileSearch:
                     xp.minimum(bound, best[group], out=bound)
             if not isinstance(at, slice) or best is not None:  # else these are one
                 upper[at] = bound
-            if not isinstance(at, slice) or again:
+            if not isinstance(at, slice):
                 into.ids[at], into.weights[at] = top.ids, top.weights
             lost = kernels.positions(top.lost, task.meanwhile)
             return at.start + lost if isinstance(at, slice) else at[lost]
@@ -321,10 +320,9 @@ class TileSearch:
         unproven = kernels.each(search, chunks, task.name, self.progress)
         return unproven[0] if len(unproven) == 1 else xp.concatenate(unproven)
 
-    def _seed(self, task: Task, rows: Any, group: Any, bound: Any) -> int:
-        """Lower the rows' bounds by the nearest of some columns; returns how many were looked at."""
-        sampled = _seed_columns(self.values.shape[0], rows.size, task.k, self.filter)
-        first = slice(0, sampled)
+    def _seed(self, task: Task, rows: Any, group: Any, bound: Any) -> None:
+        """Lower the rows' bounds by the nearest of some columns."""
+        first = slice(0, _seed_columns(self.values.shape[0], rows.size, task.k, self.filter))
         columns, ceiling = self._columns(first), Ceiling.of(self.features, self.scaling, self.metric)
         most = max(LEAST_ROWS, self.kernels.ROWS * self.kernels.COLUMNS // first.stop)  # products as in a tile
         for at in _tiles(slice(0, rows.size), self._rows_at_once(most, task.k)):
@@ -333,7 +331,6 @@ class TileSearch:
                 self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space,
                 ceiling, bound[at], core,
             )  # fmt: skip
-        return sampled
 
     def _reach(self, bound: Any, error: Any) -> Any:
         """What the filter's test takes for rows with these bounds."""
@@ -365,14 +362,16 @@ class TileSearch:
         room = self.room / self.kernels.workers() / _bytes_a_row(n, d, k, self.kernels)
         return most if room >= most else max(LEAST_ROWS, int(room) // LEAST_ROWS * LEAST_ROWS)
 
-    def _bands(self, task: Task, bound: Any, again: bool, sampled: int) -> list[slice]:
-        """The columns that rows with these bounds, from so many of them, may look for."""
+    def _bands(self, task: Task, bound: Any, again: bool, seeded: bool) -> list[slice]:
+        """The columns that rows with these bounds may look for."""
         last = self.values.shape[0]
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending, bound.max().reshape(1), side="right")[0])
         first, growth = self.first_band, GROWTH
         if self.filter:
-            first, growth = max(self.filter.FIRST_BAND, self.filter.GROWTH * sampled), self.filter.GROWTH
+            first, growth = self.filter.FIRST_BAND, self.filter.GROWTH
+            if seeded and _few(bound.size, task.k, self.filter):
+                first *= growth
         return growing(last if again else first, last, growth)
 
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
@@ -414,15 +413,19 @@ def _tiles(band: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, band.stop)) for a in range(band.start, band.stop, size)]
 
 
+def _few(m: int, k: int, fused: Any) -> bool:
+    """Whether the first bounds of m rows come from all of the fused filter's first band: one launch less."""
+    return bool(fused) and k <= FIRST_BAND // 32 and m * fused.FIRST_BAND <= FEW_PRODUCTS
+
+
 def _seed_columns(n: int, m: int, k: int, fused: Any) -> int:
-    """How many of n columns the first bounds of m rows come from: if they are few, more, for a band less to launch."""
-    few = fused and m * fused.FIRST_BAND <= FEW_PRODUCTS
-    return min(n, max(fused.FIRST_BAND if few else FIRST_BAND, 32 * k))
+    """How many of n columns the first bounds of m rows come from."""
+    return min(n, fused.FIRST_BAND if _few(m, k, fused) else max(FIRST_BAND, 32 * k))
 
 
 def _bytes_a_row(n: int, d: int, k: int, kernels: Any) -> int:
     """What a row of a chunk takes: its products, operand, candidates and lists."""
-    products = 4 * max(kernels.COLUMNS, _seed_columns(n, 1, k, kernels.fused_filter()))
+    products = 4 * max(kernels.COLUMNS, _seed_columns(n, 1, k, kernels.fused_filter()))  # a single row's are the most
     return products + 32 * d + 4 * (128 + 12 * k) + 36 * k + 64
 
 

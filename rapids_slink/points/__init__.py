@@ -183,7 +183,7 @@ def as_points(X: Any, device: Device, need: Stages = None, *, name: str = "X", c
     """
     X, caller = Caller.of(X, device)
     if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
-        raise InputTypeError("Sparse input is not supported by SingleLinkage: pass X.toarray()")
+        raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
     names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
     values = _frame_values(X, device, need, name) if names is not None else _array_values(X, device, need, name)
     points = Points(values, names, index, caller)
@@ -305,7 +305,7 @@ def _frame_values(X: Any, device: Device, need: Stages, name: str) -> Any:
     on_gpu = _family(X) == "cudf"
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
-        _check_type(dtype, f"column {X.columns[dtypes.index(dtype)]!r}", objects=not on_gpu)
+        _check_type(dtype, _column_of(X, dtypes.index(dtype), name), objects=not on_gpu)
     target = np.result_type(*(_float_type(dtype) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
     at_once = on_gpu and device.name == "cuda" and plain and len(distinct) == 1
@@ -314,7 +314,7 @@ def _frame_values(X: Any, device: Device, need: Stages, name: str) -> Any:
         rows = device.kernels("points").interleave(X, distinct[0], target)
         if rows is not None:
             return rows
-    _check_nulls(X, dtypes)
+    _check_nulls(X, dtypes, name)
     if on_gpu:
         # A nullable type without nulls casts to its plain twin; only then may a GPU array be taken.
         X = X if plain else X.astype(target)
@@ -330,22 +330,27 @@ def _frame_values(X: Any, device: Device, need: Stages, name: str) -> Any:
     return device.asarray(array_module.ascontiguousarray(columns))
 
 
-def _check_nulls(X: Any, dtypes: list[Any]) -> None:
+def _column_of(X: Any, i: int, name: str) -> str:
+    """What an error calls column i of the frame that is the argument `name`: there is seldom another."""
+    return f"column {X.columns[i]!r}" + (f" of {name}" if name != "X" else "")
+
+
+def _check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
     """Raise for missing values other than NaN, which is looked for later, together with infinity."""
     if _family(X) == "cudf":
-        nulls = np.array([X[name].null_count for name in X.columns])  # cuDF keeps these counts
+        nulls = np.array([X[column].null_count for column in X.columns])  # cuDF keeps these counts
     else:
         unsure = [i for i, dtype in enumerate(dtypes) if not isinstance(dtype, np.dtype) or dtype.kind == "O"]
         nulls = np.zeros(len(dtypes), dtype=np.int64)
         for i in unsure:
             nulls[i] = X.iloc[:, i].isna().sum()
             if nulls[i] == 0 and dtypes[i].kind == "O":
-                _from_objects(X.iloc[:, i].to_numpy(), f"column {X.columns[i]!r}")
+                _from_objects(X.iloc[:, i].to_numpy(), _column_of(X, i, name))
     if nulls.any():
         i = int(np.argmax(nulls > 0))
         values = "value" if nulls[i] == 1 else "values"
         raise ValueError(
-            f"column {X.columns[i]!r} has {nulls[i]} missing {values} (null or NaN); "
+            f"{_column_of(X, i, name)} has {nulls[i]} missing {values} (null or NaN); "
             "SingleLinkage needs finite numbers: drop or fill them"
         )
 
