@@ -24,9 +24,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=FOLDER, help="folder of the result files")
     parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES), help="or groups of cases: metrics")
     parser.add_argument("--readme", type=Path, nargs="?", const=README, help="rewrite the marked table of this file")
+    parser.add_argument("--pool", action="store_true", help="also what was measured with an rmm pool")
     parser.add_argument("--plot", type=Path, help="draw the same rows here")
     options = parser.parse_args(arguments)
-    rows = pick(load(options.results), options.stages)
+    rows = pick(load(options.results), options.stages, options.pool)
     if options.readme:
         options.readme.write_text(put_between(options.readme.read_text(), table(rows)))
     if options.plot:
@@ -48,9 +49,11 @@ def load(folder: Path) -> list[dict[str, Any]]:
     return [newest[key] for key in sorted(newest)]
 
 
-def pick(rows: list[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows of these stages; those of a group of cases where the group is named instead."""
-    return [row for row in rows if GROUP_OF.get(row["case"], row["stage"]) in names]
+def pick(rows: list[dict[str, Any]], names: Sequence[str], pool: bool = False) -> list[dict[str, Any]]:
+    """The rows of these stages, or those of a group of cases where the group is named; of an rmm pool only if asked."""
+    return [
+        row for row in rows if GROUP_OF.get(row["case"], row["stage"]) in names and (pool or not row.get("rmm_pool"))
+    ]
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -171,6 +171,14 @@ def test_groups_of_cases_have_tables_of_their_own():
     assert report.pick(rows, ["metrics"]) == rows[1:]
 
 
+def test_what_an_rmm_pool_gave_is_shown_if_asked():
+    alone = {"case": "digits", "stage": "fit", "seconds": 1.0, "peers": {}, "exact": True, "device": "x"}
+    rows = [{**alone, "date": "", "file": "", "rmm_pool": pool} for pool in (False, True)]
+    assert report.pick(rows, ["fit"]) == rows[:1]
+    assert report.pick(rows, ["fit"], pool=True) == rows
+    assert "| digits | fit, rmm pool |" in report.table(rows)
+
+
 def test_graphs_are_as_named(tmp_path):
     """A graph has one stage; the others are passed over."""
     arguments = ["--stages", "fit", "spanning_tree", "--peers", "scipy", "--out", str(tmp_path), *QUICK]
