@@ -579,22 +579,39 @@ def quiet_collector():
     gc.callbacks[:] = callbacks
 
 
+def fit_until_interrupted(X, after, device):
+    """Whether a signal after so many seconds ends the fits that go on, and the file of the code that it comes in."""
+    came_in = []
+
+    def interrupt(_signal, frame):
+        came_in.append(frame.f_code.co_filename)
+        raise KeyboardInterrupt
+
+    timer, usual = threading.Timer(after, signal.raise_signal, [signal.SIGINT]), signal.signal(signal.SIGINT, interrupt)
+    try:
+        timer.start()
+        while timer.is_alive():
+            fit(X, 5, device=device)
+        fit(X, 5, device=device)
+    except KeyboardInterrupt:
+        return True, came_in[0]
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, usual)
+    return False, came_in[0]
+
+
 @pytest.mark.usefixtures("quiet_collector")
 def test_ctrl_c_stops_soon(device):
     """A signal, which comes whenever it does: parts of the work that wait are not begun, and the next fit is right."""
-    X = points(20000, 48)
+    X, package = points(20000, 48), Path(rapids_slink.__file__).parent
     expected = bits(fit(X, 5, device=device))
     for after in (0.01, 0.1, 0.3):
-        timer = threading.Timer(after, signal.raise_signal, [signal.SIGINT])
-        timer.start()
-        try:
-            while timer.is_alive():
-                fit(X, 5, device=device)
-            fit(X, 5, device=device)
-        except KeyboardInterrupt:
-            timer.join()
-        else:
-            raise AssertionError("the interruption was swallowed")
+        for _ in range(5):  # NumPy drops an interruption that comes in pandas while their types are compared
+            stopped, file = fit_until_interrupted(X, after, device)
+            if stopped or Path(file).is_relative_to(package):
+                break
+        assert stopped, f"the interruption, which came in {file}, was swallowed"
         assert bits(fit(X, 5, device=device)) == expected
 
 
