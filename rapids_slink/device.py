@@ -364,8 +364,11 @@ CPU = Device("cpu", np)
 
 def is_on_gpu(x: Any) -> bool:
     """Whether `x` (array, frame or series) lives in GPU memory."""
-    if type(x).__module__.split(".")[0] in ("cudf", "cupy"):
+    package = type(x).__module__.partition(".")[0]
+    if package in ("cudf", "cupy"):
         return True
+    if package == "pandas" and "cudf.pandas" not in sys.modules:  # else it may be a proxy of a GPU's
+        return False  # a frame asked for an attribute that it lacks makes an index of its columns
     if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
         return False
     if hasattr(x, "__cuda_array_interface__"):

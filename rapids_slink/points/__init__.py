@@ -182,7 +182,7 @@ def as_points(X: Any, device: Device, need: Stages = None, *, name: str = "X", c
         It would not fit.
     """
     X, caller = Caller.of(X, device)
-    if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
+    if not caller.frame_given and (hasattr(X, "tocsr") or hasattr(X, "tocoo")):
         raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
     names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
     values = _frame_values(X, device, need, name) if names is not None else _array_values(X, device, need, name)
@@ -195,6 +195,8 @@ def as_points(X: Any, device: Device, need: Stages = None, *, name: str = "X", c
 def _admit(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, need: Stages) -> None:
     """Raise unless so many copies of X, of which one stays, fit into memory, and then what follows."""
     n, d = shape
+    if not copies and not need:
+        return
     size = n * d * dtype.itemsize
     copied = Need(copies * size, kept=size if copies else 0)
     following = need(n, d, dtype.itemsize) if need else Need(0)
@@ -393,6 +395,8 @@ def _array_values(X: Any, device: Device, need: Stages, name: str) -> Any:
 
 def _as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, wherever its data is."""
+    if type(X) is device.xp.ndarray:
+        return X
     if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read
         X = X.detach()
     if _family(X) == "cudf":  # a Series, whose dimensions are refused next; cuDF refuses np.asarray
