@@ -890,6 +890,18 @@ def test_seed(m, n, k, cores, where, kernels):
         assert (bound[finite] <= expected[finite] * 1.01).all()
 
 
+def all_survive(fused, n, d):
+    """Each point's survivors when nothing bounds them: everyone else."""
+    import cupy
+
+    fused.room_of_sweeps = lambda k: n - 1
+    found = fused.survivors(1)
+    everything = fused.radius(cupy.full(n, cupy.inf), fused.columns, d, EUCLIDEAN)
+    fused.keep_both(slice(0, fused.sweeps()[-1].stop), everything, found)
+    assert (to_host(found.count) == n - 1).all()
+    return found
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", ["normal", "offset", "outlier", "twins", *BYTES])
 @pytest.mark.parametrize("k", [1, 16, 40])
@@ -922,11 +934,7 @@ def test_tighten(d, k, kind, hopper):
     at = to_host(order)
     apart = squares(X)[at][:, at]
     bound = cupy.full(n, cupy.inf)
-    fused.room_of_sweeps = lambda k: n - 1  # for all
-    found = fused.survivors(k)
-    everything = fused.radius(bound, fused.columns, d, EUCLIDEAN)
-    fused.keep_both(slice(0, fused.sweeps()[-1].stop), everything, found)
-    assert (to_host(found.count) == n - 1).all()
+    found = all_survive(fused, n, d)
     everyone_else = np.array([[j for j in range(n) if j != i] for i in range(n)])
     np.testing.assert_array_equal(np.sort(to_host(found.ids), axis=1), everyone_else)
     some = cupy.arange(n) % 3 == 0  # bounds that hold already
@@ -972,11 +980,7 @@ def test_survivors_carry_half_their_distance(d, kind, hopper):
     scaling = Scaling(cupy.zeros(d), 1.0) if kind == "hard to sum" else Scaling.of(values, device=resolve("cuda"))
     order = cupy.asarray(rng.permutation(n).astype(np.int32))
     fused = hopper.FusedFilter(values, scaling, order)
-    fused.room_of_sweeps = lambda k: n - 1
-    found = fused.survivors(1)
-    everything = fused.radius(cupy.full(n, cupy.inf), fused.columns, d, EUCLIDEAN)
-    fused.keep_both(slice(0, fused.sweeps()[-1].stop), everything, found)
-    assert (to_host(found.count) == n - 1).all()
+    found = all_survive(fused, n, d)
     ids, half = to_host(found.ids), to_host(found.apart).astype(np.longdouble)
     y = to_host(cuda.pack(values, scaling, "float16", order).y).astype(np.longdouble)
     norm = to_host(fused.columns.half_norm)[:n].astype(np.longdouble)
