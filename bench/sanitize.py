@@ -22,7 +22,7 @@ import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
 from rapids_slink import device as devices
 from rapids_slink.device import CPU, Device, to_host
-from rapids_slink.metrics import get_metric
+from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare
 from rapids_slink.neighbors.contract import Task
 from rapids_slink.neighbors.rows import metric_rows
@@ -96,6 +96,19 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
     groups = xp.zeros(len(queries), "int32"), xp.ones(len(points), "int32")
     found = among.find(Task(rows, 1, *groups))
     return found.ids, found.weights
+
+
+def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
+    """The nearest of other points, by the search for few queries where the device has one, all of them proven."""
+    few = device.kernels("neighbors").few_queries(len(points), *queries.shape)
+    if few is None:
+        ids, weights = find_nearest(device, "portable", queries, points)
+        return ids[:, 0], device.xp.sqrt(weights[:, 0])
+    xp, m = device.xp, len(queries)
+    src, dst, distance = xp.empty(m, "int32"), xp.empty(m, "int32"), xp.empty(m)
+    given = device.asarray(queries), device.asarray(points), EUCLIDEAN
+    unproven = few.choose(few.keep(*given), *given, src, dst, distance)
+    return xp.where(unproven == 0, dst, src - m), distance
 
 
 def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -173,6 +186,8 @@ def steps() -> Iterator[tuple[str, Step]]:
         for d in (1, 3):
             few = islands[:, :d].astype(dtype)
             yield f"boxes, {dtype}, {d} features", partial(cluster, kind="boxes", points=few, k=3)
+        rows = islands.astype(dtype)
+        yield f"few queries, {dtype}", partial(find_for_few, queries=rows[::2] + 1, points=rows)
         yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
     for metric in ("cityblock", "cosine"):

@@ -113,45 +113,13 @@ class Device:
         return self.xp.asarray(array, dtype=dtype)
 
     def frame(self, columns: dict[str, Any]) -> Any:
-        """A dataframe of the given columns, which are arrays of this device without NaN.
-
-        A GPU's outlives `working`: its columns are copies in one block, a device allocation being dear. cuDF's own copy
-        of a frame takes twice as long as the frame, and a frame made of arrays twice as long as one of columns.
-        """
+        """A dataframe of the given columns, which are arrays of this device without NaN."""
         rows = max((array.size for array in columns.values()), default=0)
-        return self.frame_ahead(rows, {name: array.dtype for name, array in columns.items()})(columns)
+        return self.frame_ahead(rows, {name: array.dtype for name, array in columns.items()}).fill(columns)
 
-    def frame_ahead(self, rows: int, dtypes: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
-        """What makes `frame` of such columns when they are there: a GPU's is made now, once, and then filled.
-
-        Where cuDF may spill it is made when it is filled: one that was spilled would not get what is written then.
-        """
-        frames = self.frames
-        if self.name == "cpu":
-            return frames.DataFrame
-        sizes = {name: rows * np.dtype(dtype).itemsize for name, dtype in dtypes.items()}
-        *starts, total = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes.values())]
-        with self._lasting():
-            block = self.xp.empty(total, "uint8")
-        copies = {
-            name: block[start : start + sizes[name]].view(dtype)
-            for (name, dtype), start in zip(dtypes.items(), starts, strict=True)
-        }
-
-        def made() -> Any:
-            library = importlib.import_module("pylibcudf")
-            table = library.Table([library.Column.from_cuda_array_interface(array) for array in copies.values()])
-            return frames.DataFrame.from_pylibcudf(table, {"columns": list(copies)})
-
-        frame = None if frames.get_option("spill") else made()
-
-        def fill(columns: dict[str, Any]) -> Any:
-            with self._lasting():
-                for name, array in columns.items():
-                    copies[name][...] = array
-            return made() if frame is None else frame
-
-        return fill
+    def frame_ahead(self, rows: int, dtypes: dict[str, Any]) -> FrameAhead:
+        """What becomes a frame of such columns."""
+        return FrameAhead(self, rows, dtypes)
 
     @contextmanager
     def working(self, reserve: int = 0, memory_limit: Any = None) -> Iterator[None]:
@@ -305,6 +273,58 @@ class Device:
         from pylibraft.common import DeviceResources
 
         return DeviceResources(stream=stream)
+
+
+class FrameAhead:
+    """What becomes a dataframe, with no NaN in it.
+
+    A GPU's columns are there at once, to be written into, and outlive `Device.working`: they are one block, a device
+    allocation being dear. A CPU's are those that it is filled with.
+
+    Attributes
+    ----------
+    columns : dict of arrays
+        None on a CPU.
+    """
+
+    def __init__(self, device: Device, rows: int, dtypes: dict[str, Any]) -> None:
+        self._device, self._frame = device, None
+        self.columns: dict[str, Any] = {}
+        if device.name == "cpu":
+            return
+        sizes = {name: rows * np.dtype(dtype).itemsize for name, dtype in dtypes.items()}
+        *starts, total = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes.values())]
+        with device._lasting():
+            block = device.xp.empty(total, "uint8")
+        for (name, dtype), start in zip(dtypes.items(), starts, strict=True):
+            self.columns[name] = block[start : start + sizes[name]].view(dtype)
+
+    def make(self) -> FrameAhead:
+        """Make a GPU's frame now, while its columns are being written.
+
+        Where cuDF may spill it is made when it is filled: one that was spilled would not get what is written then.
+        """
+        if self.columns and not self._device.frames.get_option("spill"):
+            self._made()
+        return self
+
+    def fill(self, columns: dict[str, Any]) -> Any:
+        """The frame of these columns, which may be its own."""
+        if not self.columns:
+            return self._device.frames.DataFrame(columns)
+        if columns is not self.columns:
+            with self._device._lasting():
+                for name, array in columns.items():
+                    self.columns[name][...] = array
+        return self._made()
+
+    def _made(self) -> Any:
+        """cuDF's frame: its own copy of one takes twice as long, and one made of arrays twice as long as of columns."""
+        if self._frame is None:
+            library = importlib.import_module("pylibcudf")
+            table = library.Table([library.Column.from_cuda_array_interface(part) for part in self.columns.values()])
+            self._frame = self._device.frames.DataFrame.from_pylibcudf(table, {"columns": list(self.columns)})
+        return self._frame
 
 
 def _twice(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:

@@ -11,6 +11,7 @@ from rapids_slink.dendrogram.cutting import check_cut
 from rapids_slink.device import Device, resolve
 from rapids_slink.hierarchy import Hierarchy, number_of_clusters
 from rapids_slink.memory import Need, in_turn
+from rapids_slink.neighbors.contract import EDGE_TYPES
 from rapids_slink.points import MOST_ROWS, Caller, as_integer
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.edges import EdgeList, in_edges, merge_order, need, spanning_forest
@@ -148,7 +149,7 @@ def _tree_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
     """The edge frame of some rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
     tree = device.frame(dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True)))
     # The frame's conversion keeps subnormal weights, which CuPy's makes zeros.
-    return tree.astype({"src": "int32", "dst": "int32", "weight": "float64"})
+    return tree.astype(EDGE_TYPES)
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:

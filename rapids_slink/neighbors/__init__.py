@@ -5,7 +5,8 @@
 
 A search answers a `contract.Task`: for some rows, the k least columns outside the row's group. The k-NN graph is the
 task in which every point is a group; the search of connect has the components for groups and k = 1;
-`nearest_neighbors` has two point sets and no groups. Points may have cores: then a search goes by mutual reachability
+`nearest_neighbors` has two point sets and no groups, and on a GPU few queries have a search of their own, which
+prepares nothing (nearest.py). Points may have cores: then a search goes by mutual reachability
 (mutual_reachability.py), for HDBSCAN's hierarchy.
 """
 
@@ -16,10 +17,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from rapids_slink.device import Device, resolve
+from rapids_slink.device import Device, FrameAhead, resolve
 from rapids_slink.memory import Need, in_turn
 from rapids_slink.metrics import EUCLIDEAN, Metric, distances, get_metric
-from rapids_slink.neighbors.contract import NeighborLists, Task
+from rapids_slink.neighbors.contract import EDGE_TYPES, NeighborLists, Task
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK
 from rapids_slink.neighbors.rows import metric_rows, row_bytes, zero_rows
@@ -31,8 +32,6 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
 #: are about as fast then for Gaussian points, and take ten times as long for points along curves: see bench/NOTES.md.
 TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
-#: The columns of a graph's frame.
-EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
 #: What an edge takes in it: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
 #: Up to so many the frame is made while the search is under way, and then takes so much of an edge beside it.
@@ -168,14 +167,14 @@ def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     search = prepare(metric_rows(metric, values, device), device, Report(), metric=metric)
 
     @cache
-    def ahead() -> tuple[Any, Callable[[dict[str, Any]], Any]]:
+    def ahead() -> tuple[Any, FrameAhead]:
         src = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors)
-        return src, device.frame_ahead(src.size, EDGE_TYPES)
+        return src, device.frame_ahead(src.size, EDGE_TYPES).make()
 
     lists = neighbor_lists(search, n, n_neighbors, device, meanwhile=ahead if n * n_neighbors <= FEW_EDGES else None)
     (src, frame), dst = ahead(), lists.ids.ravel()
     weight = distances(metric, lists.weights.ravel(), (src, dst), (values, values), device)
-    return points.frame(frame({"src": src, "dst": dst, "weight": weight}))
+    return points.frame(frame.fill({"src": src, "dst": dst, "weight": weight}))
 
 
 def nearest_neighbors(
@@ -223,19 +222,28 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     points = as_points(X, device, checked=False)
     n, d = points.values.shape
     held = 0 if points.values is X else points.values.nbytes
+    few: Any = None
 
     def following(m: int, d: int, itemsize: int) -> Need:
-        search = need(m, d, itemsize, 1, device, n_queries=n, metric=metric)
-        return in_turn(Need(held, held), _frame_ahead(n), search, Need(EDGE_BYTES * n))
+        nonlocal few
+        if metric.kernel == "squares" and metric.rows == "given":
+            few = device.kernels("neighbors").few_queries(m, n, d)
+        return _nearest_need(few.need if few else need(m, d, itemsize, 1, device, n_queries=n, metric=metric), held, n)
 
     others = as_points(Y, device, following, name="Y", checked=False)
-    bounded = check_finite({"X": points, "Y": others}, device)
     m, other_d = others.values.shape
     if d != other_d:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
-    xp = device.xp
-    common = xp.promote_types(points.values.dtype, others.values.dtype)
+    common = device.xp.promote_types(points.values.dtype, others.values.dtype)
     both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
+    ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
+    if few:
+        if _written_for_few(few, both, metric, ahead):
+            return points.frame(ahead().fill(ahead().columns))
+        search = need(m, d, common.itemsize, 1, device, n_queries=n, metric=metric)
+        device.admit(_nearest_need(search, held, n), "nearest_neighbors", reserve=True)
+    bounded = check_finite({"X": points, "Y": others}, device)
+    xp = device.xp
     queries, values = (
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
     )
@@ -243,13 +251,26 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         _refuse_zero_rows(*both, device)
     search = prepare(values, device, Report(), queries=queries, metric=metric)
     rows, of_others = xp.arange(n, dtype="int32"), xp.full(m, -1, "int32")  # no row's group
-    ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
-    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=ahead if n <= FEW_EDGES else None))
+    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=lambda: ahead().make()))
     if not (bounded and metric.kernel == "squares") and not float(nearest.weights.max()) < xp.inf:
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]
     weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)
-    return points.frame(ahead()({"src": rows, "dst": dst, "weight": weight}))
+    return points.frame(ahead().fill({"src": rows, "dst": dst, "weight": weight}))
+
+
+def _written_for_few(few: Any, both: tuple[Any, Any], metric: Metric, ahead: Callable[[], FrameAhead]) -> bool:
+    """Write the edges to where the frame's columns are; whether all are proven."""
+    kept = few.keep(*both, metric)
+    unproven = few.choose(kept, *both, metric, *ahead().columns.values())
+    ahead().make()  # while the GPU works
+    return not int(unproven[0])
+
+
+def _nearest_need(search: Need, held: int, n: int) -> Need:
+    """What follows once there are both sets: the frame, the search and the edges' columns."""
+    frame = Need(EDGE_BYTES // 2 * n, kept=EDGE_BYTES // 2 * n)
+    return in_turn(Need(held, held), frame, search, Need(EDGE_BYTES * n))
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:

@@ -8,6 +8,9 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
+#: The columns of an edge frame.
+EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
+
 
 def shown(parts: Iterable[Any], total: int, what: str, progress: bool) -> Iterable[Any]:
     """`parts`, behind a progress bar if one is wanted."""

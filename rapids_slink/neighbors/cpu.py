@@ -116,6 +116,11 @@ def fused_filter(values: Any = None) -> Any:
     return None
 
 
+def few_queries(n: int, m: int, d: int) -> Any:
+    """None: the search that needs nothing beforehand is a GPU's."""
+    return None
+
+
 def pack(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Operand:
     """The operand of `values` in the order of the rows `order` (default: as they are)."""
     return pack_plain(values, scaling, dtype, np, order)

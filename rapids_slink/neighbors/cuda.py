@@ -127,7 +127,7 @@ def pack_rows(values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int 
     tail_shrink = 1 - accumulation_bound(width + EXTRA_FEATURES, "float32")
     none = np.uintp(0)
     if padded:
-        kernel = cuda_kernel("neighbors/pack.cu", "pack", _value(values.dtype))
+        kernel = cuda_kernel("neighbors/pack.cu", "pack", value_option(values.dtype))
         kernel(
             (-(-padded // WARPS),), (WARPS * WARP,),
             (values, np.int32(d), none if rows is None else rows, np.int64(m), np.int64(padded),
@@ -143,7 +143,7 @@ def centre(values: Any, step: int) -> Any:
     check_arrays(values.dtype, values)
     n, d = values.shape
     mean = cp.empty(d)
-    kernel = cuda_kernel("neighbors/pack.cu", "mean_of_rows", _value(values.dtype))
+    kernel = cuda_kernel("neighbors/pack.cu", "mean_of_rows", value_option(values.dtype))
     kernel((-(-d // WARP),), (WARP * WARP,), (values, np.int64(n), np.int32(d), np.int64(step), mean))
     return mean
 
@@ -157,7 +157,7 @@ def extents(parts: Sequence[Any], centre: Any) -> list[Extent]:
         n, d = values.shape
         if values.size:
             blocks = min(-(-n // WARPS), 16 * multiprocessors())
-            kernel = cuda_kernel("neighbors/pack.cu", "extent", _value(values.dtype))
+            kernel = cuda_kernel("neighbors/pack.cu", "extent", value_option(values.dtype))
             kernel((blocks,), (WARPS * WARP,), (values, np.int64(n), np.int32(d), centre, into))
     return [
         Extent(moved, largest, small_integers=uneven == 0, byte_values=unlike_bytes == 0)
@@ -225,6 +225,14 @@ def fused_filter(values: Any = None) -> Any:
     if not hopper.usable():
         return None
     return hopper.ByteFilter if values is not None and hopper.ByteFilter.holds(values) else hopper.FusedFilter
+
+
+def few_queries(n: int, m: int, d: int) -> Any:
+    """The search that suits few queries, m of them among n points, or None where another is wanted."""
+    from rapids_slink.neighbors.nearest import FewQueries
+
+    found = FewQueries(n, m, d)
+    return found if found.serves else None
 
 
 def new_candidates(rows: int, k: int) -> Candidates:
@@ -336,7 +344,7 @@ def rerank(
     which = np.int32(above), np.int32(rows_a_warp)
     arguments = rows, np.int32(m), candidates.ids, candidates.count, *which, capacity, order, *groups, core, upper
     jobs = -(-m // rows_a_warp)
-    _launch_by_warp("rerank", metric, jobs, k, queries, values, arguments, (top.ids, top.weights, top.lost))
+    launch_by_warp("rerank", metric, jobs, k, queries, values, arguments, (top.ids, top.weights, top.lost))
 
 
 def rerank_all(
@@ -359,7 +367,7 @@ def rerank_all(
         return _by_sorting(metric, queries, values, rows, row_group, column_group, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
-    _launch_by_warp(
+    launch_by_warp(
         "rerank_all", metric, m * parts, k, queries, values,
         (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts),
          np.uintp(0) if core is None else core, upper), (ids,),
@@ -445,7 +453,7 @@ def with_norms(values: Any, centre: bool) -> Any:
     check_arrays(values.dtype, values)
     n, d = values.shape
     rows = cp.empty((n, d + 1))
-    kernel = cuda_kernel("neighbors/rows.cu", "put_norms", _value(values.dtype))
+    kernel = cuda_kernel("neighbors/rows.cu", "put_norms", value_option(values.dtype))
     kernel((-(-n // THREADS),), (THREADS,), (values, np.int64(n), np.int32(d), np.bool_(centre), rows))
     return rows
 
@@ -481,13 +489,18 @@ def _by_sorting(
     return ids, weights
 
 
-def _launch_by_warp(
-    name: str, metric: Metric, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple
-) -> None:
+def launch_by_warp(
+    name: str, metric: Metric, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple,
+    segment: int = SEGMENT,
+) -> None:  # fmt: skip
+    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries.
+
+    It brings `segment` bytes of a candidate into shared memory at a time.
+    """
     check_arrays(values.dtype, queries, values)
     itemsize, d = values.dtype.itemsize, values.shape[1]
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
-    width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
+    width = min(segment // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
     bytes_a_warp = -(-(width * 8 + WARP * pitch + size * 12) // 16) * 16
     warps = max(1, min(WARPS, 48 * 1024 // bytes_a_warp))
@@ -519,8 +532,9 @@ def _filter(name: str, dtype: Any) -> Any:
 
 
 def _rerank_kernel(name: str, dtype: Any, metric: Metric = EUCLIDEAN) -> Any:
-    return cuda_kernel("neighbors/rerank.cu", name, _value(dtype), *metric.options)
+    return cuda_kernel("neighbors/rerank.cu", name, value_option(dtype), *metric.options)
 
 
-def _value(dtype: Any) -> str:
+def value_option(dtype: Any) -> str:
+    """What tells a kernel's source the type of the points."""
     return f"-DVALUE={c_name(dtype)}"

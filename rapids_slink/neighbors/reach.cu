@@ -3,6 +3,7 @@
 // EACH times a warp's lanes are as many as a row can have survivors.
 #include "neighbors/canonical.cuh"
 #include "neighbors/ceiling.cuh"
+#include "neighbors/reach.cuh"
 #include "threads.cuh"
 
 #ifndef EACH
@@ -30,17 +31,7 @@ extern "C" __global__ void largest_of_tiles(
     put_largest(r < m ? error[r] : 0, tile_error);
 }
 
-// operand.reach of a row, operation by operation.
-struct Reach {
-    double off, stretch, longer, more, scale, grow, tiny;
-    __device__ float of(double bound, float error) const {
-        double square = times(fmax(plus(bound, off), 0.0), stretch);
-        double distance = plus(times(__dsqrt_rn(square), longer), more);
-        return (float)plus(widen(error), plus(times(times(scale, distance), grow), tiny));
-    }
-};
-
-// The same for points of bytes: half of a bound, rounded down, or `everything`.
+// How far points of bytes look: half of a bound, rounded down, or `everything`.
 __device__ __forceinline__ int half_of(double bound, int everything) { return (int)fmin(bound / 2, (double)everything); }
 
 // Of m rows with these bounds; none of the rows after them. A block a tile.

@@ -13,7 +13,7 @@ from typing import Any
 
 from rapids_slink.device import Device, resolve
 from rapids_slink.memory import in_turn
-from rapids_slink.neighbors.contract import NeighborLists
+from rapids_slink.neighbors.contract import EDGE_TYPES, NeighborLists
 from rapids_slink.points import Caller
 from rapids_slink.spanning_tree.connect import spanning_tree
 from rapids_slink.spanning_tree.edges import components, in_edges, need, spanning_forest
@@ -96,5 +96,4 @@ def count_connected_components(lists: NeighborLists, device: Device) -> int:
 
 def empty_edges(device: Device) -> Any:
     """An edge frame without rows."""
-    xp = device.xp
-    return device.frame({"src": xp.empty(0, "int32"), "dst": xp.empty(0, "int32"), "weight": xp.empty(0)})
+    return device.frame({name: device.xp.empty(0, dtype) for name, dtype in EDGE_TYPES.items()})

@@ -1,0 +1,236 @@
+"""The nearest column of few queries on a GPU: the edges against all distances in float64, and the filter's proof."""
+
+import numpy as np
+import pytest
+from hard_cases import CASES
+from test_neighbors import least, rows_hard_to_round, squares
+
+from rapids_slink import nearest_neighbors
+from rapids_slink.device import to_host
+from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
+from rapids_slink.neighbors.operand import EXTRA_FEATURES
+
+pytestmark = pytest.mark.gpu
+DTYPES = ["float32", "float64"]
+
+
+@pytest.fixture
+def few():
+    """The launchers, where the GPU has what they need."""
+    cupy = pytest.importorskip("cupy")
+    if not cupy.is_available():
+        pytest.skip("no usable NVIDIA GPU")
+    from rapids_slink.neighbors import nearest
+
+    if not nearest.FewQueries(1, 1, 1).serves:
+        pytest.skip("needs compute capability 8.0")
+    return nearest
+
+
+def edges(few, X, Y, metric=EUCLIDEAN):
+    """The edges of `FewQueries`, None if they are not proven."""
+    import cupy
+
+    m, given = len(X), (cupy.asarray(X), cupy.asarray(Y), metric)
+    out = cupy.full(m, -7, "int32"), cupy.full(m, -7, "int32"), cupy.empty(m)
+    search = few.FewQueries(len(Y), *X.shape)
+    assert search.serves
+    unproven = search.choose(search.keep(*given), *given, *out)
+    return None if int(unproven[0]) else [to_host(part) for part in out]
+
+
+def assert_edges(found, X, Y, root=True):
+    ids, weights = least(squares(X, Y), 1)
+    np.testing.assert_array_equal(found[0], np.arange(len(X)))
+    np.testing.assert_array_equal(found[1], ids[:, 0])
+    np.testing.assert_array_equal(found[2], np.sqrt(weights[:, 0]) if root else weights[:, 0])
+
+
+# ------------------------------------------------------------------------------------------------ the edges
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("m", "n", "d"),
+    [
+        (1, 1, 1), (1, 5, 3), (3, 1000, 7), (128, 128, 16), (129, 5000, 65), (257, 3000, 33), (5, 9001, 17),
+        (2000, 129, 100), (1000, 700, 64), (64, 4000, 480), (300, 2000, 259),
+    ],
+)  # fmt: skip
+def test_edges_of_every_size(m, n, d, dtype, few):
+    rng = np.random.default_rng(m + n + d)
+    X, Y = rng.normal(size=(m, d)).astype(dtype), rng.normal(size=(n, d)).astype(dtype)
+    assert_edges(edges(few, X, Y), X, Y)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_edges_of_every_hard_case(name, dtype, few, device):
+    """Proven or not: what is not proven is searched in another way."""
+    X = CASES[name](dtype)[:1500]
+    queries, points = X[::7], X[len(X) % 5 :: 2] if len(X) > 3 else X
+    if X.shape[1] <= 400 and (found := edges(few, queries, points)) is not None:
+        assert_edges(found, queries, points)
+    frame = nearest_neighbors(queries, points, device=device)
+    assert_edges([frame[column].to_numpy() for column in ("src", "dst", "weight")], queries, points)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["uneven_blobs_32d", "few_big_clusters", "images", "offset_1e4", "integer_grid_10d", "simplex"],
+)
+def test_these_are_proven_at_once(name, few):
+    X = CASES[name]("float64")[:1500]
+    assert edges(few, X[::7], X) is not None
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", "clusters"])
+def test_columns_in_an_unlucky_order(order, few):
+    """A column is kept if it is nearer than those seen before; blocks of columns are from all over."""
+    rng = np.random.default_rng(0)
+    Y = rng.normal(size=(20_000, 24))
+    if order == "clusters":
+        Y = np.repeat(rng.normal(size=(1000, 24)), 20, axis=0) + 1e-2 * Y
+        X = Y[::100] + 1e-3
+    else:
+        Y, X = Y[np.argsort((Y * Y).sum(axis=1))], np.zeros((3, 24))
+        Y = Y if order == "ascending" else Y[::-1].copy()
+    assert_edges(edges(few, X, Y), X, Y)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("start", [0, 1])
+def test_rows_that_start_anywhere_and_equal_distances(start, metric, few):
+    """Numbers of a few values, so that many columns are equally near: the first is taken."""
+    import cupy
+
+    rng = np.random.default_rng(start)
+    numbers = rng.integers(0, 4, 3000 * 8 + 1).astype(np.float32)
+    held = cupy.asarray(numbers)[start : start + 3000 * 8].reshape(3000, 8)
+    Y = to_host(held)
+    X = Y[:50] + np.float32(0.25)
+    assert_edges(edges(few, X, held, METRICS[metric]), X, Y, root=metric == "euclidean")
+
+
+# ------------------------------------------------------------------------------------------ what is not proven
+
+
+@pytest.mark.parametrize("place", ["query", "column"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
+def test_rows_beyond_fp16_are_not_proven(place, value, few):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(300, 20)), rng.normal(size=(3000, 20))
+    (X if place == "query" else Y)[-1, 3] = value
+    assert edges(few, X, Y) is None
+
+
+def test_more_columns_than_are_kept(few, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(300, 20)), rng.normal(size=(3000, 20))
+    assert edges(few, X, Y) is not None
+    assert edges(few, X, np.ones((3000, 20))) is None
+    monkeypatch.setattr(few, "CAPACITY", 1)
+    assert edges(few, X, Y) is None
+
+
+def test_who_is_served(few):
+    assert few.FewQueries(1000, 1000, 300).serves
+    assert not few.FewQueries(1000, 1000, 10_000).serves  # shared memory
+    assert not few.FewQueries(1_000_000, 1_000_000, 10).serves
+
+
+def test_both_ways_agree(device, few, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40)).astype(np.float32)
+    quick = nearest_neighbors(X, Y, device=device)
+    monkeypatch.setattr(few, "MOST_WORK", 0)
+    assert nearest_neighbors(X, Y, device=device).equals(quick)
+
+
+# ------------------------------------------------------------------------------------------ the filter's proof
+
+
+def everything_kept(few, X, Y, monkeypatch):
+    """All pairs as the filter sees them, by a ceiling that lowers nothing; None if the points do not suit it."""
+    import cupy
+
+    rounding, ceiling, reach = constants = few._constants(X.shape[1], EUCLIDEAN)
+    loose = ceiling.copy()
+    loose["f4"] = np.inf  # the factor
+    monkeypatch.setattr(few, "_constants", lambda d, metric: (rounding, loose, reach))
+    monkeypatch.setattr(few, "CAPACITY", len(Y))
+    found = few.FewQueries(len(Y), *X.shape).keep(cupy.asarray(X), cupy.asarray(Y), EUCLIDEAN)
+    m, d = X.shape
+    rows, kept, frame = to_host(found.rows)[:m], to_host(found.kept)[:m], to_host(found.frame)
+    error, unproven = frame[d + 2 :].view(np.int32)
+    if unproven:
+        return None
+    assert (rows[:, 3].view(np.int32) == len(Y)).all()
+    ids, near = kept[:, :, 0], kept[:, :, 1].copy().view(np.float32)
+    np.testing.assert_array_equal(np.sort(ids, axis=1), np.tile(np.arange(len(Y)), (m, 1)))
+    return constants, rows, ids, near, frame, error.view(np.float32)
+
+
+def assert_proof(few, X, Y, monkeypatch):
+    """No pair fails the test at its own distance, and none is above its ceiling."""
+    found = everything_kept(few, X, Y, monkeypatch)
+    if found is None:
+        pytest.skip("numbers that do not suit fp16")
+    (_, ceiling, reach), rows, ids, near, frame, error = found
+    d = X.shape[1]
+    scale, inverse = frame[d : d + 2]
+    assert scale * inverse == 1
+    apart = np.take_along_axis(squares(X, Y), ids, axis=1)
+    half_norm, own_error = (rows[:, c].astype(np.float64)[:, None] for c in (0, 1))
+    off, stretch, longer, more, _, grow, tiny = (float(reach[name]) for name in reach.dtype.names)
+    looks = np.float32(own_error + (scale * (np.sqrt((apart + off) * stretch) * longer + more) * grow + tiny))
+    # In float32, as the kernel has it; a fused multiply-add rounds less.
+    both = looks + error
+    bound = np.float32(half_norm) - both * both
+    assert (near >= bound).all()
+    excess, lost, unscale, more, factor, off = (float(ceiling[name]) for name in ceiling.dtype.names)
+    half = half_norm - near
+    longest = (half_norm[:, 0].max() + squares(Y * scale, frame[:d][None] * scale).max() / 2) * (1 + 2.0**-10)
+    square = np.maximum(half + np.abs(half) * 2.0**-22 + excess * longest + lost, 0)
+    distance = (np.sqrt(square) + error + own_error) * unscale * inverse * (1 + 2.0**-20) + more
+    assert (apart <= distance * distance * factor + off).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", CASES)
+def test_proof_of_every_hard_case(name, dtype, few, monkeypatch):
+    X = CASES[name](dtype)
+    if X.shape[1] > 400:
+        pytest.skip("too many features")
+    X = X[:: max(1, len(X) // 120)]
+    assert_proof(few, X[:90], X, monkeypatch)
+
+
+@pytest.mark.parametrize("d", [1, 7, 64, 480])
+def test_proof_where_rounding_is_worst(d, few, monkeypatch):
+    X = rows_hard_to_round(np.random.default_rng(d), d)
+    assert_proof(few, X, X, monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("d", [1, 8, 100, 480])
+def test_products_norms_and_errors_are_what_they_claim(d, dtype, few, monkeypatch):
+    """Against float64, of the numbers rounded to fp16: each is off, its way, by no more than its bound."""
+    rng = np.random.default_rng(d)
+    X, Y = (rng.normal(size=(count, d)).astype(dtype) + 3 for count in (40, 100))
+    (rounding, *_), rows, ids, near, frame, error = everything_kept(few, X, Y, monkeypatch)
+    scale = frame[d]
+    z = [(part.astype(np.float64) - frame[:d]) * scale for part in (X, Y)]
+    x, y = (part.astype(dtype).astype(np.float16).astype(np.float64) for part in z)
+    norm, moved = (x * x).sum(axis=1), np.sqrt(((x - z[0]) ** 2).sum(axis=1) / 2)
+    assert (rows[:, 0] <= norm / 2).all()
+    assert (rows[:, 0] >= norm / 2 * (1 - 2.0**-12)).all()
+    assert (rows[:, 1] >= moved).all()
+    assert (rows[:, 1] <= moved * 1.01 + np.sqrt(norm) * 2.0**-20 + 1e-12).all()
+    assert error >= np.sqrt(((y - z[1]) ** 2).sum(axis=1) / 2).max()
+    half = (y * y).sum(axis=1) * float(rounding["half"]) * float(rounding["tail"])
+    exact = np.take_along_axis(x @ y.T - half, ids, axis=1)
+    eta = accumulation_bound(d + EXTRA_FEATURES, "float32")
+    allowed = eta * (np.sqrt(norm)[:, None] * np.sqrt((y * y).sum(axis=1))[ids] + 2 * half[ids])
+    assert (np.abs(near - exact) <= allowed).all()
+    print(f"{d} features: worst {float((np.abs(near - exact) / allowed).max()):.3g} of what is allowed")
