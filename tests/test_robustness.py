@@ -123,6 +123,8 @@ FOREST = minimum_spanning_tree(EDGES, device="cpu")
 TREE = linkage(minimum_spanning_tree(pd.DataFrame({"src": 0, "dst": range(1, 5000), "weight": 1}), device="cpu"))
 SOME = points(3000, 12)
 PLANE = points(5000, 2).astype(np.float64)
+MANY = points(50_000, 12)
+OUTLIER = np.concatenate([points(20_000, 12, 1), np.full((1, 12), 1e30, np.float32)])
 CALLS = {
     "fit, tiles": lambda **how: fit(SOME, 3, **how),
     "fit, many neighbours": lambda **how: fit(points(2000, 12), 3, n_neighbors=90, **how),
@@ -133,6 +135,9 @@ CALLS = {
     "knn_graph": lambda **how: knn_graph(points(3000, 20), 30, **how),
     "knn_graph, a tree": lambda **how: knn_graph(points(3000, 3), 5, **how),
     "nearest_neighbors": lambda **how: nearest_neighbors(points(4000, 12), points(3000, 12, 1), **how),
+    "nearest_neighbors, an outlier": lambda **how: nearest_neighbors(points(400, 12), OUTLIER, **how),
+    "nearest_neighbors, few columns": lambda **how: nearest_neighbors(MANY, points(7, 12, 1), **how),
+    "nearest_neighbors, two types": lambda **how: nearest_neighbors(SOME, PLANE @ np.eye(2, 12), **how),
     "nearest_neighbors, a tree": lambda **how: nearest_neighbors(points(4000, 2), points(3000, 2, 1), **how),
     "minimum_spanning_tree": lambda **how: minimum_spanning_tree(EDGES, **how),
     "minimum_spanning_tree, dense": lambda **how: minimum_spanning_tree(graph(300, 40000), **how),

@@ -113,7 +113,7 @@ class TileSearch:
         operands = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a compact copy of small integers
         lists = m * (12 * k + 8)
         # In float64: on a GPU a kernel packs the filter's operand, and only a random order is made for it.
-        packing = 40 * min(n * d, BLOCK) if device.name == "cpu" else 24 * n
+        packing = 40 * min(max(n, m) * d, BLOCK) if device.name == "cpu" else 24 * n
         packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
