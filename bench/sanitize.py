@@ -100,7 +100,7 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
 
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
     """The nearest of other points, by the search for few queries where the device has one, all of them proven."""
-    few = device.kernels("neighbors").few_queries(len(points), *queries.shape)
+    few = device.kernels("neighbors").few_queries(len(queries), *points.shape)
     if few is None:
         ids, weights = find_nearest(device, "portable", queries, points)
         return ids[:, 0], device.xp.sqrt(weights[:, 0])
@@ -108,7 +108,7 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
     src, dst, distance = xp.empty(m, "int32"), xp.empty(m, "int32"), xp.empty(m)
     given = device.asarray(queries), device.asarray(points), EUCLIDEAN
     unproven = few.choose(few.keep(*given), *given, src, dst, distance)
-    return xp.where(unproven == 0, dst, src - m), distance
+    return xp.where(unproven == 0, dst, xp.int32(-1)), distance
 
 
 def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:

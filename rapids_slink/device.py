@@ -212,6 +212,11 @@ class Device:
                 run.pool.malloc(reserved)
 
     @property
+    def limited(self) -> bool:
+        """Whether the run that is under way has a ``memory_limit``."""
+        return _run().limit is not None
+
+    @property
     def spare(self) -> float:
         """Bytes that the chunks of a stage's work may take at a time in the run that is under way."""
         return _run().spare
@@ -284,7 +289,7 @@ class FrameAhead:
     Attributes
     ----------
     columns : dict of arrays
-        None on a CPU.
+        Without any on a CPU.
     """
 
     def __init__(self, device: Device, rows: int, dtypes: dict[str, Any]) -> None:

@@ -5,13 +5,15 @@ import pytest
 from hard_cases import CASES
 from test_neighbors import least, rows_hard_to_round, squares
 
-from rapids_slink import nearest_neighbors
+from rapids_slink import nearest_neighbors, neighbors
 from rapids_slink.device import to_host
 from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
 from rapids_slink.neighbors.operand import EXTRA_FEATURES
 
 pytestmark = pytest.mark.gpu
 DTYPES = ["float32", "float64"]
+#: Cases of which fp16 has no picture: some numbers are far out of a sample's range.
+UNSUITED = {"magnitude_1e_30", "magnitude_1e30", "largest_magnitude", "exponential_gaps", "exponential_gaps_12d"}
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def edges(few, X, Y, metric=EUCLIDEAN):
 
     m, given = len(X), (cupy.asarray(X), cupy.asarray(Y), metric)
     out = cupy.full(m, -7, "int32"), cupy.full(m, -7, "int32"), cupy.empty(m)
-    search = few.FewQueries(len(Y), *X.shape)
+    search = few.FewQueries(m, *Y.shape)
     assert search.serves
     unproven = search.choose(search.keep(*given), *given, *out)
     return None if int(unproven[0]) else [to_host(part) for part in out]
@@ -54,10 +56,12 @@ def assert_edges(found, X, Y, root=True):
     ("m", "n", "d"),
     [
         (1, 1, 1), (1, 5, 3), (3, 1000, 7), (128, 128, 16), (129, 5000, 65), (257, 3000, 33), (5, 9001, 17),
-        (2000, 129, 100), (1000, 700, 64), (64, 4000, 480), (300, 2000, 259),
+        (2000, 129, 100), (1000, 700, 64), (64, 4000, 480), (300, 2000, 259), (1000, 20_000, 100), (700, 9000, 200),
+        (1100, 16_000, 130),
     ],
 )  # fmt: skip
 def test_edges_of_every_size(m, n, d, dtype, few):
+    """The last have blocks of several tiles of queries and several stages each, and shares that differ."""
     rng = np.random.default_rng(m + n + d)
     X, Y = rng.normal(size=(m, d)).astype(dtype), rng.normal(size=(n, d)).astype(dtype)
     assert_edges(edges(few, X, Y), X, Y)
@@ -112,12 +116,16 @@ def test_rows_that_start_anywhere_and_equal_distances(start, metric, few):
 # ------------------------------------------------------------------------------------------ what is not proven
 
 
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(np.nan, "float64"), (np.inf, "float32"), (-np.inf, "float64"), (1e200, "float64"), (3e38, "float32")],
+)
+@pytest.mark.parametrize("row", [0, -1])  # the first is in the sample of the columns
 @pytest.mark.parametrize("place", ["query", "column"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
-def test_rows_beyond_fp16_are_not_proven(place, value, few):
+def test_rows_beyond_fp16_are_not_proven(place, row, value, dtype, few):
     rng = np.random.default_rng(0)
-    X, Y = rng.normal(size=(300, 20)), rng.normal(size=(3000, 20))
-    (X if place == "query" else Y)[-1, 3] = value
+    X, Y = rng.normal(size=(300, 20)).astype(dtype), rng.normal(size=(3000, 20)).astype(dtype)
+    (X if place == "query" else Y)[row, 3] = value
     assert edges(few, X, Y) is None
 
 
@@ -126,7 +134,11 @@ def test_more_columns_than_are_kept(few, monkeypatch):
     X, Y = rng.normal(size=(300, 20)), rng.normal(size=(3000, 20))
     assert edges(few, X, Y) is not None
     assert edges(few, X, np.ones((3000, 20))) is None
-    monkeypatch.setattr(few, "CAPACITY", 1)
+    room = few.MOST_KEPT
+    assert_edges(edges(few, X[:1], np.ones((room, 20))), X[:1], np.ones((room, 20)))
+    assert edges(few, X[:1], np.ones((room + 1, 20))) is None
+    monkeypatch.setattr(few, "LEAST_KEPT", 1)
+    monkeypatch.setattr(few, "MOST_KEPT", 1)
     assert edges(few, X, Y) is None
 
 
@@ -136,27 +148,60 @@ def test_who_is_served(few):
     assert not few.FewQueries(1_000_000, 1_000_000, 10).serves
 
 
-def test_both_ways_agree(device, few, monkeypatch):
+@pytest.fixture
+def ways(monkeypatch):
+    """Whether each search for few queries was proven, in turn."""
+    found, search = [], neighbors._written_for_few
+    monkeypatch.setattr(neighbors, "_written_for_few", lambda *given: found.append(search(*given)) or found[-1])
+    return found
+
+
+@pytest.mark.parametrize("spilling", [False, True])
+def test_both_ways_agree(spilling, device, few, ways, monkeypatch):
+    """Proven at once, not proven and so searched in the other way, and that way from the start."""
+    if device == "cpu":
+        pytest.skip("a GPU has two ways")
+    cudf = pytest.importorskip("cudf")
+    if spilling:  # a frame is then made when its columns are there
+        option = cudf.get_option
+        monkeypatch.setattr(cudf, "get_option", lambda name: name == "spill" or option(name))
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40)).astype(np.float32)
     quick = nearest_neighbors(X, Y, device=device)
+    monkeypatch.setattr(few, "LEAST_KEPT", 1)
+    monkeypatch.setattr(few, "MOST_KEPT", 1)
+    assert nearest_neighbors(X, Y, device=device).equals(quick)
+    assert ways == [True, False]
     monkeypatch.setattr(few, "MOST_WORK", 0)
     assert nearest_neighbors(X, Y, device=device).equals(quick)
+    assert ways == [True, False]
+
+
+def test_many_queries_are_not_few(device, few, ways):
+    """Where memory is limited: the room for what is kept of each is more than the other way takes."""
+    if device == "cpu":
+        pytest.skip("a GPU has two ways")
+    X, Y = np.random.default_rng(0).normal(size=(300_000, 9)).astype(np.float32), np.eye(5, 9, dtype=np.float32)
+    for limit, expected in (("1GiB", []), (None, [True])):
+        found = nearest_neighbors(X, Y, device=device, memory_limit=limit)
+        assert_edges([found[column].to_numpy() for column in ("src", "dst", "weight")], X, Y)
+        assert ways == expected
 
 
 # ------------------------------------------------------------------------------------------ the filter's proof
 
 
 def everything_kept(few, X, Y, monkeypatch):
-    """All pairs as the filter sees them, by a ceiling that lowers nothing; None if the points do not suit it."""
+    """All pairs as the filter sees them, by a ceiling that lowers nothing; None if the numbers do not suit it."""
     import cupy
 
     rounding, ceiling, reach = constants = few._constants(X.shape[1], EUCLIDEAN)
     loose = ceiling.copy()
     loose["f4"] = np.inf  # the factor
     monkeypatch.setattr(few, "_constants", lambda d, metric: (rounding, loose, reach))
-    monkeypatch.setattr(few, "CAPACITY", len(Y))
-    found = few.FewQueries(len(Y), *X.shape).keep(cupy.asarray(X), cupy.asarray(Y), EUCLIDEAN)
+    monkeypatch.setattr(few, "LEAST_KEPT", len(Y))
+    monkeypatch.setattr(few, "MOST_KEPT", len(Y))
+    found = few.FewQueries(len(X), *Y.shape).keep(cupy.asarray(X), cupy.asarray(Y), EUCLIDEAN)
     m, d = X.shape
     rows, kept, frame = to_host(found.rows)[:m], to_host(found.kept)[:m], to_host(found.frame)
     error, unproven = frame[d + 2 :].view(np.int32)
@@ -168,21 +213,22 @@ def everything_kept(few, X, Y, monkeypatch):
     return constants, rows, ids, near, frame, error.view(np.float32)
 
 
+def looks(reach, apart, scale, error):
+    """How far a query looks for a kernel value."""
+    off, stretch, longer, more, _, grow, tiny = (float(reach[name]) for name in reach.dtype.names)
+    return np.float32(error + (scale * (np.sqrt((apart + off) * stretch) * longer + more) * grow + tiny))
+
+
 def assert_proof(few, X, Y, monkeypatch):
     """No pair fails the test at its own distance, and none is above its ceiling."""
-    found = everything_kept(few, X, Y, monkeypatch)
-    if found is None:
-        pytest.skip("numbers that do not suit fp16")
-    (_, ceiling, reach), rows, ids, near, frame, error = found
+    (_, ceiling, reach), rows, ids, near, frame, error = everything_kept(few, X, Y, monkeypatch)
     d = X.shape[1]
     scale, inverse = frame[d : d + 2]
     assert scale * inverse == 1
     apart = np.take_along_axis(squares(X, Y), ids, axis=1)
     half_norm, own_error = (rows[:, c].astype(np.float64)[:, None] for c in (0, 1))
-    off, stretch, longer, more, _, grow, tiny = (float(reach[name]) for name in reach.dtype.names)
-    looks = np.float32(own_error + (scale * (np.sqrt((apart + off) * stretch) * longer + more) * grow + tiny))
     # In float32, as the kernel has it; a fused multiply-add rounds less.
-    both = looks + error
+    both = looks(reach, apart, scale, own_error) + error
     bound = np.float32(half_norm) - both * both
     assert (near >= bound).all()
     excess, lost, unscale, more, factor, off = (float(ceiling[name]) for name in ceiling.dtype.names)
@@ -200,7 +246,33 @@ def test_proof_of_every_hard_case(name, dtype, few, monkeypatch):
     if X.shape[1] > 400:
         pytest.skip("too many features")
     X = X[:: max(1, len(X) // 120)]
-    assert_proof(few, X[:90], X, monkeypatch)
+    if name in UNSUITED:
+        assert everything_kept(few, X[:90], X, monkeypatch) is None
+    else:
+        assert_proof(few, X[:90], X, monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", sorted(set(CASES) - UNSUITED))
+def test_queries_look_as_far_as_their_nearest(name, dtype, few):
+    """How far each looks in the end is not less, and its nearest is among what is kept."""
+    import cupy
+
+    X = CASES[name](dtype)[:1500]
+    queries = X[::11]
+    if X.shape[1] > 400:
+        pytest.skip("too many features")
+    found = few.FewQueries(len(queries), *X.shape).keep(cupy.asarray(queries), cupy.asarray(X), EUCLIDEAN)
+    rows, kept, frame = (to_host(part) for part in (found.rows, found.kept, found.frame))
+    m, d, reach = len(queries), X.shape[1], few._constants(X.shape[1], EUCLIDEAN)[2]
+    if frame[d + 2 :].view(np.int32)[1]:
+        pytest.skip("numbers that do not suit fp16")
+    ids, apart = least(squares(queries, X), 1)
+    assert (rows[:m, 2] >= looks(reach, apart[:, 0], frame[d], rows[:m, 1].astype(np.float64))).all()
+    count = rows[:m, 3].view(np.int32)
+    assert (count > 0).all()
+    for i in np.flatnonzero(count <= kept.shape[1]):
+        assert ids[i, 0] in kept[i, : count[i], 0]
 
 
 @pytest.mark.parametrize("d", [1, 7, 64, 480])

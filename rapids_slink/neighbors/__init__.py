@@ -13,7 +13,7 @@ prepares nothing (nearest.py). Points may have cores: then a search goes by mutu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -36,6 +36,8 @@ TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
 EDGE_BYTES = 2 * 16
 #: Up to so many the frame is made while the search is under way, and then takes so much of an edge beside it.
 FEW_EDGES, AHEAD_BYTES = 2**23, 16 + 4
+#: Few queries may take so many bytes even if the other search takes less.
+MUCH_FOR_FEW = 2**28
 #: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
 #: cuDF counts rows in int32.
@@ -221,14 +223,13 @@ def nearest_neighbors(
 def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     points = as_points(X, device, checked=False)
     n, d = points.values.shape
-    held = 0 if points.values is X else points.values.nbytes
-    few: Any = None
+    plan: Any = None
 
     def following(m: int, d: int, itemsize: int) -> Need:
-        nonlocal few
-        if metric.kernel == "squares" and metric.rows == "given":
-            few = device.kernels("neighbors").few_queries(m, n, d)
-        return _nearest_need(few.need if few else need(m, d, itemsize, 1, device, n_queries=n, metric=metric), held, n)
+        nonlocal plan
+        copied = 0 if points.values is X else points.values.nbytes
+        plan = _plan((n, m, d), (points.values.dtype.itemsize, itemsize), copied, metric, device)
+        return plan.need
 
     others = as_points(Y, device, following, name="Y", checked=False)
     m, other_d = others.values.shape
@@ -237,12 +238,12 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     common = device.xp.promote_types(points.values.dtype, others.values.dtype)
     both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
     ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
-    if few:
-        if _written_for_few(few, both, metric, ahead):
-            return points.frame(ahead().fill(ahead().columns))
-        search = need(m, d, common.itemsize, 1, device, n_queries=n, metric=metric)
-        device.admit(_nearest_need(search, held, n), "nearest_neighbors", reserve=True)
+    if plan.few and _written_for_few(plan.few, both, metric, ahead):
+        return points.frame(ahead().fill(ahead().columns))
     bounded = check_finite({"X": points, "Y": others}, device)
+    if plan.few:
+        copied = 0 if others.values is Y else others.values.nbytes
+        device.admit(in_turn(Need(copied, copied), plan.whole), "nearest_neighbors", taken=copied + plan.before.kept)
     xp = device.xp
     queries, values = (
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
@@ -259,18 +260,51 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     return points.frame(ahead().fill({"src": rows, "dst": dst, "weight": weight}))
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """What `nearest_neighbors` needs.
+
+    Attributes
+    ----------
+    few : FewQueries or None
+        The search that comes first.
+    before, whole : Need
+        What is taken before any search, and with the one that serves any points.
+    """
+
+    few: Any
+    before: Need
+    whole: Need
+
+    @property
+    def need(self) -> Need:
+        """What it takes at first."""
+        return in_turn(self.before, self.few.need) if self.few else self.whole
+
+
+def _plan(
+    shape: tuple[int, int, int], itemsizes: tuple[int, int], copied: int, metric: Metric, device: Device
+) -> _Plan:
+    """For (queries, columns, features), bytes of either's values and of a copy of the queries."""
+    n, m, d = shape
+    wide = max(itemsizes)
+    widened = wide * d * sum(rows for rows, size in zip(shape, itemsizes, strict=False) if size < wide)
+    taken = copied + widened + AHEAD_BYTES * n
+    before, search = Need(taken, taken), need(m, d, wide, 1, device, n_queries=n, metric=metric)
+    few = None
+    if metric.kernel == "squares" and metric.rows == "given":
+        few = device.kernels("neighbors").few_queries(n_queries=n, n_columns=m, n_features=d)
+    if few and few.need.least > max(search.least, 0 if device.limited else MUCH_FOR_FEW):
+        few = None
+    return _Plan(few, before, in_turn(before, search, Need(EDGE_BYTES * n)))
+
+
 def _written_for_few(few: Any, both: tuple[Any, Any], metric: Metric, ahead: Callable[[], FrameAhead]) -> bool:
     """Write the edges to where the frame's columns are; whether all are proven."""
     kept = few.keep(*both, metric)
     unproven = few.choose(kept, *both, metric, *ahead().columns.values())
     ahead().make()  # while the GPU works
     return not int(unproven[0])
-
-
-def _nearest_need(search: Need, held: int, n: int) -> Need:
-    """What follows once there are both sets: the frame, the search and the edges' columns."""
-    frame = Need(EDGE_BYTES // 2 * n, kept=EDGE_BYTES // 2 * n)
-    return in_turn(Need(held, held), frame, search, Need(EDGE_BYTES * n))
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:

@@ -227,11 +227,11 @@ def fused_filter(values: Any = None) -> Any:
     return hopper.ByteFilter if values is not None and hopper.ByteFilter.holds(values) else hopper.FusedFilter
 
 
-def few_queries(n: int, m: int, d: int) -> Any:
-    """The search that suits few queries, m of them among n points, or None where another is wanted."""
+def few_queries(n_queries: int, n_columns: int, n_features: int) -> Any:
+    """The search that suits few queries, or None where another is wanted."""
     from rapids_slink.neighbors.nearest import FewQueries
 
-    found = FewQueries(n, m, d)
+    found = FewQueries(n_queries, n_columns, n_features)
     return found if found.serves else None
 
 

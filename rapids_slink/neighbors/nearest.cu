@@ -32,7 +32,7 @@ constexpr int SAMPLE = 32;                     // columns
 constexpr int LARGEST = 8;                     // the sample's features end up below 2^LARGEST: fp16 goes to 2^16
 constexpr float FAR = 1e14f;                   // a reach beyond all products,
 constexpr float NOWHERE = 1e30f;               // and the half norm of a row that there is not
-constexpr float LONGEST = 1e13f;               // above the square of any row that fp16 holds
+constexpr float LONGEST = 1e13f;               // above the square of any row of 1,024 features that fp16 holds
 
 __device__ __forceinline__ u16 to_half(float x) {
     u16 h;
@@ -202,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
     int d = rounding.d, steps = rounding.steps, width = steps * STEP, pitch = width + 8;
     Stage* stage = (Stage*)shared;
     u16* columns = (u16*)(stage + STAGES);
-    __shared__ float start[TILE];  // what a column's products start from: less its half norm
+    __shared__ __align__(8) float start[TILE];  // what a column's products start from: less its half norm
     __shared__ int most_norm, most_error, unfit;
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 

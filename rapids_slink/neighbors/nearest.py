@@ -29,8 +29,11 @@ MOST_WORK, MOST_WORK_IN_SPACE = 4e11, 5e10
 MIN_CAPABILITY = 80  # mma of fp16 with 16 features, and copies that do not wait
 MOST_SHARED_MEMORY = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
 QUERY, KEPT = 4, 2  # numbers of 32 bits, as in nearest.cuh
-#: Columns that are kept for a query. About five are, and if they come in no order one query in 10⁸ has more than 32.
-CAPACITY = 64
+#: Beyond, `SUMMED` would be too few.
+MOST_FEATURES = 1024
+#: Columns that are kept for a query: at least, at most, and bytes for those of all. About five are, and
+#: if they come in no order one query in 10⁸ has more than 32; of tight clusters a whole one may be.
+LEAST_KEPT, MOST_KEPT, KEPT_BYTES = 64, 512, 2**19
 SEGMENT = 512  # bytes of a candidate at a time, for there are few
 UNFIT = 2**30  # a query's count that no room is enough for
 
@@ -58,8 +61,8 @@ class Found:
 class FewQueries:
     """m queries among n columns of d features."""
 
-    n: int
     m: int
+    n: int
     d: int
 
     @property
@@ -68,12 +71,12 @@ class FewQueries:
         capability, shared = _abilities(cp.cuda.runtime.getDevice())
         work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
         few = work <= (MOST_WORK if self.d > 3 else MOST_WORK_IN_SPACE)
-        return few and capability >= MIN_CAPABILITY and self._shared <= shared
+        return few and capability >= MIN_CAPABILITY and self.d <= MOST_FEATURES and self._shared <= shared
 
     @property
     def need(self) -> Need:
         """Bytes that it takes."""
-        a_row = 2 * self._width + 4 * QUERY + 4 * KEPT * CAPACITY
+        a_row = 2 * self._width + 4 * QUERY + 4 * KEPT * self._capacity
         return Need(self._tiles * TILE * a_row + 8 * (self.d + 3))
 
     def keep(self, queries: Any, values: Any, metric: Metric) -> Found:
@@ -89,9 +92,9 @@ class FewQueries:
             One of squares.
         """
         check_arrays(values.dtype, values, queries)
-        padded = self._tiles * TILE
+        padded, capacity = self._tiles * TILE, np.int32(self._capacity)
         y, rows = cp.empty((padded, self._width), cp.float16), cp.empty((padded, QUERY), cp.float32)
-        kept, frame = cp.empty((padded, CAPACITY, KEPT), cp.int32), cp.empty(self.d + 3)
+        kept, frame = cp.empty((padded, self._capacity, KEPT), cp.int32), cp.empty(self.d + 3)
         rounding, ceiling, reach = _constants(self.d, metric)
         n, option = np.int64(self.n), value_option(values.dtype)
         cuda_kernel(SOURCE, "pack_queries", option)(
@@ -107,7 +110,7 @@ class FewQueries:
             keep_nearest(
                 (some, parts), (THREADS,),
                 (values, n, np.int32(tiles), np.int32(tiles // some), rounding, y, np.int32(self._tiles), rows, frame,
-                 ceiling, reach, np.int32(CAPACITY), into),
+                 ceiling, reach, capacity, into),
                 shared_mem=self._shared,
             )  # fmt: skip
         return Found(rows, kept, frame)
@@ -130,7 +133,7 @@ class FewQueries:
         check_arrays("int32", src, dst)
         check_arrays("float64", distance)
         state, root = found.frame[self.d + 2 :], np.bool_(metric.distance == "root")
-        arguments = np.int32(self.m), found.rows, found.kept, np.int32(CAPACITY), state, root
+        arguments = np.int32(self.m), found.rows, found.kept, np.int32(self._capacity), state, root
         outputs = src, dst, distance
         launch_by_warp("nearest_of_kept", metric, self.m, 1, queries, values, arguments, outputs, segment=SEGMENT)
         return state.view(cp.int32)[1:]
@@ -142,6 +145,10 @@ class FewQueries:
     @property
     def _tiles(self) -> int:
         return -(-self.m // TILE)
+
+    @property
+    def _capacity(self) -> int:
+        return max(LEAST_KEPT, min(MOST_KEPT, KEPT_BYTES // (4 * KEPT * TILE * self._tiles)))
 
     @property
     def _shared(self) -> int:
