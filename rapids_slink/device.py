@@ -115,11 +115,7 @@ class Device:
     def frame(self, columns: dict[str, Any]) -> Any:
         """A dataframe of the given columns, which are arrays of this device without NaN."""
         rows = max((array.size for array in columns.values()), default=0)
-        return self.frame_ahead(rows, {name: array.dtype for name, array in columns.items()}).fill(columns)
-
-    def frame_ahead(self, rows: int, dtypes: dict[str, Any]) -> FrameAhead:
-        """What becomes a frame of such columns."""
-        return FrameAhead(self, rows, dtypes)
+        return FrameAhead(self, rows, {name: array.dtype for name, array in columns.items()}).fill(columns)
 
     @contextmanager
     def working(self, reserve: int = 0, memory_limit: Any = None) -> Iterator[None]:

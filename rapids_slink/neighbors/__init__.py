@@ -171,7 +171,7 @@ def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     @cache
     def ahead() -> tuple[Any, FrameAhead]:
         src = device.xp.repeat(device.xp.arange(n, dtype="int32"), n_neighbors)
-        return src, device.frame_ahead(src.size, EDGE_TYPES).make()
+        return src, FrameAhead(device, src.size, EDGE_TYPES).make()
 
     lists = neighbor_lists(search, n, n_neighbors, device, meanwhile=ahead if n * n_neighbors <= FEW_EDGES else None)
     (src, frame), dst = ahead(), lists.ids.ravel()
@@ -237,7 +237,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
     common = device.xp.promote_types(points.values.dtype, others.values.dtype)
     both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
-    ahead = cache(lambda: device.frame_ahead(n, EDGE_TYPES))
+    ahead = cache(lambda: FrameAhead(device, n, EDGE_TYPES))
     if plan.few and _written_for_few(plan.few, both, metric, ahead):
         return points.frame(ahead().fill(ahead().columns))
     bounded = check_finite({"X": points, "Y": others}, device)
