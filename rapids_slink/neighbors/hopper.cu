@@ -27,6 +27,8 @@
 //
 // SYMMETRIC: rows and columns are the same points. A block's columns are then counted from itself on, around the end, and
 // a pair is formed once and tested for both: for the columns' sake with the largest of the tile's radii first.
+#include "neighbors/copies.cuh"
+
 #ifndef RESIDENT
 #define RESIDENT 2
 #endif
@@ -66,8 +68,6 @@ constexpr int SLOTS = RESIDENT ? 1 : 2;               // work items at a time: t
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;   // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
-
-__device__ __forceinline__ u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ void barrier_init(u64* b, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals));

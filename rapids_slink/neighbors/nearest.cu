@@ -11,13 +11,14 @@
 // of at most d / 8 + 3 terms, for which nearest.py widens the bounds.
 #include "neighbors/canonical.cuh"
 #include "neighbors/ceiling.cuh"
+#include "neighbors/copies.cuh"
+#include "neighbors/half.cuh"
 #include "neighbors/reach.cuh"
 #include "neighbors/nearest.cuh"
 
 #ifndef VALUE
 #define VALUE float
 #endif
-typedef unsigned short u16;
 
 constexpr int TILE = 128;                      // queries, and columns, of a product
 constexpr int THREADS = 256;                   // 2 times 4 warps, each with 64 queries and 32 columns
@@ -32,23 +33,8 @@ constexpr int SAMPLE = 32;                     // columns
 constexpr int LARGEST = 8;                     // the sample's features end up below 2^LARGEST: fp16 goes to 2^16
 constexpr float FAR = 1e14f;                   // a reach beyond all products,
 constexpr float NOWHERE = 1e30f;               // and the half norm of a row that there is not
+constexpr int UNFIT = 1 << 30;                 // a count that no room is enough for
 constexpr float LONGEST = 1e13f;               // above the square of any row of 1,024 features that fp16 holds
-
-__device__ __forceinline__ u16 to_half(float x) {
-    u16 h;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
-    return h;
-}
-__device__ __forceinline__ u16 to_half(double x) {
-    u16 h;
-    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
-    return h;
-}
-__device__ __forceinline__ float from_half(u16 h) {
-    float x;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
-    return x;
-}
 
 // What is the same for all rows. Behind the centre stand the scale, its inverse, and a `State`.
 struct Rounding {
@@ -70,17 +56,9 @@ __device__ __forceinline__ void round_rows(
     int d = rounding.d;
 #pragma unroll AT_ONCE
     for (int f = threadIdx.x % LANES * 4; f < rounding.steps * STEP; f += LANES * 4) {
-        union { uint4 part[sizeof(VALUE) / 4]; VALUE of[4]; } given[BATCH];
+        VALUE given[BATCH][4];
 #pragma unroll
-        for (int b = 0; b < BATCH; b++) {
-            if (x[b] && aligned && f < d) {
-#pragma unroll
-                for (int p = 0; p < sizeof(VALUE) / 4; p++) given[b].part[p] = ((const uint4*)(x[b] + f))[p];
-            } else {
-#pragma unroll
-                for (int e = 0; e < 4; e++) given[b].of[e] = x[b] && f + e < d ? x[b][f + e] : 0;
-            }
-        }
+        for (int b = 0; b < BATCH; b++) bring(x[b], f, x[b] ? d : 0, aligned, given[b]);
         VALUE middle[4];
 #pragma unroll
         for (int e = 0; e < 4; e++) middle[e] = f + e < d ? (VALUE)centre[f + e] : 0;
@@ -89,9 +67,9 @@ __device__ __forceinline__ void round_rows(
             union { uint2 all; u16 half[4]; } out;
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                VALUE z = x[b] && f + e < d ? (given[b].of[e] - middle[e]) * scale : 0;
+                VALUE z = x[b] && f + e < d ? (given[b][e] - middle[e]) * scale : 0;
                 out.half[e] = to_half(z);
-                float rounded = from_half(out.half[e]), off = (float)(rounded - z);
+                float rounded = from_half<float>(out.half[e]), off = (float)(rounded - z);
                 norm[b] += rounded * rounded, moved[b] += off * off;
             }
             *(uint2*)(y + b * apart + f) = out.all;
@@ -112,7 +90,7 @@ __device__ __forceinline__ bool rows_are_aligned(const VALUE* values, int d) {
 // The queries' operand, row by row and filled up to tiles, with nothing found yet; the centre and the scale, of a sample of
 // the n columns; and an empty `state` behind these. Every block looks at the sample.
 extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
-    const VALUE* __restrict__ values, long long n, const VALUE* __restrict__ queries, int m, const Rounding rounding, int unfit,
+    const VALUE* __restrict__ values, long long n, const VALUE* __restrict__ queries, int m, const Rounding rounding,
     u16* __restrict__ y, Query* __restrict__ rows, double* __restrict__ frame) {
     extern __shared__ double centre[];
     __shared__ int widest, odd;
@@ -154,16 +132,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
 #pragma unroll
     for (int b = 0; b < BATCH; b++) {
         float half_norm = x[b] ? norm[b] * rounding.half_shrink : NOWHERE;
-        rows[first + b] = Query{half_norm, rounding.error(moved[b], norm[b]), FAR, norm[b] < LONGEST ? 0 : unfit};
+        rows[first + b] = Query{half_norm, rounding.error(moved[b], norm[b]), FAR, norm[b] < LONGEST ? 0 : UNFIT};
     }
 }
 
-__device__ __forceinline__ unsigned shared_address(const void* at) { return (unsigned)__cvta_generic_to_shared(at); }
-
 #if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ void copy16(void* to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int LEFT> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
 
@@ -178,7 +151,6 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4]
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #else  // nearest.py does not start this there
-__device__ void copy16(void*, const void*) {}
 __device__ void commit() {}
 template <int LEFT> __device__ void wait() {}
 __device__ void load_matrices(unsigned (&)[4], unsigned) {}
@@ -218,9 +190,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
             const u16* from = y + (size_t)(row + bring_row) * width + chunk * STEP + piece * 8;
             if (piece < (steps - chunk) * STEP / 8)
 #pragma unroll
-                for (int r = 0; r < TILE; r += APART) copy16(&to.y[bring_row + r][piece * 8], from + r * width);
+                for (int r = 0; r < TILE; r += APART) copy<16>(&to.y[bring_row + r][piece * 8], from + r * width);
             if (++bring_chunk == chunks) {
-                if (threadIdx.x < TILE) copy16(&to.query[threadIdx.x], rows + row + threadIdx.x);
+                if (threadIdx.x < TILE) copy<16>(&to.query[threadIdx.x], rows + row + threadIdx.x);
                 bring_chunk = 0;
                 if (++bring_tile == own) bring_tile = 0;
             }

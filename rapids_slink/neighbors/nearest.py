@@ -35,7 +35,6 @@ MOST_FEATURES = 1024
 #: if they come in no order one query in 10⁸ has more than 32; of tight clusters a whole one may be.
 LEAST_KEPT, MOST_KEPT, KEPT_BYTES = 64, 512, 2**19
 SEGMENT = 512  # bytes of a candidate at a time, for there are few
-UNFIT = 2**30  # a query's count that no room is enough for
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class FewQueries:
         n, option = np.int64(self.n), value_option(values.dtype)
         cuda_kernel(SOURCE, "pack_queries", option)(
             (self._tiles,), (THREADS,),
-            (values, n, queries, np.int32(self.m), rounding, np.int32(UNFIT), y, rows, frame),
+            (values, n, queries, np.int32(self.m), rounding, y, rows, frame),
             shared_mem=8 * self.d,
         )  # fmt: skip
         keep_nearest = _keep_nearest(option, cp.cuda.runtime.getDevice())

@@ -3,12 +3,12 @@
 //
 // y is written row by row or, for hopper.cu, as that file's image and tails: see there.
 #include "neighbors/canonical.cuh"
+#include "neighbors/half.cuh"
 
 #ifndef VALUE
 #define VALUE float
 #endif
 typedef unsigned char byte;
-typedef unsigned short u16;
 typedef unsigned long long u64;
 
 constexpr int SMALL = 2048;          // as in operand.py
@@ -16,22 +16,6 @@ constexpr int WARP = 32, CHUNK = 8;  // features in 16 bytes
 constexpr int TILE = 128;            // rows of an image's tile
 constexpr int ATOM = 8;              // chunks of an atom
 constexpr unsigned ALL = 0xffffffffu;
-
-__device__ __forceinline__ u16 to_half(double x) {
-    u16 h;
-    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
-    return h;
-}
-__device__ __forceinline__ u16 to_half_towards_zero(double x) {
-    u16 h;
-    asm("cvt.rz.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
-    return h;
-}
-__device__ __forceinline__ double from_half(u16 h) {
-    double x;
-    asm("cvt.f64.f16 %0, %1;" : "=d"(x) : "h"(h));
-    return x;
-}
 
 __device__ __forceinline__ double warp_sum(double x) {
     for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL, x, step);
@@ -42,21 +26,6 @@ union Chunk {
     uint4 all;
     u16 half[CHUNK];
 };
-
-// The features of a chunk from f on of the d of a row; zeros beyond the last. `aligned`: rows start at multiples of 16 bytes.
-__device__ __forceinline__ void bring(const VALUE* x, int f, int d, bool aligned, VALUE (&to)[CHUNK]) {
-    constexpr int PARTS = CHUNK * sizeof(VALUE) / 16;
-    if (aligned && f + CHUNK <= d) {
-        union { uint4 part[PARTS]; VALUE of[CHUNK]; } all;
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) all.part[p] = ((const uint4*)(x + f))[p];
-#pragma unroll
-        for (int e = 0; e < CHUNK; e++) to[e] = all.of[e];
-    } else {
-#pragma unroll
-        for (int e = 0; e < CHUNK; e++) to[e] = f + e < d ? x[f + e] : 0;
-    }
-}
 
 // Rows `rows` of `values` (all in turn if it is null) to rows 0.. of the operand, which has `chunks` times 8 features.
 // `half_shrink` is (1 - η) / 2 with all slack, `grow` and `tiny` are those of operand.grow. If `tails` is given, it gets
@@ -83,7 +52,7 @@ extern "C" __global__ void pack(
             int f = c * CHUNK + e;
             double z = real && f < d ? times(minus(widen(given[e]), centre[f]), scale) : 0;
             out.half[e] = to_half(z);
-            double rounded = from_half(out.half[e]), off = rounded - z;
+            double rounded = from_half<double>(out.half[e]), off = rounded - z;
             norm += rounded * rounded, moved += off * off, length += z * z;
         }
         size_t at = r * width + c;
@@ -103,7 +72,7 @@ extern "C" __global__ void pack(
     for (int e = 0; e < CHUNK; e++) {
         u16 part = 0;
         if (!real) part = e ? 0 : 0x7bff;  // 65504
-        else if (units[e] > 0) part = to_half_towards_zero(rest / units[e]), rest -= from_half(part) * units[e];
+        else if (units[e] > 0) part = to_half_towards_zero(rest / units[e]), rest -= from_half<double>(part) * units[e];
         parts.half[e] = part ^ 0x8000;
     }
     int place = in_tile >> 2 & 1;

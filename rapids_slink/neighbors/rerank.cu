@@ -7,6 +7,7 @@ typedef unsigned char byte;  // for integers from 0 to 255
 __device__ __forceinline__ double widen(byte x) { return x; }
 
 #include "neighbors/canonical.cuh"
+#include "neighbors/copies.cuh"
 #include "neighbors/nearest.cuh"
 #include "ordering.cuh"
 
@@ -31,17 +32,6 @@ __device__ __forceinline__ unsigned add_squares(unsigned total, unsigned x, unsi
 __device__ __forceinline__ void add_exactly(squares& sum, unsigned squared) { sum.total += squared; }
 template <class S> __device__ void add_exactly(S&, unsigned) {}  // no other metric has bytes
 
-// Copies 4, 8 or 16 bytes into shared memory, without waiting where the GPU can.
-template <int BYTES>
-__device__ __forceinline__ void copy(void* to, const void* from) {
-#if __CUDA_ARCH__ >= 800
-    unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    if (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
-#else
-    for (int i = 0; i < BYTES / 4; i++) ((int*)to)[i] = ((const int*)from)[i];
-#endif
-}
 __device__ __forceinline__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_all;" ::: "memory");

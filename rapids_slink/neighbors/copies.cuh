@@ -1,0 +1,16 @@
+// Copies into shared memory.
+#pragma once
+
+__device__ __forceinline__ unsigned shared_address(const void* at) { return (unsigned)__cvta_generic_to_shared(at); }
+
+// Copies 4, 8 or 16 bytes, without waiting where the GPU can.
+template <int SIZE>
+__device__ __forceinline__ void copy(void* to, const void* from) {
+#if __CUDA_ARCH__ >= 800
+    unsigned at = shared_address(to);
+    if (SIZE == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(SIZE) : "memory");
+#else
+    for (int i = 0; i < SIZE / 4; i++) ((int*)to)[i] = ((const int*)from)[i];
+#endif
+}
