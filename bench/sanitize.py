@@ -107,8 +107,9 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
     xp, m = device.xp, len(queries)
     src, dst, distance = xp.empty(m, "int32"), xp.empty(m, "int32"), xp.empty(m)
     given = device.asarray(queries), device.asarray(points), EUCLIDEAN
-    unproven = few.choose(few.keep(*given), *given, src, dst, distance)
-    return xp.where(unproven == 0, dst, xp.int32(-1)), distance
+    found = few.keep(*given)
+    few.choose(found, *given, src, dst, distance)
+    return dst if found.proven else xp.full(m, -1, "int32"), distance
 
 
 def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:

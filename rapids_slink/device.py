@@ -18,9 +18,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
-from math import inf
+from math import inf, prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,7 +38,7 @@ MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
 FRAGMENTED = 1.25
 #: And for small arrays, which take at least half a KiB, and what CuPy's sorts and sums take for themselves.
 ROUNDED = 2**21
-#: Bytes that a frame's columns start at multiples of, as device allocations do.
+#: Bytes that arrays in one block start at multiples of, as device allocations do.
 ALIGNED = 256
 #: A share of the free memory that is asked for at once.
 RESERVED = 1 / 8
@@ -279,26 +279,20 @@ class Device:
 class FrameAhead:
     """What becomes a dataframe, with no NaN in it.
 
-    A GPU's columns are there at once, to be written into, and outlive `Device.working`: they are one block, a device
-    allocation being dear. A CPU's are those that it is filled with.
-
-    Attributes
-    ----------
-    columns : dict of arrays
-        Without any on a CPU.
+    A GPU's columns are there to be written into, and outlive `Device.working`; a CPU's are those it is filled with.
     """
 
     def __init__(self, device: Device, rows: int, dtypes: dict[str, Any]) -> None:
-        self._device, self._frame = device, None
-        self.columns: dict[str, Any] = {}
-        if device.name == "cpu":
-            return
-        sizes = {name: rows * np.dtype(dtype).itemsize for name, dtype in dtypes.items()}
-        *starts, total = [0, *accumulate(-(-size // ALIGNED) * ALIGNED for size in sizes.values())]
-        with device._lasting():
-            block = device.xp.empty(total, "uint8")
-        for (name, dtype), start in zip(dtypes.items(), starts, strict=True):
-            self.columns[name] = block[start : start + sizes[name]].view(dtype)
+        self._device, self._rows, self._dtypes, self._frame = device, rows, dtypes, None
+
+    @cached_property
+    def columns(self) -> dict[str, Any]:
+        """The arrays to be written into, made when they are first asked for; without any on a CPU."""
+        if self._device.name == "cpu":
+            return {}
+        with self._device._lasting():
+            arrays = in_one_block(*(((self._rows,), dtype) for dtype in self._dtypes.values()))
+        return dict(zip(self._dtypes, arrays, strict=True))
 
     def make(self) -> FrameAhead:
         """Make a GPU's frame now, while its columns are being written.
@@ -502,6 +496,15 @@ def multiprocessors() -> int:
     """Of the current GPU."""
     runtime = sys.modules["cupy"].cuda.runtime
     return int(runtime.deviceGetAttribute(MULTIPROCESSORS, runtime.getDevice()))
+
+
+def in_one_block(*kinds: tuple[tuple[int, ...], Any]) -> list[Any]:
+    """A GPU's arrays of these shapes and types, with nothing in them, by one allocation: a device's is dear."""
+    cupy = sys.modules["cupy"]
+    sizes = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
+    *starts, total = accumulate((-(-size // ALIGNED) * ALIGNED for size in sizes), initial=0)
+    block = cupy.cuda.alloc(total)
+    return [cupy.ndarray(shape, dtype, block + start) for (shape, dtype), start in zip(kinds, starts, strict=True)]
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:

@@ -237,13 +237,13 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
     common = device.xp.promote_types(points.values.dtype, others.values.dtype)
     both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
-    ahead = cache(lambda: FrameAhead(device, n, EDGE_TYPES))
+    ahead = FrameAhead(device, n, EDGE_TYPES)
     if plan.few and _written_for_few(plan.few, both, metric, ahead):
-        return points.frame(ahead().fill(ahead().columns))
+        return points.frame(ahead.fill(ahead.columns))
     bounded = check_finite({"X": points, "Y": others}, device)
     if plan.few:
         copied = 0 if others.values is Y else others.values.nbytes
-        device.admit(in_turn(Need(copied, copied), plan.whole), "nearest_neighbors", taken=copied + plan.before.kept)
+        device.admit(in_turn(Need(copied, copied), plan.whole()), "nearest_neighbors", taken=copied + plan.before.kept)
     xp = device.xp
     queries, values = (
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
@@ -252,12 +252,12 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         _refuse_zero_rows(*both, device)
     search = prepare(values, device, Report(), queries=queries, metric=metric)
     rows, of_others = xp.arange(n, dtype="int32"), xp.full(m, -1, "int32")  # no row's group
-    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=lambda: ahead().make()))
+    nearest = search.find(Task(rows, 1, rows, of_others, meanwhile=ahead.make))
     if not (bounded and metric.kernel == "squares") and not float(nearest.weights.max()) < xp.inf:
         raise ValueError(f"The {metric.name} distances between X and Y overflow float64. Rescale both.")
     dst = nearest.ids[:, 0]
     weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)
-    return points.frame(ahead().fill({"src": rows, "dst": dst, "weight": weight}))
+    return points.frame(ahead.fill({"src": rows, "dst": dst, "weight": weight}))
 
 
 @dataclass(frozen=True)
@@ -268,18 +268,20 @@ class _Plan:
     ----------
     few : FewQueries or None
         The search that comes first.
-    before, whole : Need
-        What is taken before any search, and with the one that serves any points.
+    before : Need
+        What is taken before any search.
+    whole : callable
+        The need with the search that serves any points, which is seldom asked for where `few` comes first.
     """
 
     few: Any
     before: Need
-    whole: Need
+    whole: Callable[[], Need]
 
     @property
     def need(self) -> Need:
         """What it takes at first."""
-        return in_turn(self.before, self.few.need) if self.few else self.whole
+        return in_turn(self.before, self.few.need) if self.few else self.whole()
 
 
 def _plan(
@@ -290,21 +292,25 @@ def _plan(
     wide = max(itemsizes)
     widened = wide * d * sum(rows for rows, size in zip(shape, itemsizes, strict=False) if size < wide)
     taken = copied + widened + AHEAD_BYTES * n
-    before, search = Need(taken, taken), need(m, d, wide, 1, device, n_queries=n, metric=metric)
+    before = Need(taken, taken)
+
+    def search() -> Need:
+        return need(m, d, wide, 1, device, n_queries=n, metric=metric)
+
     few = None
     if metric.kernel == "squares" and metric.rows == "given":
         few = device.kernels("neighbors").few_queries(n_queries=n, n_columns=m, n_features=d)
-    if few and few.need.least > max(search.least, 0 if device.limited else MUCH_FOR_FEW):
+    if few and few.need.least > (0 if device.limited else MUCH_FOR_FEW) and few.need.least > search().least:
         few = None
-    return _Plan(few, before, in_turn(before, search, Need(EDGE_BYTES * n)))
+    return _Plan(few, before, lambda: in_turn(before, search(), Need(EDGE_BYTES * n)))
 
 
-def _written_for_few(few: Any, both: tuple[Any, Any], metric: Metric, ahead: Callable[[], FrameAhead]) -> bool:
+def _written_for_few(few: Any, both: tuple[Any, Any], metric: Metric, ahead: FrameAhead) -> bool:
     """Write the edges to where the frame's columns are; whether all are proven."""
-    kept = few.keep(*both, metric)
-    unproven = few.choose(kept, *both, metric, *ahead().columns.values())
-    ahead().make()  # while the GPU works
-    return not int(unproven[0])
+    found = few.keep(*both, metric)
+    few.choose(found, *both, metric, *ahead.columns.values())
+    ahead.make()  # while the GPU works
+    return bool(found.proven)
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:

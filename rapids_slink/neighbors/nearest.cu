@@ -36,7 +36,7 @@ constexpr float NOWHERE = 1e30f;               // and the half norm of a row tha
 constexpr int UNFIT = 1 << 30;                 // a count that no room is enough for
 constexpr float LONGEST = 1e13f;               // above the square of any row of 1,024 features that fp16 holds
 
-// What is the same for all rows. Behind the centre stand the scale, its inverse, and a `State`.
+// What is the same for all rows. Behind the centre stand the scale and its inverse.
 struct Rounding {
     int d, steps;
     float half_shrink, tail_shrink, grow, tiny;  // as in pack.cu
@@ -88,10 +88,10 @@ __device__ __forceinline__ bool rows_are_aligned(const VALUE* values, int d) {
 }
 
 // The queries' operand, row by row and filled up to tiles, with nothing found yet; the centre and the scale, of a sample of
-// the n columns; and an empty `state` behind these. Every block looks at the sample.
+// the n columns; and an empty `state`. Every block looks at the sample.
 extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
     const VALUE* __restrict__ values, long long n, const VALUE* __restrict__ queries, int m, const Rounding rounding,
-    u16* __restrict__ y, Query* __restrict__ rows, double* __restrict__ frame) {
+    u16* __restrict__ y, Query* __restrict__ rows, double* __restrict__ frame, State* __restrict__ state) {
     extern __shared__ double centre[];
     __shared__ int widest, odd;
     int d = rounding.d, sampled = (int)min(n, (long long)SAMPLE);
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
     VALUE scale = (VALUE)ldexp(1.0, power);
     if (blockIdx.x == 0) {
         for (int f = threadIdx.x; f < d; f += THREADS) frame[f] = centre[f];
-        if (threadIdx.x == 0) frame[d] = scale, frame[d + 1] = ldexp(1.0, -power), *(State*)(frame + d + 2) = State{0, !suits};
+        if (threadIdx.x == 0) frame[d] = scale, frame[d + 1] = ldexp(1.0, -power), *state = State{0, !suits};
     }
     int first = blockIdx.x * ROWS + threadIdx.x / LANES * BATCH, width = rounding.steps * STEP;
     const VALUE* x[BATCH];
@@ -169,7 +169,7 @@ struct Stage {
 // lowers how far these look.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
     const VALUE* __restrict__ values, long long n, int apart, int next, const Rounding rounding, const u16* __restrict__ y, int tiles,
-    Query* rows, double* frame, Ceiling ceiling, Reach reach, int capacity, Kept* __restrict__ kept) {
+    Query* rows, const double* __restrict__ frame, State* state, Ceiling ceiling, Reach reach, int capacity, Kept* __restrict__ kept) {
     extern __shared__ __align__(16) char shared[];
     int d = rounding.d, steps = rounding.steps, width = steps * STEP, pitch = width + 8;
     Stage* stage = (Stage*)shared;
@@ -225,7 +225,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
         atomicMax(&most_error, __float_as_int(error));
     }
     __syncthreads();
-    State* state = (State*)(frame + d + 2);
     if (unfit) {
         if (threadIdx.x == 0) state->unproven = 1;
         return wait<0>();

@@ -10,7 +10,6 @@ struct Kept {
     int id;
     float near;  // the product less the column's half norm
 };
-// Behind the centre, the scale and its inverse, and so in the place of a float64.
 struct State {
     int error;     // the largest of all columns': a float that is not negative, as an integer
     int unproven;  // whether anything stood in the way

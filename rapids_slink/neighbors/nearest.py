@@ -6,13 +6,13 @@ All else makes operands, orders and first bounds beforehand, which pays when the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel, multiprocessors, struct
+from rapids_slink.device import ALIGNED, check_arrays, cuda_kernel, in_one_block, multiprocessors, struct
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EPSILON, Metric, accumulation_bound
 from rapids_slink.neighbors.cuda import launch_by_warp, value_option
@@ -47,13 +47,21 @@ class Found:
         A `Query` a row, filled up to whole tiles; the last number is an integer.
     kept : (m', capacity, 2) int32 array
         The `Kept` of each.
-    frame : (d + 3,) float64 array
-        The centre, the scale and its inverse, and a `State`.
+    frame : (d + 2,) float64 array
+        The centre, the scale and its inverse.
+    state : (2,) int32 array
+        A `State`.
     """
 
     rows: Any
     kept: Any
     frame: Any
+    state: Any
+
+    @property
+    def proven(self) -> bool:
+        """Whether nothing stood in the way: to be asked once `choose` is done, for which this waits."""
+        return not self.state.get()[1]
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,7 @@ class FewQueries:
     def need(self) -> Need:
         """Bytes that it takes."""
         a_row = 2 * self._width + 4 * QUERY + 4 * KEPT * self._capacity
-        return Need(self._tiles * TILE * a_row + 8 * (self.d + 3))
+        return Need(self._tiles * TILE * a_row + 8 * self.d + 3 * ALIGNED)
 
     def keep(self, queries: Any, values: Any, metric: Metric) -> Found:
         """What the filter keeps: the nearest column of each query, unless something stands in the way, and a few more.
@@ -92,13 +100,15 @@ class FewQueries:
         """
         check_arrays(values.dtype, values, queries)
         padded, capacity = self._tiles * TILE, np.int32(self._capacity)
-        y, rows = cp.empty((padded, self._width), cp.float16), cp.empty((padded, QUERY), cp.float32)
-        kept, frame = cp.empty((padded, self._capacity, KEPT), cp.int32), cp.empty(self.d + 3)
+        y, rows, kept, frame, state = in_one_block(
+            ((padded, self._width), "float16"), ((padded, QUERY), "float32"),
+            ((padded, self._capacity, KEPT), "int32"), ((self.d + 2,), "float64"), ((2,), "int32"),
+        )  # fmt: skip
         rounding, ceiling, reach = _constants(self.d, metric)
         n, option = np.int64(self.n), value_option(values.dtype)
         cuda_kernel(SOURCE, "pack_queries", option)(
             (self._tiles,), (THREADS,),
-            (values, n, queries, np.int32(self.m), rounding, y, rows, frame),
+            (values, n, queries, np.int32(self.m), rounding, y, rows, frame, state),
             shared_mem=8 * self.d,
         )  # fmt: skip
         keep_nearest = _keep_nearest(option, cp.cuda.runtime.getDevice())
@@ -109,13 +119,15 @@ class FewQueries:
             keep_nearest(
                 (some, parts), (THREADS,),
                 (values, n, np.int32(tiles), np.int32(tiles // some), rounding, y, np.int32(self._tiles), rows, frame,
-                 ceiling, reach, capacity, into),
+                 state, ceiling, reach, capacity, into),
                 shared_mem=self._shared,
             )  # fmt: skip
-        return Found(rows, kept, frame)
+        return Found(rows, kept, frame, state)
 
-    def choose(self, found: Found, queries: Any, values: Any, metric: Metric, src: Any, dst: Any, distance: Any) -> Any:
-        """Write the edges to the nearest of what was kept, and say where it will stand whether some are not proven.
+    def choose(
+        self, found: Found, queries: Any, values: Any, metric: Metric, src: Any, dst: Any, distance: Any
+    ) -> None:
+        """Write the edges to the nearest of what was kept, which are not to be trusted unless all is proven.
 
         Parameters
         ----------
@@ -123,29 +135,23 @@ class FewQueries:
             By `keep`, of the same points.
         src, dst : (m,) int32 arrays
         distance : (m,) float64 array
-
-        Returns
-        -------
-        (1,) int32 array
-            Not zero if the edges are not to be trusted.
         """
         check_arrays("int32", src, dst)
         check_arrays("float64", distance)
-        state, root = found.frame[self.d + 2 :], np.bool_(metric.distance == "root")
-        arguments = np.int32(self.m), found.rows, found.kept, np.int32(self._capacity), state, root
+        root = np.bool_(metric.distance == "root")
+        arguments = np.int32(self.m), found.rows, found.kept, np.int32(self._capacity), found.state, root
         outputs = src, dst, distance
         launch_by_warp("nearest_of_kept", metric, self.m, 1, queries, values, arguments, outputs, segment=SEGMENT)
-        return state.view(cp.int32)[1:]
 
-    @property
+    @cached_property
     def _width(self) -> int:
         return -(-self.d // STEP) * STEP
 
-    @property
+    @cached_property
     def _tiles(self) -> int:
         return -(-self.m // TILE)
 
-    @property
+    @cached_property
     def _capacity(self) -> int:
         return max(LEAST_KEPT, min(MOST_KEPT, KEPT_BYTES // (4 * KEPT * TILE * self._tiles)))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from numbers import Integral
 from typing import Any
 
@@ -289,7 +290,13 @@ def _without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
 
 def _family(X: Any) -> str:
     """Whose DataFrame, Series or Index this is, "pandas" or "cudf"; "" for anything else."""
-    for base in type(X).__mro__:
+    kind: Any = type(X)
+    return _family_of(kind)
+
+
+@cache
+def _family_of(kind: type) -> str:
+    for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
         if package in ("pandas", "cudf") and base.__name__ in ("DataFrame", "Series", "Index"):
             return package
@@ -388,6 +395,8 @@ def _array_values(X: Any, device: Device, need: Stages, name: str) -> Any:
     target = _float_type(X.dtype)
     as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.name == "cuda")
     _admit(X.shape, target, 0 if as_it_is else 1, device, need)
+    if as_it_is:
+        return X
     if X.dtype.itemsize > 8 or not X.dtype.isnative:  # NumPy's long double and swapped bytes, which CuPy does not know
         X = X.astype(target)
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)
