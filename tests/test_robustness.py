@@ -128,6 +128,7 @@ OUTLIER = np.concatenate([points(20_000, 12, 1), np.full((1, 12), 1e30, np.float
 CALLS = {
     "fit, tiles": lambda **how: fit(SOME, 3, **how),
     "fit, many neighbours": lambda **how: fit(points(2000, 12), 3, n_neighbors=90, **how),
+    "fit, few rows of many features": lambda **how: fit(points(300, 500), 3, **how),
     "fit, a tree": lambda **how: fit(PLANE, 3, **how),
     "fit, cores": lambda **how: fit(SOME, 3, min_samples=5, **how),
     "fit, cores in a tree": lambda **how: fit(PLANE, 3, min_samples=5, **how),

@@ -114,7 +114,7 @@ class TileSearch:
         lists = m * (12 * k + 8)
         # In float64: on a GPU a kernel packs the filter's operand, and only a random order is made for it.
         packing = 40 * min(max(n, m) * d, BLOCK) if device.name == "cpu" else 24 * n
-        packing_a_tile = 40 * kernels.workers() * kernels.COLUMNS * d
+        packing_a_tile = 40 * kernels.workers() * min(n, kernels.COLUMNS) * d
         tiles = kernels.workers() * LEAST_ROWS * _bytes_a_row(n, d, k, kernels)
         peak = operands + max(packing, lists + m * 44 + packing_a_tile)
         wanted = 4 * min(m * _seed_columns(n, m, k, fused), kernels.ROWS * kernels.COLUMNS)  # the seeds' products
