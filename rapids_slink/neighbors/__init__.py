@@ -34,7 +34,8 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
 #: What an edge takes in it: while it is made and as it is kept.
 EDGE_BYTES = 2 * 16
-#: Up to so many the frame is made while the search is under way, and then takes so much of an edge beside it.
+#: Up to so many a k-NN graph's frame is made while the search is under way, as that of nearest neighbours always is,
+#: and then takes so much of an edge beside it.
 FEW_EDGES, AHEAD_BYTES = 2**23, 16 + 4
 #: Few queries may take so many bytes even if the other search takes less.
 MUCH_FOR_FEW = 2**28

@@ -1,4 +1,4 @@
-// Numbers to fp16 and back.
+// Features as they are read, and numbers to fp16 and back.
 #pragma once
 
 typedef unsigned short u16;
