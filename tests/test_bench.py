@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -279,6 +281,16 @@ def test_clock_keeps_its_budget():
     Clock(on_gpu=False, repeats=5, budget=0).median(lambda: calls.append(1))
     assert len(calls) == 6
     assert Clock(on_gpu=False, repeats=3).median(lambda: 7.0, read=float) == 7.0
+
+
+def test_clock_makes_short_calls_many(monkeypatch):
+    """Each takes a sixteenth of a second and begins as long after the last: two warm up, five take 0.3 s in all."""
+    ticks = itertools.count(step=1 / 16)
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(Clock, "synchronize", lambda self: None)
+    calls = []
+    assert Clock(on_gpu=True, repeats=2).median(lambda: calls.append(1)) == 1 / 16
+    assert len(calls) == 2 + 5
 
 
 def test_missing_data_is_skipped(tmp_path, capsys):
