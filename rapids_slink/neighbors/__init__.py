@@ -24,7 +24,7 @@ from rapids_slink.neighbors.contract import EDGE_TYPES, NeighborLists, Task
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK
 from rapids_slink.neighbors.rows import metric_rows, row_bytes, zero_rows
-from rapids_slink.points import as_integer, as_points, check_finite
+from rapids_slink.points import Points, as_integer, as_points, check_finite
 from rapids_slink.report import Report
 
 #: Up to this many features points go by a tree.
@@ -228,8 +228,8 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
 
     def following(m: int, d: int, itemsize: int) -> Need:
         nonlocal plan
-        copied = 0 if points.values is X else points.values.nbytes
-        plan = _plan((n, m, d), (points.values.dtype.itemsize, itemsize), copied, metric, device)
+        itemsizes = points.values.dtype.itemsize, itemsize
+        plan = _plan((n, m, d), itemsizes, _copied(points, X), metric, device)
         return plan.need
 
     others = as_points(Y, device, following, name="Y", checked=False)
@@ -243,7 +243,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         return points.frame(ahead.fill(ahead.columns))
     bounded = check_finite({"X": points, "Y": others}, device)
     if plan.few:
-        copied = 0 if others.values is Y else others.values.nbytes
+        copied = _copied(others, Y)
         device.admit(in_turn(Need(copied, copied), plan.whole()), "nearest_neighbors", taken=copied + plan.before.kept)
     xp = device.xp
     queries, values = (
@@ -259,6 +259,11 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     dst = nearest.ids[:, 0]
     weight = distances(metric, nearest.weights[:, 0], (rows, dst), both, device)
     return points.frame(ahead.fill({"src": rows, "dst": dst, "weight": weight}))
+
+
+def _copied(points: Points, given: Any) -> int:
+    """Bytes of the points that are not those of what was given."""
+    return 0 if points.values is given else int(points.values.nbytes)
 
 
 @dataclass(frozen=True)
@@ -291,7 +296,7 @@ def _plan(
     """For (queries, columns, features), bytes of either's values and of a copy of the queries."""
     n, m, d = shape
     wide = max(itemsizes)
-    widened = wide * d * sum(rows for rows, size in zip(shape, itemsizes, strict=False) if size < wide)
+    widened = wide * d * sum(rows for rows, size in zip((n, m), itemsizes, strict=True) if size < wide)
     taken = copied + widened + AHEAD_BYTES * n
     before = Need(taken, taken)
 
