@@ -202,8 +202,8 @@ class Device:
             )
         room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
         run.spare = room - (least - need.chunk)
-        reserved = need.peak + need.wanted
-        if reserve and run.pool is not None and run.limit is None and reserved <= room * RESERVED:
+        reserved = need.peak - need.lasting + need.wanted
+        if reserve and run.pool is not None and run.limit is None and 0 < reserved <= room * RESERVED:
             with suppress(MemoryError):
                 run.pool.malloc(reserved)
 

@@ -39,12 +39,15 @@ class Need:
         What its chunks take if they are as small as they can be.
     wanted : int
         What they take if there is room.
+    lasting : int
+        Of what is kept, a GPU's memory that is not of the run's pool.
     """
 
     peak: int
     kept: int = 0
     chunk: int = 0
     wanted: int = 0
+    lasting: int = 0
 
     @property
     def least(self) -> int:
@@ -54,11 +57,12 @@ class Need:
 
 def in_turn(*stages: Need) -> Need:
     """The need of stages that follow one another."""
-    peak = kept = 0
+    peak = kept = chunk = wanted = lasting = 0
     for stage in stages:
         peak = max(peak, kept + stage.peak)
-        kept += stage.kept
-    return Need(peak, kept, max(stage.chunk for stage in stages), max(stage.wanted for stage in stages))
+        kept, lasting = kept + stage.kept, lasting + stage.lasting
+        chunk, wanted = max(chunk, stage.chunk), max(wanted, stage.wanted)
+    return Need(peak, kept, chunk, wanted, lasting)
 
 
 def as_bytes(limit: Any) -> int | None:

@@ -112,9 +112,9 @@ def test_sizes_in_words(size, words):
 
 
 def test_needs_of_stages_add_up():
-    first, second, third = memory.Need(10, kept=4, chunk=1), memory.Need(3, kept=3, chunk=5), memory.Need(8)
-    whole = memory.in_turn(first, second, third)
-    assert whole == memory.Need(15, kept=7, chunk=5)
+    first, second = memory.Need(10, kept=4, chunk=1, lasting=2), memory.Need(3, kept=3, chunk=5, lasting=3)
+    whole = memory.in_turn(first, second, memory.Need(8))
+    assert whole == memory.Need(15, kept=7, chunk=5, lasting=5)
     assert whole.least == 20
 
 

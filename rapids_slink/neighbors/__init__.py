@@ -32,11 +32,10 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
 #: are about as fast then for Gaussian points, and take ten times as long for points along curves: see bench/NOTES.md.
 TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
-#: What an edge takes in it: while it is made and as it is kept.
-EDGE_BYTES = 2 * 16
-#: Up to so many a k-NN graph's frame is made while the search is under way, as that of nearest neighbours always is,
-#: and then takes so much of an edge beside it.
-FEW_EDGES, AHEAD_BYTES = 2**23, 16 + 4
+#: What an edge takes in a frame, and while that is made as well as when it is kept.
+FRAME_BYTES, EDGE_BYTES = 16, 2 * 16
+#: Up to so many a k-NN graph's frame is made while the search is under way, as that of nearest neighbours always is.
+FEW_EDGES = 2**23
 #: Few queries may take so many bytes even if the other search takes less.
 MUCH_FOR_FEW = 2**28
 #: Of a point's core: in the lists, in the search's order and by node, and the bound of its list.
@@ -297,8 +296,8 @@ def _plan(
     n, m, d = shape
     wide = max(itemsizes)
     widened = wide * d * sum(rows for rows, size in zip((n, m), itemsizes, strict=True) if size < wide)
-    taken = copied + widened + AHEAD_BYTES * n
-    before = Need(taken, taken)
+    taken = copied + widened
+    before = in_turn(Need(taken, taken), _frame_ahead(n))
 
     def search() -> Need:
         return need(m, d, wide, 1, device, n_queries=n, metric=metric)
@@ -308,7 +307,7 @@ def _plan(
         few = device.kernels("neighbors").few_queries(n_queries=n, n_columns=m, n_features=d)
     if few and few.need.least > (0 if device.limited else MUCH_FOR_FEW) and few.need.least > search().least:
         few = None
-    return _Plan(few, before, lambda: in_turn(before, search(), Need(EDGE_BYTES * n)))
+    return _Plan(few, before, lambda: in_turn(before, _rows(n), search(), Need(EDGE_BYTES * n)))
 
 
 def _written_for_few(few: Any, both: tuple[Any, Any], metric: Metric, ahead: FrameAhead) -> bool:
@@ -334,13 +333,19 @@ def _graph_need(n: int, d: int, itemsize: int, k: int, metric: Metric, device: D
         raise ValueError(f"n_neighbors must be at most n - 1 = {n - 1}, got {k}")
     if device.name == "cuda" and n * k > MOST_FRAME_ROWS:
         raise ValueError(f"n_neighbors={k} makes {n * k:,} edges, and a cuDF frame holds {MOST_FRAME_ROWS:,} rows")
-    return in_turn(_frame_ahead(n * k), need(n, d, itemsize, k, device, metric=metric), Need(EDGE_BYTES * n * k))
+    ahead = [_frame_ahead(n * k), _rows(n * k)] if n * k <= FEW_EDGES else []
+    return in_turn(*ahead, need(n, d, itemsize, k, device, metric=metric), Need(EDGE_BYTES * n * k))
 
 
 def _frame_ahead(edges: int) -> Need:
     """What a frame that is made during the search takes all the while."""
-    size = AHEAD_BYTES * edges if edges <= FEW_EDGES else 0
-    return Need(size, kept=size)
+    size = FRAME_BYTES * edges
+    return Need(size, kept=size, lasting=size)
+
+
+def _rows(edges: int) -> Need:
+    """And the rows' numbers."""
+    return Need(4 * edges, kept=4 * edges)
 
 
 def check_n_neighbors(n_neighbors: Any, name: str = "n_neighbors") -> int:
