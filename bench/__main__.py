@@ -98,7 +98,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=["fit", "knn"], metavar="STAGE")
     parser.add_argument("--peers", nargs="*", choices=peers.NAMES, default=peers.NAMES, metavar="PEER")
     parser.add_argument("--device", choices=device.NAMES, default="auto")
-    parser.add_argument("--repeats", type=int, default=7, help="timed calls, of short ones more (default: 7)")
+    parser.add_argument(
+        "--repeats", type=int, default=7, help="timed calls, if --budget is enough, and of short ones more (default: 7)"
+    )
     parser.add_argument("--budget", type=float, default=10.0, help="seconds for them in all (default: 10)")
     data = os.environ.get("RAPIDS_SLINK_BENCH_DATA")
     parser.add_argument("--data", type=Path, default=data and Path(data), help="folder of mnist.npz and cities.npy")

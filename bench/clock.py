@@ -25,7 +25,7 @@ class Clock:
         Whether to wait for the whole device before either end of the time. The whole device, because peers work on
         streams of their own.
     repeats : int
-        Timed calls; on a GPU more if they take less than `TIMED`.
+        Timed calls, if the budget is enough; on a GPU more if they take less than `TIMED`.
     budget : float
         Seconds that the timed calls of one measurement may take in all; one is always made.
     """
@@ -67,7 +67,8 @@ class Clock:
 
         The peak counts what is allocated through rmm during the call, input excluded: cuDF allocates there, and so
         does CuPy once cuDF is imported. Without rmm it is what the call made CuPy's pool grow by. Both are exact
-        counts, not samples, and cost nothing that is timed. Neither sees the workspaces of cuBLAS or the CUDA context.
+        counts, not samples, and cost nothing that is timed. Neither sees the CUDA context, the workspaces of cuBLAS, or
+        what comes with kernels.
         """
         if not self.on_gpu:
             return call(), None

@@ -18,8 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import accumulate
+from functools import cache, cached_property, lru_cache
 from math import inf, prod
 from pathlib import Path
 from types import ModuleType
@@ -126,7 +125,7 @@ class Device:
         No array of the pool should outlive the block: the work is a function of its own, so that its variables are
         gone when the block ends, and returns copies of its results (`keep`, `frame`). `reserve` bytes are asked for at
         once, for the pool to split: short work is over before many allocations are. The pool never grows beyond
-        `memory_limit`. What cuDF allocates is not the pool's.
+        `memory_limit`. What cuDF allocates is not the pool's, and what comes with kernels (`cuda_memory`) stays.
 
         All of it runs on the default stream, since that is cuDF's; the caller's stream waits for it.
         """
@@ -156,8 +155,7 @@ class Device:
     def _pool(self, run: _Run, reserve: int) -> Iterator[None]:
         """Take CuPy's memory from a pool of the run's own."""
         cuda = self.xp.cuda
-        if importlib.util.find_spec("cudf") is not None:
-            importlib.import_module("cudf")  # which sets CuPy's allocator, and could not while another is in force
+        _import_cudf()
         run.allocator = cuda.get_allocator()
         run.pool = pool = cuda.MemoryPool(run.allocator)
         if run.limit is not None:
@@ -245,12 +243,14 @@ class Device:
         with self._lasting():
             return array.copy()
 
+    def _lasting_allocator(self) -> Callable[[int], Any]:
+        """Of a GPU's memory outside the run's pool; what is missing may lie idle in that."""
+        return _twice(_run().allocator or self.xp.cuda.get_allocator(), self.trim)
+
     @contextmanager
     def _lasting(self) -> Iterator[None]:
         """Take memory outside the run's pool, for what is copied out of it."""
-        allocator = _run().allocator or self.xp.cuda.get_allocator()
-        patient = _twice(allocator, self.trim)  # what is missing may lie idle in the run's pool
-        with self.xp.cuda.using_allocator(patient):
+        with self.xp.cuda.using_allocator(self._lasting_allocator()):
             yield
         stream, default = self.xp.cuda.get_current_stream(), self.xp.cuda.Stream.null
         if stream.ptr != default.ptr:  # which is cuDF's, and on which the pool's memory is used again
@@ -290,9 +290,8 @@ class FrameAhead:
         """The arrays to be written into, made when they are first asked for; without any on a CPU."""
         if self._device.name == "cpu":
             return {}
-        with self._device._lasting():
-            arrays = in_one_block(*(((self._rows,), dtype) for dtype in self._dtypes.values()))
-        return dict(zip(self._dtypes, arrays, strict=True))
+        layout = _columns_layout(self._rows, *self._dtypes.values())
+        return dict(zip(self._dtypes, layout.arrays(self._device._lasting_allocator()), strict=True))
 
     def make(self) -> FrameAhead:
         """Make a GPU's frame now, while its columns are being written.
@@ -300,26 +299,46 @@ class FrameAhead:
         Where cuDF may spill it is made when it is filled: one that was spilled would not get what is written then.
         """
         if self.columns and not self._device.frames.get_option("spill"):
-            self._made()
+            self.frame()
         return self
 
     def fill(self, columns: dict[str, Any]) -> Any:
-        """The frame of these columns, which may be its own."""
+        """The frame of these columns."""
         if not self.columns:
             return self._device.frames.DataFrame(columns)
-        if columns is not self.columns:
-            with self._device._lasting():
-                for name, array in columns.items():
-                    self.columns[name][...] = array
-        return self._made()
+        with self._device._lasting():
+            for name, array in columns.items():
+                self.columns[name][...] = array
+        return self.frame()
 
-    def _made(self) -> Any:
-        """cuDF's frame: its own copy of one takes twice as long, and one made of arrays twice as long as of columns."""
+    def frame(self) -> Any:
+        """A GPU's frame of what is written into its columns: cuDF takes twice as long to make one of arrays."""
         if self._frame is None:
             library = importlib.import_module("pylibcudf")
-            table = library.Table([library.Column.from_cuda_array_interface(part) for part in self.columns.values()])
+            table = library.Table([_frame_column(library, part) for part in self.columns.values()])
             self._frame = self._device.frames.DataFrame.from_pylibcudf(table, {"columns": list(self.columns)})
         return self._frame
+
+
+def _frame_column(library: Any, array: Any) -> Any:
+    """pylibcudf's column of an array, whose memory it shares: by CUDA's array interface it takes five times as long."""
+    return library.Column(_column_type(array.dtype), array.size, _Span(array), None, 0, 0, [])
+
+
+@cache
+def _column_type(dtype: np.dtype) -> Any:
+    library = importlib.import_module("pylibcudf")
+    return library.DataType(library.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
+
+
+class _Span:
+    """An array's memory as pylibcudf takes it. CuPy describes an array anew each time it is asked."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.ptr, self.size = array, array.data.ptr, array.nbytes
+        self.__cuda_array_interface__ = {
+            "data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3,
+        }  # fmt: skip
 
 
 def _twice(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
@@ -392,6 +411,7 @@ def is_on_gpu(x: Any) -> bool:
     return kind is not None and int(kind()[0]) == 2  # kDLCUDA
 
 
+@cache
 def gpu_is_usable() -> bool:
     """Whether CuPy and cuDF are installed and there is a GPU."""
     if importlib.util.find_spec("cupy") is None or importlib.util.find_spec("cudf") is None:
@@ -399,6 +419,13 @@ def gpu_is_usable() -> bool:
     import cupy
 
     return bool(cupy.is_available())
+
+
+@cache
+def _import_cudf() -> None:
+    """Have cuDF, if it is there, set CuPy's allocator: it could not while another is in force."""
+    if importlib.util.find_spec("cudf") is not None:
+        importlib.import_module("cudf")
 
 
 @cache
@@ -476,6 +503,11 @@ def c_name(dtype: Any) -> str:
     return C_NAMES[np.dtype(dtype).name]
 
 
+def cuda_memory(source: str, name: str, *options: str) -> Any:
+    """A ``__device__`` array of the ``.cu`` file `source`: memory that comes with its kernels, on each GPU."""
+    return _cuda_module(source, *options).get_global(name)
+
+
 def launch(source: str, name: str, jobs: int, *arguments: Any, items: int = 1) -> None:
     """Start a kernel of a ``.cu`` file with a thread for every `items` of the `jobs`; arrays must be contiguous."""
     array = sys.modules["cupy"].ndarray
@@ -486,10 +518,12 @@ def launch(source: str, name: str, jobs: int, *arguments: Any, items: int = 1) -
         cuda_kernel(source, name)((-(-jobs // (THREADS * items)),), (THREADS,), arguments)
 
 
-@cache
-def struct(*numbers: float) -> Any:
-    """A C struct of doubles, as a kernel takes it by value."""
-    return np.array(tuple(numbers), [(f"f{i}", np.float64) for i in range(len(numbers))])[()]
+@lru_cache(maxsize=1024, typed=True)
+def struct(*numbers: Any) -> Any:
+    """A C struct, as a kernel takes it by value: Python's numbers are bool, int and double, NumPy's of their types."""
+    types = {bool: np.bool_, int: np.int32, float: np.float64}
+    fields = [(f"f{i}", types.get(type(number), type(number))) for i, number in enumerate(numbers)]
+    return np.array(numbers, np.dtype(fields, align=True))[()]
 
 
 def multiprocessors() -> int:
@@ -498,13 +532,31 @@ def multiprocessors() -> int:
     return int(runtime.deviceGetAttribute(MULTIPROCESSORS, runtime.getDevice()))
 
 
-def in_one_block(*kinds: tuple[tuple[int, ...], Any]) -> list[Any]:
-    """A GPU's arrays of these shapes and types, with nothing in them, by one allocation: a device's is dear."""
-    cupy = sys.modules["cupy"]
-    sizes = (prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds)
-    *starts, total = accumulate((-(-size // ALIGNED) * ALIGNED for size in sizes), initial=0)
-    block = cupy.cuda.alloc(total)
-    return [cupy.ndarray(shape, dtype, block + start) for (shape, dtype), start in zip(kinds, starts, strict=True)]
+class Layout:
+    """A GPU's arrays of these shapes and types by one allocation: a device's is dear.
+
+    Attributes
+    ----------
+    size : int
+        Bytes that they take.
+    """
+
+    def __init__(self, *kinds: tuple[tuple[int, ...], Any]) -> None:
+        self.size, self._parts = 0, []
+        for shape, dtype in kinds:
+            self._parts.append((shape, np.dtype(dtype), self.size))
+            self.size += -(-prod(shape) * np.dtype(dtype).itemsize // ALIGNED) * ALIGNED
+
+    def arrays(self, allocate: Callable[[int], Any] | None = None) -> list[Any]:
+        """New ones, with nothing in them."""
+        cupy = sys.modules["cupy"]
+        block = (allocate or cupy.cuda.alloc)(self.size)
+        return [cupy.ndarray(shape, dtype, block + start) for shape, dtype, start in self._parts]
+
+
+@lru_cache(maxsize=256)
+def _columns_layout(rows: int, *dtypes: Any) -> Layout:
+    return Layout(*(((rows,), dtype) for dtype in dtypes))
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:

@@ -47,6 +47,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class Metric:
         """The kernel and p, as the CPU's kernels take them; None for squares."""
         return None if self.kernel == "squares" else (KERNELS.index(self.kernel), self.p)
 
-    @property
+    @cached_property
     def options(self) -> tuple[str, ...]:
         """The same for the GPU's kernels: options of the compiler."""
         if self.kernel != "powers":

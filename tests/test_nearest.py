@@ -1,12 +1,14 @@
 """The nearest column of few queries on a GPU: the edges against all distances in float64, and the filter's proof."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from hard_cases import CASES
 from test_neighbors import least, rows_hard_to_round, squares
 
 from rapids_slink import nearest_neighbors, neighbors
-from rapids_slink.device import to_host
+from rapids_slink.device import resolve, to_host
 from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
 from rapids_slink.neighbors.operand import EXTRA_FEATURES
 
@@ -24,7 +26,7 @@ def few():
         pytest.skip("no usable NVIDIA GPU")
     from rapids_slink.neighbors import nearest
 
-    if not nearest.FewQueries(1, 1, 1).serves:
+    if not nearest.FewQueries(1, 1, 1, EUCLIDEAN, "float32").serves:
         pytest.skip("needs compute capability 8.0")
     return nearest
 
@@ -33,13 +35,13 @@ def edges(few, X, Y, metric=EUCLIDEAN):
     """The edges of `FewQueries`, None if they are not proven."""
     import cupy
 
-    m, given = len(X), (cupy.asarray(X), cupy.asarray(Y), metric)
+    m, given = len(X), (cupy.asarray(X), cupy.asarray(Y))
     out = cupy.full(m, -7, "int32"), cupy.full(m, -7, "int32"), cupy.empty(m)
-    search = few.FewQueries(m, *Y.shape)
+    search = few.FewQueries(m, *Y.shape, metric, Y.dtype.name)
     assert search.serves
     found = search.keep(*given)
-    search.choose(found, *given, *out)
-    return [to_host(part) for part in out] if found.proven else None
+    proven = search.choose(found, *given, *out)
+    return [to_host(part) for part in out] if proven() else None
 
 
 def assert_edges(found, X, Y, root=True):
@@ -144,9 +146,9 @@ def test_more_columns_than_are_kept(few, monkeypatch):
 
 
 def test_who_is_served(few):
-    assert few.FewQueries(1000, 1000, 300).serves
-    assert not few.FewQueries(1000, 1000, 10_000).serves  # shared memory
-    assert not few.FewQueries(1_000_000, 1_000_000, 10).serves
+    assert few.FewQueries(1000, 1000, 300, EUCLIDEAN, "float32").serves
+    assert not few.FewQueries(1000, 1000, 10_000, EUCLIDEAN, "float32").serves  # shared memory
+    assert not few.FewQueries(1_000_000, 1_000_000, 10, EUCLIDEAN, "float32").serves
 
 
 @pytest.fixture
@@ -169,6 +171,8 @@ def test_both_ways_agree(spilling, device, few, ways, monkeypatch):
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40)).astype(np.float32)
     quick = nearest_neighbors(X, Y, device=device)
+    kernels = resolve(device).kernels("neighbors")
+    monkeypatch.setattr(kernels, "_few_queries", kernels._few_queries.__wrapped__)  # none of these is remembered
     monkeypatch.setattr(few, "LEAST_KEPT", 1)
     monkeypatch.setattr(few, "MOST_KEPT", 1)
     assert nearest_neighbors(X, Y, device=device).equals(quick)
@@ -176,6 +180,23 @@ def test_both_ways_agree(spilling, device, few, ways, monkeypatch):
     monkeypatch.setattr(few, "MOST_WORK", 0)
     assert nearest_neighbors(X, Y, device=device).equals(quick)
     assert ways == [True, False]
+
+
+def test_threads_share_what_stands_ready(few, ways):
+    """Their searches are of different sizes, in one memory."""
+    cupy = pytest.importorskip("cupy")
+    rng = np.random.default_rng(0)
+    sizes = [(1 + 97 * i, 5000 + 100 * i, 8 + 16 * i) for i in range(6)]
+    given = [[cupy.asarray(rng.normal(size=(rows, d)), "float32") for rows in (m, n)] for m, n, d in sizes]
+    assert all(few.FewQueries(m, n, d, EUCLIDEAN, "float32").need.peak == 0 for m, n, d in sizes)
+    expected = [nearest_neighbors(X, Y) for X, Y in given]
+
+    def again(i):
+        return nearest_neighbors(*given[i % 6]).equals(expected[i % 6])
+
+    with ThreadPoolExecutor(6) as threads:
+        assert all(threads.map(again, range(300)))
+    assert ways == [True] * 306
 
 
 def test_many_queries_are_not_few(device, few, ways):
@@ -196,16 +217,16 @@ def everything_kept(few, X, Y, monkeypatch):
     """All pairs as the filter sees them, by a ceiling that lowers nothing; None if the numbers do not suit it."""
     import cupy
 
-    rounding, ceiling, reach = constants = few._constants(X.shape[1], EUCLIDEAN)
-    loose = ceiling.copy()
-    loose["f4"] = np.inf  # the factor
-    monkeypatch.setattr(few, "_constants", lambda d, metric: (rounding, loose, reach))
     monkeypatch.setattr(few, "LEAST_KEPT", len(Y))
     monkeypatch.setattr(few, "MOST_KEPT", len(Y))
-    found = few.FewQueries(len(X), *Y.shape).keep(cupy.asarray(X), cupy.asarray(Y), EUCLIDEAN)
+    search = few.FewQueries(len(X), *Y.shape, EUCLIDEAN, Y.dtype.name)
+    rounding, ceiling, reach = constants = search._constants
+    *numbers, _, off = ceiling
+    monkeypatch.setitem(vars(search), "_constants", (rounding, (*numbers, np.inf, off), reach))
+    found = search.keep(cupy.asarray(X), cupy.asarray(Y))
     m = len(X)
     rows, kept, frame = to_host(found.rows)[:m], to_host(found.kept)[:m], to_host(found.frame)
-    if not found.proven:
+    if to_host(found.state)[1]:
         return None
     assert (rows[:, 3].view(np.int32) == len(Y)).all()
     ids, near = kept[:, :, 0], kept[:, :, 1].copy().view(np.float32)
@@ -215,7 +236,7 @@ def everything_kept(few, X, Y, monkeypatch):
 
 def looks(reach, apart, scale, error):
     """How far a query looks for a kernel value."""
-    off, stretch, longer, more, _, grow, tiny = (float(reach[name]) for name in reach.dtype.names)
+    off, stretch, longer, more, _, grow, tiny = reach
     return np.float32(error + (scale * (np.sqrt((apart + off) * stretch) * longer + more) * grow + tiny))
 
 
@@ -231,7 +252,7 @@ def assert_proof(few, X, Y, monkeypatch):
     both = looks(reach, apart, scale, own_error) + error
     bound = np.float32(half_norm) - both * both
     assert (near >= bound).all()
-    excess, lost, unscale, more, factor, off = (float(ceiling[name]) for name in ceiling.dtype.names)
+    excess, lost, unscale, more, factor, off = ceiling
     half = half_norm - near
     longest = (half_norm[:, 0].max() + squares(Y * scale, frame[:d][None] * scale).max() / 2) * (1 + 2.0**-10)
     square = np.maximum(half + np.abs(half) * 2.0**-22 + excess * longest + lost, 0)
@@ -262,10 +283,11 @@ def test_queries_look_as_far_as_their_nearest(name, dtype, few):
     queries = X[::11]
     if X.shape[1] > 400:
         pytest.skip("too many features")
-    found = few.FewQueries(len(queries), *X.shape).keep(cupy.asarray(queries), cupy.asarray(X), EUCLIDEAN)
+    search = few.FewQueries(len(queries), *X.shape, EUCLIDEAN, X.dtype.name)
+    found = search.keep(cupy.asarray(queries), cupy.asarray(X))
     rows, kept, frame = (to_host(part) for part in (found.rows, found.kept, found.frame))
-    m, d, reach = len(queries), X.shape[1], few._constants(X.shape[1], EUCLIDEAN)[2]
-    if not found.proven:
+    m, d, reach = len(queries), X.shape[1], search._constants[2]
+    if to_host(found.state)[1]:
         pytest.skip("numbers that do not suit fp16")
     ids, apart = least(squares(queries, X), 1)
     assert (rows[:m, 2] >= looks(reach, apart[:, 0], frame[d], rows[:m, 1].astype(np.float64))).all()
@@ -297,7 +319,7 @@ def test_products_norms_and_errors_are_what_they_claim(d, dtype, few, monkeypatc
     assert (rows[:, 1] >= moved).all()
     assert (rows[:, 1] <= moved * 1.01 + np.sqrt(norm) * 2.0**-20 + 1e-12).all()
     assert error >= np.sqrt(((y - z[1]) ** 2).sum(axis=1) / 2).max()
-    half = (y * y).sum(axis=1) * float(rounding["half"]) * float(rounding["tail"])
+    half = (y * y).sum(axis=1) * float(rounding[0]) * float(rounding[1])
     exact = np.take_along_axis(x @ y.T - half, ids, axis=1)
     eta = accumulation_bound(d + EXTRA_FEATURES, "float32")
     allowed = eta * (np.sqrt(norm)[:, None] * np.sqrt((y * y).sum(axis=1))[ids] + 2 * half[ids])

@@ -41,7 +41,7 @@ from rapids_slink import (
     nearest_neighbors,
 )
 from rapids_slink import device as device_module
-from rapids_slink.device import CPU, Device, gpu_is_usable, to_host
+from rapids_slink.device import CPU, Device, gpu_is_usable, resolve, to_host
 from rapids_slink.neighbors import tiles
 from rapids_slink.neighbors.cpu import each
 
@@ -798,6 +798,18 @@ def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call)
     del found
     gc.collect()
     assert watched_memory().current_bytes <= before.current_bytes
+
+
+@pytest.mark.gpu
+def test_what_is_kept_outside_a_run(watched_memory):
+    import cupy
+
+    where = resolve("cuda")
+    before = watched_memory().current_bytes
+    kept = where.keep(cupy.arange(1000))
+    assert (kept == cupy.arange(1000)).all()
+    assert watched_memory().current_bytes >= before + 8000
+    assert where.frame({}).shape == (0, 0)
 
 
 @pytest.mark.gpu

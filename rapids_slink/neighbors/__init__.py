@@ -235,11 +235,12 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     m, other_d = others.values.shape
     if d != other_d:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {other_d}")
-    common = device.xp.promote_types(points.values.dtype, others.values.dtype)
-    both = points.values.astype(common, copy=False), others.values.astype(common, copy=False)
+    both = points.values, others.values
+    if both[0].dtype != both[1].dtype:
+        both = tuple(values.astype("float64", copy=False) for values in both)
     ahead = FrameAhead(device, n, EDGE_TYPES)
-    if plan.few and _written_for_few(plan.few, both, metric, ahead):
-        return points.frame(ahead.fill(ahead.columns))
+    if plan.few and _written_for_few(plan.few, both, ahead):
+        return points.frame(ahead.frame())
     bounded = check_finite({"X": points, "Y": others}, device)
     if plan.few:
         copied = _copied(others, Y)
@@ -304,18 +305,18 @@ def _plan(
 
     few = None
     if metric.kernel == "squares" and metric.rows == "given":
-        few = device.kernels("neighbors").few_queries(n_queries=n, n_columns=m, n_features=d)
+        dtype = "float32" if wide == 4 else "float64"
+        few = device.kernels("neighbors").few_queries(n, m, d, metric, dtype)
     if few and few.need.least > (0 if device.limited else MUCH_FOR_FEW) and few.need.least > search().least:
         few = None
     return _Plan(few, before, lambda: in_turn(before, _rows(n), search(), Need(EDGE_BYTES * n)))
 
 
-def _written_for_few(few: Any, both: tuple[Any, Any], metric: Metric, ahead: FrameAhead) -> bool:
+def _written_for_few(few: Any, both: tuple[Any, Any], ahead: FrameAhead) -> bool:
     """Write the edges to where the frame's columns are; whether all are proven."""
-    found = few.keep(*both, metric)
-    few.choose(found, *both, metric, *ahead.columns.values())
+    proven: Callable[[], bool] = few.write(*both, ahead)
     ahead.make()  # while the GPU works
-    return bool(found.proven)
+    return proven()
 
 
 def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:

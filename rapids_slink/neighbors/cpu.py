@@ -116,7 +116,7 @@ def fused_filter(values: Any = None) -> Any:
     return None
 
 
-def few_queries(n_queries: int, n_columns: int, n_features: int) -> Any:
+def few_queries(n_queries: int, n_columns: int, n_features: int, metric: Metric, dtype: str) -> Any:
     """None: the search that needs nothing beforehand is a GPU's."""
     return None
 

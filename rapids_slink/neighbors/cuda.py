@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Any
 
 import cupy as cp
@@ -227,11 +228,17 @@ def fused_filter(values: Any = None) -> Any:
     return hopper.ByteFilter if values is not None and hopper.ByteFilter.holds(values) else hopper.FusedFilter
 
 
-def few_queries(n_queries: int, n_columns: int, n_features: int) -> Any:
+def few_queries(n_queries: int, n_columns: int, n_features: int, metric: Metric, dtype: str) -> Any:
     """The search that suits few queries, or None where another is wanted."""
+    return _few_queries(cp.cuda.runtime.getDevice(), n_queries, n_columns, n_features, metric, dtype)
+
+
+@lru_cache(maxsize=256)
+def _few_queries(device: int, *search: Any) -> Any:
+    """The same for a GPU: what a search knows beforehand is worked out once."""
     from rapids_slink.neighbors.nearest import FewQueries
 
-    found = FewQueries(n_queries, n_columns, n_features)
+    found = FewQueries(*search)
     return found if found.serves else None
 
 
@@ -499,19 +506,24 @@ def launch_by_warp(
     """
     check_arrays(values.dtype, queries, values)
     itemsize, d = values.dtype.itemsize, values.shape[1]
+    aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
+    space, warps, size = _warp_space(k, d, itemsize, aligned, segment)
+    if jobs:
+        _rerank_kernel(name, values.dtype, metric)(
+            (-(-jobs // warps),), (warps * WARP,), (queries, values, np.int32(d), *arguments, space, *outputs),
+            shared_mem=warps * size,
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def _warp_space(k: int, d: int, itemsize: int, aligned: bool, segment: int) -> tuple[Any, int, int]:
+    """What `rerank.cu` calls a `Space`, the warps of a block, and the bytes that each has."""
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
     width = min(segment // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
     bytes_a_warp = -(-(width * 8 + WARP * pitch + size * 12) // 16) * 16
     warps = max(1, min(WARPS, 48 * 1024 // bytes_a_warp))
-    aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
-    room = np.int32(width), np.int32(pitch), np.bool_(aligned)
-    if jobs:
-        _rerank_kernel(name, values.dtype, metric)(
-            (-(-jobs // warps),), (warps * WARP,),
-            (queries, values, np.int32(d), *arguments, np.int32(k), np.int32(size), *room, *outputs),
-            shared_mem=warps * bytes_a_warp,
-        )  # fmt: skip
+    return struct(k, size, width, pitch, aligned), warps, bytes_a_warp
 
 
 def _half_product(a: Any, b: Any, out: Any) -> None:
@@ -535,6 +547,7 @@ def _rerank_kernel(name: str, dtype: Any, metric: Metric = EUCLIDEAN) -> Any:
     return cuda_kernel("neighbors/rerank.cu", name, value_option(dtype), *metric.options)
 
 
+@cache
 def value_option(dtype: Any) -> str:
     """What tells a kernel's source the type of the points."""
     return f"-DVALUE={c_name(dtype)}"

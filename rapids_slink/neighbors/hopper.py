@@ -10,10 +10,10 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.device import check_arrays, cuda_kernel, launch, multiprocessors, struct
-from rapids_slink.metrics import EPSILON, Metric
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.contract import growing, stride
 from rapids_slink.neighbors.cuda import LISTS, WARP, WARPS, Candidates, Packed, pack_rows
-from rapids_slink.neighbors.operand import TINY, Ceiling, Scaling, growth
+from rapids_slink.neighbors.operand import Ceiling, Scaling, reach_numbers
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
@@ -114,7 +114,7 @@ class FusedFilter:
         return self._reach("reach", bound, rows, rows.error, self._reach_of(n_features, metric))
 
     def _reach_of(self, n_features: int, metric: Metric) -> Any:
-        return struct(*metric.margins(n_features), self.scaling.scale, growth(EPSILON["float32"]), TINY)
+        return struct(*reach_numbers(n_features, self.scaling.scale, metric))
 
     def _reach(self, kernel: str, bound: Any, rows: Packed, *arguments: Any) -> Reach:
         check_arrays("float64", bound)

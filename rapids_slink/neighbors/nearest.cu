@@ -31,6 +31,7 @@ constexpr int AT_ONCE = 8 / sizeof(VALUE);     // steps of LANES * 4 features of
 static_assert(ROWS == TILE, "a block rounds its tile at once");
 constexpr int SAMPLE = 32;                     // columns
 constexpr int LARGEST = 8;                     // the sample's features end up below 2^LARGEST: fp16 goes to 2^16
+constexpr int ROOM = 1 << 20;                  // bytes
 constexpr float FAR = 1e14f;                   // a reach beyond all products,
 constexpr float NOWHERE = 1e30f;               // and the half norm of a row that there is not
 constexpr int UNFIT = 1 << 30;                 // a count that no room is enough for
@@ -44,6 +45,16 @@ struct Rounding {
         // The sums' own roundings, and those of z, by 2^-24 of itself.
         return (sqrtf(moved) * (1 + 0x1p-12f) + sqrtf(norm) * 0x1p-22f) * grow + tiny;
     }
+};
+
+// What a search knows beforehand, as nearest.py lays it out: n columns, m queries, the tiles of either, and how many columns are
+// kept for a query.
+struct Search {
+    long long n;
+    int m, tiles, column_tiles, capacity;
+    Rounding rounding;
+    Ceiling ceiling;  // like the reach, for a scale of 1
+    Reach reach;
 };
 
 // Writes y of BATCH rows (those that are null: zeros), by LANES neighbouring lanes, `apart` numbers from each other, and gives
@@ -90,12 +101,13 @@ __device__ __forceinline__ bool rows_are_aligned(const VALUE* values, int d) {
 // The queries' operand, row by row and filled up to tiles, with nothing found yet; the centre and the scale, of a sample of
 // the n columns; and an empty `state`. Every block looks at the sample.
 extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
-    const VALUE* __restrict__ values, long long n, const VALUE* __restrict__ queries, int m, const Rounding rounding,
-    u16* __restrict__ y, Query* __restrict__ rows, double* __restrict__ frame, State* __restrict__ state) {
+    const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, u16* __restrict__ y,
+    Query* __restrict__ rows, double* __restrict__ frame, State* __restrict__ state) {
     extern __shared__ double centre[];
     __shared__ int widest, odd;
-    int d = rounding.d, sampled = (int)min(n, (long long)SAMPLE);
-    size_t step = n / sampled * d;
+    const Rounding& rounding = search.rounding;
+    int d = rounding.d, sampled = (int)min(search.n, (long long)SAMPLE);
+    size_t step = search.n / sampled * d;
     if (threadIdx.x == 0) widest = 0, odd = 0;
     __syncthreads();
     float spread = 0;
@@ -125,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
     int first = blockIdx.x * ROWS + threadIdx.x / LANES * BATCH, width = rounding.steps * STEP;
     const VALUE* x[BATCH];
 #pragma unroll
-    for (int b = 0; b < BATCH; b++) x[b] = first + b < m ? queries + (size_t)(first + b) * d : nullptr;
+    for (int b = 0; b < BATCH; b++) x[b] = first + b < search.m ? queries + (size_t)(first + b) * d : nullptr;
     float norm[BATCH], moved[BATCH];
     round_rows(x, rounding, rows_are_aligned(queries, d), centre, scale, y + (size_t)first * width, width, norm, moved);
     if (threadIdx.x % LANES) return;
@@ -163,14 +175,22 @@ struct Stage {
     Query query[TILE];  // of the tile that the stage belongs to
 };
 
+// For a search that fits, so that nothing has to be allocated. One search at a time: see nearest.py.
+extern "C" {
+__device__ __align__(256) char room[ROOM];
+}
+
 // A block holds a tile of columns from all over in shared memory: BATCH together, the next of them `apart` times BATCH further,
-// and the first ones `next` times BATCH after those of the block before. Of the `tiles` of queries it takes the share blockIdx.y,
+// and the first ones `next` times BATCH after those of the block before. Of the tiles of queries it takes the share blockIdx.y,
 // in turn from one on that depends on the block, so that not all look for the same queries at once. Without `kept` it only
 // lowers how far these look.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
-    const VALUE* __restrict__ values, long long n, int apart, int next, const Rounding rounding, const u16* __restrict__ y, int tiles,
-    Query* rows, const double* __restrict__ frame, State* state, Ceiling ceiling, Reach reach, int capacity, Kept* __restrict__ kept) {
+    const VALUE* __restrict__ values, const Search search, const u16* __restrict__ y, Query* rows, const double* __restrict__ frame,
+    State* state, Kept* __restrict__ kept) {
     extern __shared__ __align__(16) char shared[];
+    const Rounding& rounding = search.rounding;
+    long long n = search.n;
+    int tiles = search.tiles, apart = search.column_tiles, next = apart / gridDim.x, capacity = search.capacity;
     int d = rounding.d, steps = rounding.steps, width = steps * STEP, pitch = width + 8;
     Stage* stage = (Stage*)shared;
     u16* columns = (u16*)(stage + STAGES);
@@ -231,6 +251,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
     }
     float column_norm = __int_as_float(most_norm), column_error = __int_as_float(most_error);
     if (threadIdx.x == 0) atomicMax(&state->error, most_error);
+    Ceiling ceiling = search.ceiling;
+    Reach reach = search.reach;
     reach.scale = frame[d], ceiling.unscale *= frame[d + 1];
 
     int group = lane / 4, pair = lane % 4 * 2, first_row = warp / 4 * 64, first_column = warp % 4 * 32;

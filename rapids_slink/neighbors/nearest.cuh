@@ -12,7 +12,7 @@ struct Kept {
 };
 struct State {
     int error;     // the largest of all columns': a float that is not negative, as an integer
-    int unproven;  // whether anything stood in the way
+    int unproven;  // whether anything stood in the way of the filter
 };
 
 // What a product less the column's half norm is at least, if that column may be within a query's reach.

@@ -5,6 +5,8 @@ All else makes operands, orders and first bounds beforehand, which pays when the
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
@@ -12,11 +14,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import ALIGNED, check_arrays, cuda_kernel, in_one_block, multiprocessors, struct
+from rapids_slink.device import FrameAhead, Layout, check_arrays, cuda_kernel, cuda_memory, multiprocessors, struct
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EPSILON, Metric, accumulation_bound
 from rapids_slink.neighbors.cuda import launch_by_warp, value_option
-from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Ceiling, Scaling, growth, shrinkage
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Ceiling, Scaling, growth, reach_numbers, shrinkage
 
 SOURCE = "neighbors/nearest.cu"
 TILE, THREADS, STEP = 128, 256, 16  # as in nearest.cu
@@ -32,14 +34,19 @@ QUERY, KEPT = 4, 2  # numbers of 32 bits, as in nearest.cuh
 #: Beyond, `SUMMED` would be too few.
 MOST_FEATURES = 1024
 #: Columns that are kept for a query: at least, at most, and bytes for those of all. About five are, and
-#: if they come in no order one query in 10⁸ has more than 32; of tight clusters a whole one may be.
-LEAST_KEPT, MOST_KEPT, KEPT_BYTES = 64, 512, 2**19
+#: if they come in no order one query in 10⁸ has more than 32; of tight clusters a whole one may be. With a thousand
+#: queries of 256 features all memory is in `ROOM`.
+LEAST_KEPT, MOST_KEPT, KEPT_BYTES = 60, 480, 15 * 2**15
+ROOM = 2**20  # bytes of nearest.cu's own memory, as there
 SEGMENT = 512  # bytes of a candidate at a time, for there are few
+
+_launching = threading.Lock()
+_of_thread = threading.local()  # `told`: `_told()`
 
 
 @dataclass(frozen=True)
 class Found:
-    """What `keep_nearest` leaves.
+    """What `keep_nearest` leaves, until the next search.
 
     Attributes
     ----------
@@ -58,19 +65,19 @@ class Found:
     frame: Any
     state: Any
 
-    @property
-    def proven(self) -> bool:
-        """Whether nothing stood in the way: to be asked once `choose` is done, for which this waits."""
-        return not self.state.get()[1]
-
 
 @dataclass(frozen=True)
 class FewQueries:
-    """m queries among n columns of d features."""
+    """m queries among n columns of d features, float32 or float64, by a metric of squares.
+
+    A small search works in memory that stands ready, and is every search's.
+    """
 
     m: int
     n: int
     d: int
+    metric: Metric
+    dtype: str
 
     @property
     def serves(self) -> bool:
@@ -80,13 +87,20 @@ class FewQueries:
         few = work <= (MOST_WORK if self.d > 3 else MOST_WORK_IN_SPACE)
         return few and capability >= MIN_CAPABILITY and self.d <= MOST_FEATURES and self._shared <= shared
 
-    @property
+    @cached_property
     def need(self) -> Need:
-        """Bytes that it takes."""
-        a_row = 2 * self._width + 4 * QUERY + 4 * KEPT * self._capacity
-        return Need(self._tiles * TILE * a_row + 8 * self.d + 3 * ALIGNED)
+        """Bytes that it takes, besides what stands ready."""
+        return Need(0 if self._ready else self._layout.size)
 
-    def keep(self, queries: Any, values: Any, metric: Metric) -> Found:
+    def write(self, queries: Any, values: Any, into: FrameAhead) -> Callable[[], bool]:
+        """Write the edges to a frame's columns; what is returned is `choose`'s.
+
+        All kernels are launched, on one stream, before another search's.
+        """
+        with _launching:
+            return self.choose(self.keep(queries, values), queries, values, *into.columns.values())
+
+    def keep(self, queries: Any, values: Any) -> Found:
         """What the filter keeps: the nearest column of each query, unless something stands in the way, and a few more.
 
         A sample of the columns lowers how far the queries look before any is kept.
@@ -94,40 +108,18 @@ class FewQueries:
         Parameters
         ----------
         queries, values : (m, d) and (n, d) arrays
-            Of one type, float32 or float64; they may hold anything.
-        metric : Metric
-            One of squares.
+            They may hold anything.
         """
-        check_arrays(values.dtype, values, queries)
-        padded, capacity = self._tiles * TILE, np.int32(self._capacity)
-        y, rows, kept, frame, state = in_one_block(
-            ((padded, self._width), "float16"), ((padded, QUERY), "float32"),
-            ((padded, self._capacity, KEPT), "int32"), ((self.d + 2,), "float64"), ((2,), "int32"),
-        )  # fmt: skip
-        rounding, ceiling, reach = _constants(self.d, metric)
-        n, option = np.int64(self.n), value_option(values.dtype)
-        cuda_kernel(SOURCE, "pack_queries", option)(
-            (self._tiles,), (THREADS,),
-            (values, n, queries, np.int32(self.m), rounding, y, rows, frame, state),
-            shared_mem=8 * self.d,
-        )  # fmt: skip
-        keep_nearest = _keep_nearest(option, cp.cuda.runtime.getDevice())
-        tiles, at_once = -(-self.n // TILE), 2 * multiprocessors()
-        sample = min(tiles, max(tiles // 64, 8, min(tiles // 8, at_once // self._tiles)))
-        for some, into in ((sample, np.uintp(0)), (tiles, kept)):
-            parts = min(self._tiles, max(1, at_once // some))
-            keep_nearest(
-                (some, parts), (THREADS,),
-                (values, n, np.int32(tiles), np.int32(tiles // some), rounding, y, np.int32(self._tiles), rows, frame,
-                 state, ceiling, reach, capacity, into),
-                shared_mem=self._shared,
-            )  # fmt: skip
+        check_arrays(self.dtype, values, queries)
+        y, rows, kept, frame, state = self._ready or self._layout.arrays()
+        search, (pack, keep_nearest) = self._search, self._kernels
+        pack((self._tiles,), (THREADS,), (values, queries, search, y, rows, frame, state), shared_mem=8 * self.d)
+        for grid, into in zip(self._grids, (np.uintp(0), kept), strict=True):
+            keep_nearest(grid, (THREADS,), (values, search, y, rows, frame, state, into), shared_mem=self._shared)
         return Found(rows, kept, frame, state)
 
-    def choose(
-        self, found: Found, queries: Any, values: Any, metric: Metric, src: Any, dst: Any, distance: Any
-    ) -> None:
-        """Write the edges to the nearest of what was kept, which are not to be trusted unless all is proven.
+    def choose(self, found: Found, queries: Any, values: Any, src: Any, dst: Any, distance: Any) -> Callable[[], bool]:
+        """Write the edges to the nearest of what was kept.
 
         Parameters
         ----------
@@ -135,13 +127,26 @@ class FewQueries:
             By `keep`, of the same points.
         src, dst : (m,) int32 arrays
         distance : (m,) float64 array
+
+        Returns
+        -------
+        callable
+            Waits, and says whether all is proven: else no edge is to be trusted. To be asked before this thread's next.
         """
         check_arrays("int32", src, dst)
         check_arrays("float64", distance)
-        root = np.bool_(metric.distance == "root")
+        root = np.bool_(self.metric.distance == "root")
+        told, address = _told()
+        told[0] = 0
         arguments = np.int32(self.m), found.rows, found.kept, np.int32(self._capacity), found.state, root
-        outputs = src, dst, distance
-        launch_by_warp("nearest_of_kept", metric, self.m, 1, queries, values, arguments, outputs, segment=SEGMENT)
+        outputs = src, dst, distance, address
+        launch_by_warp("nearest_of_kept", self.metric, self.m, 1, queries, values, arguments, outputs, segment=SEGMENT)
+
+        def proven() -> bool:
+            cp.cuda.get_current_stream().synchronize()
+            return not told[0]
+
+        return proven
 
     @cached_property
     def _width(self) -> int:
@@ -155,35 +160,72 @@ class FewQueries:
     def _capacity(self) -> int:
         return max(LEAST_KEPT, min(MOST_KEPT, KEPT_BYTES // (4 * KEPT * TILE * self._tiles)))
 
-    @property
+    @cached_property
     def _shared(self) -> int:
         return STAGES + 2 * TILE * (self._width + 8)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        padded = self._tiles * TILE
+        return Layout(
+            ((padded, self._width), "float16"), ((padded, QUERY), "float32"),
+            ((padded, self._capacity, KEPT), "int32"), ((self.d + 2,), "float64"), ((2,), "int32"),
+        )  # fmt: skip
+
+    @cached_property
+    def _ready(self) -> list[Any]:
+        """The same in nearest.cu's own memory, if they fit."""
+        fits = self._layout.size <= ROOM
+        return self._layout.arrays(lambda _: cuda_memory(SOURCE, "room", self._option)) if fits else []
+
+    @cached_property
+    def _option(self) -> str:
+        return value_option(np.dtype(self.dtype))
+
+    @cached_property
+    def _kernels(self) -> tuple[Any, Any]:
+        keep_nearest = cuda_kernel(SOURCE, "keep_nearest", self._option)
+        keep_nearest.max_dynamic_shared_size_bytes = _abilities(cp.cuda.runtime.getDevice())[1]
+        return cuda_kernel(SOURCE, "pack_queries", self._option), keep_nearest
+
+    @cached_property
+    def _column_tiles(self) -> int:
+        return -(-self.n // TILE)
+
+    @cached_property
+    def _grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Blocks of `keep_nearest`, for a sample of the columns and for all: tiles of them, by shares of queries."""
+        tiles, at_once = self._column_tiles, 2 * multiprocessors()
+        sample = min(tiles, max(tiles // 64, 8, min(tiles // 8, at_once // self._tiles)))
+        first, last = ((some, min(self._tiles, max(1, at_once // some))) for some in (sample, tiles))
+        return first, last
+
+    @cached_property
+    def _constants(self) -> tuple[tuple[np.float32, ...], tuple[float, ...], tuple[float, ...]]:
+        """The last four of nearest.cu's `Rounding`, its `Ceiling` and its `Reach`, these for a scale of 1."""
+        features = self._width + SUMMED + EXTRA_FEATURES
+        half, tail = shrinkage(features, "float32") / 2, 1 - accumulation_bound(features, "float32")
+        rounding = tuple(map(np.float32, (half, tail, growth(EPSILON["float32"]), TINY)))
+        ceiling = Ceiling.of(self._width + 2 * SUMMED, Scaling(None, 1.0), self.metric)
+        return rounding, ceiling.numbers, reach_numbers(self.d, 1.0, self.metric)
+
+    @cached_property
+    def _search(self) -> Any:
+        """What nearest.cu calls a `Search`."""
+        rounding, ceiling, reach = self._constants
+        sizes = np.int64(self.n), self.m, self._tiles, self._column_tiles, self._capacity
+        return struct(*sizes, self.d, self._width // STEP, *rounding, *ceiling, *reach)
+
+
+def _told() -> tuple[np.ndarray, Any]:
+    """A number of this thread's and its address, in the host's memory, to which GPUs write: a copy takes 40 µs more."""
+    if not hasattr(_of_thread, "told"):
+        told = np.frombuffer(cp.cuda.alloc_pinned_memory(4), np.int32, 1)
+        _of_thread.told = told, np.uintp(told.ctypes.data)
+    return _of_thread.told
 
 
 @cache
 def _abilities(device: int) -> tuple[int, int]:
     shared = cp.cuda.runtime.deviceGetAttribute(MOST_SHARED_MEMORY, device)
     return int(cp.cuda.Device(device).compute_capability), int(shared) - 1024  # and what a block has by itself
-
-
-@cache
-def _constants(d: int, metric: Metric) -> tuple[Any, Any, Any]:
-    """What nearest.cu calls a `Rounding`, a `Ceiling` and a `Reach`, the last two for a scale of 1."""
-    width = -(-d // STEP) * STEP
-    features = width + SUMMED + EXTRA_FEATURES
-    fields = [*((name, "i4") for name in ("d", "steps")), *((name, "f4") for name in ("half", "tail", "grow", "tiny"))]
-    numbers = (
-        d, width // STEP, shrinkage(features, "float32") / 2, 1 - accumulation_bound(features, "float32"),
-        growth(EPSILON["float32"]), TINY,
-    )  # fmt: skip
-    ceiling = Ceiling.of(width + 2 * SUMMED, Scaling(None, 1.0), metric)
-    reach = struct(*metric.margins(d), 1.0, growth(EPSILON["float32"]), TINY)
-    return np.array(numbers, fields)[()], struct(*ceiling.numbers), reach
-
-
-@cache
-def _keep_nearest(option: str, device: int) -> Any:
-    """The kernel, made ready on the device for all the shared memory that there is."""
-    kernel = cuda_kernel(SOURCE, "keep_nearest", option)
-    kernel.max_dynamic_shared_size_bytes = _abilities(device)[1]
-    return kernel

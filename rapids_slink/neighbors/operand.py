@@ -138,7 +138,7 @@ class Ceiling:
     @property
     def numbers(self) -> tuple[float, ...]:
         """All of them, in the order of `ceiling.cuh`."""
-        return astuple(self)
+        return tuple(map(float, astuple(self)))
 
 
 @dataclass(frozen=True)
@@ -192,6 +192,11 @@ def reach(weight: Any, error: Any, scaling: Scaling, n_features: int, xp: Any, m
     """The test's `reach` of rows with the given `error` that look for kernel values up to `weight`."""
     epsilon = EPSILON[str(error.dtype)]
     return (error + grow(scaling.scale * metric.distance_above(weight, n_features, xp), epsilon)).astype(error.dtype)
+
+
+def reach_numbers(n_features: int, scale: float, metric: Metric) -> tuple[float, ...]:
+    """What `reach` takes for a float32 error, in the order of reach.cuh."""
+    return tuple(map(float, (*metric.margins(n_features), scale, growth(EPSILON["float32"]), TINY)))
 
 
 def grow(length: Any, epsilon: float) -> Any:

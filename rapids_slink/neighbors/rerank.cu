@@ -211,14 +211,21 @@ struct TopK {
     }
 };
 
+// A list of k entries and of what waits, `size` in all, and what a `Room` knows.
+struct Space {
+    int k, size, width, pitch;
+    bool aligned;
+};
+
 // A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then `size` weights and
 // ids.
-__device__ TopK warp_space(char* shared, int k, int size, int width, int pitch, bool aligned, Room& room) {
+__device__ TopK warp_space(char* shared, const Space& space, Room& room) {
+    int width = space.width, pitch = space.pitch, size = space.size;
     size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)size * 12 + 15) / 16 * 16;
     char* mine = shared + bytes * (threadIdx.x / WARP);
     char* list = mine + (size_t)width * 8 + WARP * pitch;
-    room = Room{(double*)mine, mine + (size_t)width * 8, width, pitch, aligned};
-    return TopK{(double*)list, (int*)(list + (size_t)size * 8), k, size, 0};
+    room = Room{(double*)mine, mine + (size_t)width * 8, width, pitch, space.aligned};
+    return TopK{(double*)list, (int*)(list + (size_t)size * 8), space.k, size, 0};
 }
 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
@@ -231,8 +238,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ candidates, int* __restrict__ count, int above, int rows_a_warp, int capacity,
     const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ column_group,
-    const double* __restrict__ core, double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned,
-    int* __restrict__ top_ids, double* __restrict__ top_weights, bool* __restrict__ lost) {
+    const double* __restrict__ core, double* __restrict__ upper, const Space space, int* __restrict__ top_ids,
+    double* __restrict__ top_weights, bool* __restrict__ lost) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
     int first = (blockIdx.x * warps + threadIdx.x / WARP) * rows_a_warp, mine = first + lane;
@@ -240,8 +247,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     for (unsigned rest = __ballot_sync(ALL, due); rest; rest &= rest - 1) {
         int i = first + __ffs(rest) - 1, m = min(count[i], capacity);
         Room room;
-        TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
-        top.load(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
+        TopK top = warp_space(shared, space, room);
+        top.load(top_ids + (size_t)i * space.k, top_weights + (size_t)i * space.k);
         const VALUE* x = queries + (size_t)rows[i] * d;
         for (int c = 0; c < m; c += WARP) {
             int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
@@ -253,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
             top.offer(weight, id, id >= 0 && weight <= upper[i]);
         }
         top.finish();
-        top.store(top_ids + (size_t)i * k, top_weights + (size_t)i * k);
+        top.store(top_ids + (size_t)i * space.k, top_weights + (size_t)i * space.k);
         double last = top.last_weight();
         __syncwarp();  // all lanes have read what changes now
         if (lane == 0) {
@@ -268,15 +275,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank_all(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int n_columns, int parts,
-    const double* __restrict__ core, const double* __restrict__ upper, int k, int size, int width, int pitch, bool aligned,
-    int* __restrict__ part_ids) {
+    const double* __restrict__ core, const double* __restrict__ upper, const Space space, int* __restrict__ part_ids) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP;
     long long job = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (job >= (long long)n_rows * parts) return;
     int i = job / parts, part = job % parts;
     Room room;
-    TopK top = warp_space(shared, k, size, width, pitch, aligned, room);
+    TopK top = warp_space(shared, space, room);
     top.load(nullptr, nullptr);
     const VALUE* x = queries + (size_t)rows[i] * d;
     for (long long c = (long long)part * WARP; c < n_columns; c += (long long)parts * WARP) {
@@ -287,7 +293,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank_all(
         top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }
     top.finish();
-    top.store(part_ids + job * k, nullptr);
+    top.store(part_ids + job * space.k, nullptr);
 }
 
 // out[i, j] = the kernel value of (rows[i], j), infinite within a group: for lists too long for shared memory.
@@ -318,20 +324,20 @@ extern "C" __global__ void pair_values(
 }
 
 // The end of nearest.cu: of the columns kept for each query that are still within its reach, the nearest, and the distance
-// (the value's root, if `root`). `state` is told of a query of which nothing is proven.
+// (the value's root, if `root`). `unproven`, in the host's memory, is set if of any query nothing is proven.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) nearest_of_kept(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, int m, const Query* __restrict__ rows,
-    const Kept* __restrict__ kept, int capacity, State* state, bool root, int k, int size, int width, int pitch, bool aligned,
-    int* __restrict__ src, int* __restrict__ dst, double* __restrict__ distance) {
+    const Kept* __restrict__ kept, int capacity, const State* __restrict__ state, bool root, const Space space,
+    int* __restrict__ src, int* __restrict__ dst, double* __restrict__ distance, int* unproven) {
     extern __shared__ __align__(16) char shared[];
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (i >= m) return;
-    if (rows[i].count > capacity) {
-        if (lane == 0) state->unproven = 1;
+    if (state->unproven || rows[i].count > capacity) {
+        if (lane == 0) *unproven = 1;
         return;
     }
     Room room;
-    warp_space(shared, k, size, width, pitch, aligned, room);
+    warp_space(shared, space, room);
     float least = least_near(rows[i], __int_as_float(state->error));
     int id = NOBODY, last = rows[i].count;
     double weight = 1.0 / 0.0;
@@ -345,5 +351,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) nearest_of_kept(
     for (int apart = WARP / 2; apart; apart /= 2) exchange(weight, id, apart, true);
     if (lane) return;
     src[i] = i, dst[i] = id, distance[i] = root ? __dsqrt_rn(weight) : weight;
-    if (!(weight < 1.0 / 0.0)) state->unproven = 1;
+    if (!(weight < 1.0 / 0.0)) *unproven = 1;
 }

@@ -376,6 +376,7 @@ def _check_type(dtype: Any, what: str, objects: bool = True) -> None:
         )
 
 
+@cache
 def _float_type(dtype: Any) -> np.dtype:
     """float32 if it holds every value of `dtype`, otherwise float64."""
     size = getattr(dtype, "subtype", dtype).itemsize  # a subtype: pandas' sparse columns
