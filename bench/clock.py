@@ -35,7 +35,11 @@ class Clock:
     budget: float = 10.0
 
     def median(self, call: Callable[[], Any], read: Callable[[Any], float] | None = None) -> float:
-        """Median seconds of a call that has been warmed up, or of what `read` finds in its results."""
+        """The median of `seconds`."""
+        return statistics.median(self.seconds(call, read))
+
+    def seconds(self, call: Callable[[], Any], read: Callable[[Any], float] | None = None) -> list[float]:
+        """Of calls that have been warmed up, or what `read` finds in their results."""
         seconds: list[float] = []
         spent = 0.0
         begun = time.perf_counter()
@@ -53,7 +57,7 @@ class Clock:
             spent += elapsed
             seconds.append(elapsed if read is None else read(result))
             del result
-        return statistics.median(seconds)
+        return seconds
 
     def synchronize(self) -> None:
         """Wait for the device."""

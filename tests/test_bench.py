@@ -51,7 +51,7 @@ def test_result_file(measured):
     assert {result["stage"] for result in run["results"]} == set(STAGES)
     for result in run["results"]:
         assert result["case"] == "digits"
-        assert result["seconds"] >= 0
+        assert result["seconds"] >= result["least_seconds"] >= 0
         assert result["exact"] is True, result
         assert result["checked_against"]
         assert set(result["peers"]) <= {"scipy"}
