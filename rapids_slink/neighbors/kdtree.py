@@ -2,7 +2,8 @@
 
 The tree is complete and implicit: node v has the children 2v + 1 and 2v + 2, every split is at the median of the
 widest side, and the points stand in the order of the leaves. A query starts at its own leaf and climbs: at each
-step up it searches the sibling's subtree, nearer child first.
+step up it searches the sibling's subtree, nearer child first. Where a leaf is all of one group, one look around it by
+boxes may tell that nothing of another group is within the bounds of its rows: so it is deep inside a component.
 
 `pairs.to_box` bounds the kernel's value of a point and any other in a box from below.
 """
@@ -19,7 +20,7 @@ from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task
 from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
-from rapids_slink.neighbors.pairs import to_box, to_points
+from rapids_slink.neighbors.pairs import box_to_box, to_box, to_points
 from rapids_slink.report import Report
 
 LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
@@ -256,6 +257,26 @@ def _locate(rule, points, low, high, first):
 
 
 @njit(nogil=True, cache=True)
+def _is_clear(rule, leaf, mine, bound, node_group, low, high, stack):
+    """Whether no point of another group is within `bound` of a leaf that is all of group `mine`, by the boxes."""
+    leaves = node_group.size // 2
+    v = leaf
+    while v:
+        stack[0], height = v + 1 if v % 2 else v - 1, 1
+        while height:
+            height -= 1
+            node = stack[height]
+            if node_group[node] == mine or box_to_box(rule, low, high, leaf, node) > bound:
+                continue
+            if node >= leaves:
+                return False
+            stack[height], stack[height + 1] = 2 * node + 1, 2 * node + 2
+            height += 2
+        v = (v - 1) // 2
+    return True
+
+
+@njit(nogil=True, cache=True)
 def _query(
     rule, points, place, start, rows, row_group, group, node_group, core, node_core,
     columns, order, first, last, low, high, least, upper, best, ids, weights,
@@ -269,7 +290,7 @@ def _query(
     leaves = first.size // 2
     near = np.empty(LEAF)
     stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to search and how far they are
-    leaf = 0
+    leaf, clear = 0, -1.0  # how far from the leaf there is surely nothing, if that is known
     while start.size and leaf < leaves:
         leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
     for i in range(start.size):
@@ -279,6 +300,13 @@ def _query(
             bound = best[mine]
         while start[i] >= last[leaf]:  # positions ascend
             leaf += 1
+            clear = -1.0
+        if node_group[leaf] == mine:  # one look at all that surrounds it serves its rows
+            if clear < 0.0:
+                clear = bound if _is_clear(rule, leaf, mine, bound, node_group, low, high, stack) else 0.0
+            if 0.0 < bound <= clear:
+                upper[q] = bound
+                continue
         v = visit = leaf
         while True:
             # Search the subtree `visit`, then step up from v and take the sibling.

@@ -151,6 +151,24 @@ def to_box(rule, points, p, low, high, v):
 
 
 @njit(nogil=True, cache=True)
+def box_to_box(rule, low, high, u, v):
+    """The kernel's value of boxes u and v where they are nearest: not above `to_box` of any point in u, as there."""
+    total = 0.0
+    if rule is None:
+        for f in range(low.shape[1]):
+            gap = max(low[v, f] - high[u, f], low[u, f] - high[v, f], 0.0)
+            total += gap * gap
+    else:
+        kind, exponent = rule
+        for f in range(low.shape[1]):
+            gap = max(low[v, f] - high[u, f], low[u, f] - high[v, f], 0.0)
+            total = add_gap(kind, exponent, total, gap)
+        if kind == POWERS and not is_easy(exponent):
+            total *= 1 - 2.0**-44
+    return total
+
+
+@njit(nogil=True, cache=True)
 def to_points(rule, points, p, columns, a, out):
     """The kernel's values of a point and the columns from `a` on, as many as `out` has.
 
