@@ -49,10 +49,33 @@ def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     rises = ascending[1:] != ascending[:-1]
     if bool(rises.all()):
         return rows
+    if xp is np:
+        _order_ties(rows, rises, edge_codes(src, dst, xp))
+        return rows
     key = xp.zeros(rows.size, dtype="int64")  # by row: the rank of its weight, then that of its ids
     key[rows[1:]] = xp.cumsum(rises, dtype="int64") << 32
     key[xp.argsort(edge_codes(src, dst, xp))] += xp.arange(rows.size)
     return xp.argsort(key)
+
+
+@njit(cache=True)
+def _order_ties(rows, rises, code):
+    """Put each run of rows whose weights do not rise into the order of their codes."""
+    first = 0
+    for last in range(rows.size):
+        if last < rises.size and not rises[last]:
+            continue
+        if last - first < 16:
+            for i in range(first + 1, last + 1):
+                row, j = rows[i], i
+                while j > first and code[rows[j - 1]] > code[row]:
+                    rows[j] = rows[j - 1]
+                    j -= 1
+                rows[j] = row
+        else:
+            run = rows[first : last + 1].copy()
+            rows[first : last + 1] = run[np.argsort(code[run])]
+        first = last + 1
 
 
 def sort_edges(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]:

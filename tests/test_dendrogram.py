@@ -42,6 +42,20 @@ def in_order(frame):
     return type(frame)(dict(zip(("src", "dst", "weight"), ordering.sort_edges(src, dst, weight, xp), strict=True)))
 
 
+@pytest.mark.parametrize(("n", "values"), [(1, 1), (2000, 1), (2000, 3), (5000, 200), (5000, 4000), (1000, 10**9)])
+def test_ties_go_by_ids(n, values, where):
+    """Runs of one row, of a few and of many."""
+    rng = np.random.default_rng(values)
+    u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
+    u, v = np.where(rng.random(n) < 0.5, (u, v), (v, u))
+    weight = rng.integers(0, values, n) / 7
+    found = ordering.sort_edges(*(where.xp.asarray(part) for part in (u, v, weight)), where.xp)
+    low, high = np.minimum(u, v), np.maximum(u, v)
+    expected = np.lexsort((high, low, weight))
+    for part, column in zip(found, (low, high, weight), strict=True):
+        np.testing.assert_array_equal(to_host(part), column[expected])
+
+
 def spanning_tree(X):
     """Kruskal's tree of all pairs of rows, by the total order."""
     u, v = np.triu_indices(len(X), 1)

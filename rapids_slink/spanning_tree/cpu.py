@@ -79,10 +79,11 @@ def _count_components(ids):
     parent = np.arange(n, dtype=np.int32)
     count = n
     for v in range(n):
+        a = _root(parent, v)
         for c in range(k):
-            a, b = _root(parent, v), _root(parent, ids[v, c])
+            b = _root(parent, ids[v, c])
             if a != b:
-                parent[max(a, b)] = min(a, b)
+                parent[max(a, b)] = a = min(a, b)
                 count -= 1
     return count
 
