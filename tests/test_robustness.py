@@ -528,14 +528,16 @@ def watch(counted):
 
 
 class Interrupting:
-    """A function that is interrupted, as by Ctrl-C, when it is called for the i-th time."""
+    """A function that is interrupted, as by Ctrl-C, when it is called for the i-th time, by whichever thread."""
 
     def __init__(self, function, at):
-        self.function, self.at, self.calls = function, at, 0
+        self.function, self.at, self.calls, self.counting = function, at, 0, threading.Lock()
 
     def __call__(self, *args, **kwargs):
-        self.calls += 1
-        if self.calls == self.at:
+        with self.counting:
+            self.calls += 1
+            due = self.calls == self.at
+        if due:
             raise KeyboardInterrupt
         return self.function(*args, **kwargs)
 
