@@ -165,7 +165,9 @@ def test_nothing_of_another_group_is_within_a_clear_leafs_bound(d, metric):
     X = rng.normal(size=(512, d)) + np.array([-9, 0, 6, 14])[group][:, None]
     tree = build(X)
     node_group = kdtree._node_groups(tree.first, tree.last, group[tree.order])
-    apart = np.array([[pairs.value(rule, X, i, X, j, np.inf) for j in range(len(X))] for i in range(len(X))])
+    apart, columns = np.empty((len(X), len(X))), np.ascontiguousarray(X.T)
+    for i in range(len(X)):
+        pairs.to_points(rule, columns, i, columns, 0, apart[i])
     apart[group[:, None] == group] = np.inf
     nearest, stack, answers = apart.min(axis=1), np.empty(128, np.int64), []
     for leaf in range(tree.first.size // 2, tree.first.size):
