@@ -133,39 +133,39 @@ def to_box(rule, points, p, low, high, v):
     """The kernel's value of a point and the nearest of box v: not above the value of any point inside.
 
     The gap of each feature is at most that of a point inside, rounding is monotone, and sums are taken in the same
-    order. Only `general_power` needs a tolerance: it is right to 2⁻⁴⁸ of itself, but need not be monotone.
+    order.
     """
     total = 0.0
-    if rule is None:
-        for f in range(points.shape[0]):
-            gap = max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0)
-            total += gap * gap
-    else:
-        kind, exponent = rule
-        for f in range(points.shape[0]):
-            gap = max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0)
-            total = add_gap(kind, exponent, total, gap)
-        if kind == POWERS and not is_easy(exponent):
-            total *= 1 - 2.0**-44
-    return total
+    for f in range(points.shape[0]):
+        total = _with_gap(rule, total, max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0))
+    return _surely_below(rule, total)
 
 
 @njit(nogil=True, cache=True)
 def box_to_box(rule, low, high, u, v):
-    """The kernel's value of boxes u and v where they are nearest: not above `to_box` of any point in u, as there."""
+    """The kernel's value of boxes u and v where they are nearest: not above that of a point in each, as `to_box`."""
     total = 0.0
+    for f in range(low.shape[1]):
+        total = _with_gap(rule, total, max(low[v, f] - high[u, f], low[u, f] - high[v, f], 0.0))
+    return _surely_below(rule, total)
+
+
+@njit(nogil=True, cache=True)
+def _with_gap(rule, total, gap):
+    """`add_gap`, of squares as well."""
     if rule is None:
-        for f in range(low.shape[1]):
-            gap = max(low[v, f] - high[u, f], low[u, f] - high[v, f], 0.0)
-            total += gap * gap
-    else:
-        kind, exponent = rule
-        for f in range(low.shape[1]):
-            gap = max(low[v, f] - high[u, f], low[u, f] - high[v, f], 0.0)
-            total = add_gap(kind, exponent, total, gap)
-        if kind == POWERS and not is_easy(exponent):
-            total *= 1 - 2.0**-44
-    return total
+        return total + gap * gap
+    kind, p = rule
+    return add_gap(kind, p, total, gap)
+
+
+@njit(nogil=True, cache=True)
+def _surely_below(rule, total):
+    """A box's sum, less what `general_power` may be off: it is right to 2⁻⁴⁸ of itself, but need not be monotone."""
+    if rule is None:
+        return total
+    kind, p = rule
+    return total * (1 - 2.0**-44) if kind == POWERS and not is_easy(p) else total
 
 
 @njit(nogil=True, cache=True)
