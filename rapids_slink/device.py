@@ -322,12 +322,11 @@ class FrameAhead:
 
 def _frame_column(library: Any, array: Any) -> Any:
     """pylibcudf's column of an array, whose memory it shares: by CUDA's array interface it takes five times as long."""
-    return library.Column(_column_type(array.dtype), array.size, _Span(array), None, 0, 0, [])
+    return library.Column(_column_type(library, array.dtype), array.size, _Span(array), None, 0, 0, [])
 
 
 @cache
-def _column_type(dtype: np.dtype) -> Any:
-    library = importlib.import_module("pylibcudf")
+def _column_type(library: Any, dtype: np.dtype) -> Any:
     return library.DataType(library.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
 
 

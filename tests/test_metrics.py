@@ -529,20 +529,27 @@ def test_powers_on_the_device_are_the_cpus(p, where):
 
 
 @pytest.mark.parametrize(
-    ("metric", "p"), [("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7)]
+    ("metric", "p"),
+    [("euclidean", 2.0), ("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7)],
 )
 def test_boxes_are_nearer_than_their_points(metric, p):
     rule = get_metric(metric, p).rule
     rng = np.random.default_rng(0)
     for scale in (1.0, 1e-12):
         inside = 1 + scale * rng.normal(size=(3, 20_000))
-        x = 1 + 3 * scale * rng.normal(size=(3, 1))
-        values = np.empty(20)
+        x = 1 + 3 * scale * rng.normal(size=(3, 16))
+        around = x.min(axis=1), x.max(axis=1)
+        values, to_boxes = np.empty(20), np.empty(16)
         for at in range(0, 20_000, 20):
             part = inside[:, at : at + 20]
-            pairs.to_points(rule, x, 0, inside, at, values)
-            assert pairs.to_box(rule, x, 0, part.min(axis=1)[None], part.max(axis=1)[None], 0) <= values.min()
-            of_rows = [pairs.value(rule, x.T, 0, inside.T, at + j, np.inf) for j in range(20)]
+            box = part.min(axis=1)[None], part.max(axis=1)[None], 0
+            pairs.to_boxes(rule, x, *box, to_boxes)
+            assert pairs.box_to_box(rule, *around, *box) <= to_boxes.min()
+            i = at // 20 % 16
+            assert pairs.to_box(rule, x, i, *box) == to_boxes[i]
+            pairs.to_points(rule, x, i, inside, at, values)
+            assert to_boxes[i] <= values.min()
+            of_rows = [pairs.value(rule, x.T, i, inside.T, at + j, np.inf) for j in range(20)]
             np.testing.assert_array_equal(values, of_rows)
 
 

@@ -14,8 +14,8 @@ from scipy.spatial.distance import cdist, pdist, squareform
 
 from rapids_slink import knn_graph, nearest_neighbors
 from rapids_slink.device import CPU, gpu_is_usable, resolve, to_host
-from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound, get_metric
-from rapids_slink.neighbors import _search, kdtree, neighbor_lists, pairs
+from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
+from rapids_slink.neighbors import _search, neighbor_lists
 from rapids_slink.neighbors.contract import Task
 from rapids_slink.neighbors.kdtree import TreeSearch, build
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, LOST, Ceiling, Operand, Scaling, reach
@@ -154,32 +154,6 @@ def test_lists_on_grids_of_few_values(n, d, side, k, tree, seed):
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float32)
     search = (TreeSearch if tree else TileSearch)(X, CPU, Report())
     assert_lists(neighbor_lists(search, n, k, CPU), least(others(squares(X)), min(k, n - 1)))
-
-
-@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "chebyshev", ("minkowski", 3.0), ("minkowski", 2.7)])
-@pytest.mark.parametrize("d", [1, 3, 8])
-def test_nothing_of_another_group_is_within_a_clear_leafs_bound(d, metric):
-    rng = np.random.default_rng(d)
-    rule = get_metric(*([metric] if isinstance(metric, str) else metric)).rule
-    group = np.repeat(np.arange(4), 128)  # of sizes that splits at the median leave whole
-    X = rng.normal(size=(512, d)) + np.array([-9, 0, 6, 14])[group][:, None]
-    tree = build(X)
-    node_group = kdtree._node_groups(tree.first, tree.last, group[tree.order])
-    apart, columns = np.empty((len(X), len(X))), np.ascontiguousarray(X.T)
-    for i in range(len(X)):
-        pairs.to_points(rule, columns, i, columns, 0, apart[i])
-    apart[group[:, None] == group] = np.inf
-    nearest, stack, answers = apart.min(axis=1), np.empty(128, np.int64), []
-    for leaf in range(tree.first.size // 2, tree.first.size):
-        if node_group[leaf] >= 0:
-            least = nearest[tree.order[tree.first[leaf] : tree.last[leaf]]].min()
-            for bound in least * np.array([0.2, 0.5, 0.9, 1.0, 1.1, 2.0]):
-                clear = kdtree._is_clear(
-                    rule, leaf, node_group[leaf], bound, node_group, tree.low, tree.high, stack
-                )  # fmt: skip
-                assert not (clear and bound >= least)
-                answers.append((bound < least, clear))
-    assert {(True, True), (False, False)} <= set(answers)
 
 
 @pytest.mark.parametrize("name", ["offset_1e7", "one_far_outlier", "tight_clusters", "images", "exponential_gaps_12d"])

@@ -1,11 +1,11 @@
 """All-pairs search in few dimensions on the CPU: a k-d tree in Numba.
 
 The tree is complete and implicit: node v has the children 2v + 1 and 2v + 2, every split is at the median of the
-widest side, and the points stand in the order of the leaves. A query starts at its own leaf and climbs: at each
-step up it searches the sibling's subtree, nearer child first. Where a leaf is all of one group, one look around it by
-boxes may tell that nothing of another group is within the bounds of its rows: so it is deep inside a component.
+widest side, and the points stand in the order of the leaves. The rows that start in one leaf search together, in
+vector instructions, one row a lane: from their leaf they climb, and at each step up search the sibling's subtree,
+nearer child first, as far as any of them has to.
 
-`pairs.to_box` bounds the kernel's value of a point and any other in a box from below.
+`pairs.to_boxes` bounds the kernel's values of points and any other in a box from below.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from numba import njit
 from rapids_slink.device import Device
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.contract import Found, Task
+from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
-from rapids_slink.neighbors.pairs import box_to_box, to_box, to_points
+from rapids_slink.neighbors.pairs import box_to_box, to_box, to_boxes, to_points
 from rapids_slink.report import Report
 
-LEAF = 16  # points at most; so many distances are computed at a time, in vector instructions
+LEAF = 16  # points at most; so many rows search at a time, and so many distances are computed, in vector instructions
 CHUNK = 4096
+ANY_ID = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,8 @@ class TreeSearch:
             )  # fmt: skip
 
         each(search, [slice(a, a + CHUNK) for a in range(0, m, CHUNK)], task.name, self.progress)
+        if task.shared:
+            drop_late(ids, weights, upper, np)
         return Found(ids, weights, upper)
 
 
@@ -257,26 +260,6 @@ def _locate(rule, points, low, high, first):
 
 
 @njit(nogil=True, cache=True)
-def _is_clear(rule, leaf, mine, bound, node_group, low, high, stack):
-    """Whether no point of another group is within `bound` of a leaf that is all of group `mine`, by the boxes."""
-    leaves = node_group.size // 2
-    v = leaf
-    while v:
-        stack[0], height = v + 1 if v % 2 else v - 1, 1
-        while height:
-            height -= 1
-            node = stack[height]
-            if node_group[node] == mine or box_to_box(rule, low, high, leaf, node) > bound:
-                continue
-            if node >= leaves:
-                return False
-            stack[height], stack[height + 1] = 2 * node + 1, 2 * node + 2
-            height += 2
-        v = (v - 1) // 2
-    return True
-
-
-@njit(nogil=True, cache=True)
 def _query(
     rule, points, place, start, rows, row_group, group, node_group, core, node_core,
     columns, order, first, last, low, high, least, upper, best, ids, weights,
@@ -286,62 +269,97 @@ def _query(
     `best`, if not empty, holds a bound for each group that all its rows share. Several threads lower it without a lock:
     a value read late or an update lost leaves a bound that is too high, which costs time and never a neighbour.
     """
-    k = ids.shape[1]
+    d, k = points.shape[0], ids.shape[1]
     leaves = first.size // 2
     near = np.empty(LEAF)
     stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to search and how far they are
-    leaf, clear = 0, -1.0  # how far from the leaf there is surely nothing, if that is known
+    # The rows that search together, by lane: features, cores, groups, bounds, the last id that matters at the bound,
+    # how far they are from a node, and whether they have to look into it.
+    x, lowest, highest, cores = np.zeros((d, LEAF)), np.empty(d), np.empty(d), np.zeros(LEAF)
+    mine, bound, last_id, apart = np.empty(LEAF, np.int64), np.empty(LEAF), np.empty(LEAF, np.int32), np.empty(LEAF)
+    has_to = np.empty(LEAF, np.bool_)
+    leaf, begin = 0, 0
     while start.size and leaf < leaves:
         leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
-    for i in range(start.size):
-        q, p = rows[i], place[i]
-        mine, bound = row_group[q], upper[q]
-        if best.size and best[mine] < bound:
-            bound = best[mine]
-        while start[i] >= last[leaf]:  # positions ascend
+    while begin < start.size:
+        while start[begin] >= last[leaf]:  # positions ascend
             leaf += 1
-            clear = -1.0
-        if node_group[leaf] == mine:  # one look at all that surrounds it serves its rows
-            if clear < 0.0:
-                clear = bound if _is_clear(rule, leaf, mine, bound, node_group, low, high, stack) else 0.0
-            if 0.0 < bound <= clear:
-                upper[q] = bound
-                continue
+        m = 1
+        while m < LEAF and begin + m < start.size and start[begin + m] < last[leaf]:
+            m += 1
+        for f in range(d):
+            lowest[f], highest[f] = np.inf, -np.inf
+            for j in range(m):
+                x[f, j] = points[f, place[begin + j]]
+                lowest[f], highest[f] = min(lowest[f], x[f, j]), max(highest[f], x[f, j])
+        common = row_group[rows[begin]]  # the group of all, or -1
+        bound[:], last_id[:] = -1.0, ANY_ID  # of a lane without a row nothing is within the bound
+        for j in range(m):
+            q = rows[begin + j]
+            mine[j], bound[j] = row_group[q], upper[q]
+            common = common if mine[j] == common else -1
+            if best.size:
+                bound[j] = min(bound[j], best[mine[j]])
+            if core.size:
+                cores[j] = core[start[begin + j]]
+        farthest = bound.max()
         v = visit = leaf
         while True:
-            # Search the subtree `visit`, then step up from v and take the sibling.
-            stack[0], gaps[0], height = visit, to_box(rule, points, p, low, high, visit), 1
+            # Search the subtree `visit`, then step up from v and take the sibling. Of two children that are as near the
+            # one with the least row comes first: among equal points few are looked at then.
+            stack[0], gaps[0], height = visit, box_to_box(rule, lowest, highest, low, high, visit), 1
             while height:
                 height -= 1
-                node, gap = stack[height], gaps[height]
-                if node_group[node] == mine:
+                node = stack[height]
+                if gaps[height] > farthest or (node_group[node] == common and common >= 0):
                     continue
-                if core.size:
-                    gap = max(gap, core[start[i]], node_core[node])
-                if gap > bound or (gap == weights[q, k - 1] and least[node] > ids[q, k - 1] >= 0):
+                to_boxes(rule, x, low, high, node, apart)
+                floor = node_core[node] if core.size else 0.0
+                within = 0
+                for j in range(LEAF):
+                    apart[j] = max(apart[j], cores[j], floor)
+                    nearer = (apart[j] < bound[j]) | ((apart[j] == bound[j]) & (least[node] <= last_id[j]))
+                    has_to[j] = nearer & (node_group[node] != mine[j])
+                    within += has_to[j]
+                if not within:
                     continue
                 if node < leaves:
                     far, close = 2 * node + 1, 2 * node + 2
-                    far_gap = to_box(rule, points, p, low, high, far)
-                    close_gap = to_box(rule, points, p, low, high, close)
-                    if far_gap <= close_gap:
+                    far_gap = box_to_box(rule, lowest, highest, low, high, far)
+                    close_gap = box_to_box(rule, lowest, highest, low, high, close)
+                    if far_gap < close_gap or (far_gap == close_gap and least[far] < least[close]):
                         far, close, far_gap, close_gap = close, far, close_gap, far_gap
                     stack[height], gaps[height] = far, far_gap
                     stack[height + 1], gaps[height + 1] = close, close_gap
                     height += 2
                     continue
-                a = first[node]
-                to_points(rule, points, p, columns, a, near)
-                for j in range(last[node] - a):
-                    if near[j] <= bound and group[a + j] != mine:
-                        other, weight = order[a + j], reachability(near[j], core, start[i], a + j)
-                        if weight <= bound and comes_before_last(ids, weights, q, other, weight):
-                            insert(ids, weights, q, other, weight)
-                            bound = min(bound, weights[q, k - 1])
+                a, found = first[node], False
+                for j in range(m):
+                    if not has_to[j]:
+                        continue
+                    q = rows[begin + j]
+                    to_points(rule, x, j, columns, a, near)
+                    for c in range(last[node] - a):
+                        if near[c] <= bound[j] and group[a + c] != mine[j]:
+                            other, weight = order[a + c], reachability(near[c], core, start[begin + j], a + c)
+                            if weight <= bound[j] and comes_before_last(ids, weights, q, other, weight):
+                                insert(ids, weights, q, other, weight)
+                                bound[j] = min(bound[j], weights[q, k - 1])
+                                found = True
+                    if weights[q, k - 1] == bound[j] and ids[q, k - 1] >= 0:
+                        last_id[j] = ids[q, k - 1]
+                if found and best.size:
+                    for j in range(m):
+                        best[mine[j]] = min(best[mine[j]], weights[rows[begin + j], 0])
+                    for j in range(m):
+                        if best[mine[j]] < bound[j]:
+                            bound[j], last_id[j] = best[mine[j]], ANY_ID
+                if found:
+                    farthest = bound.max()
             if v == 0:
                 break
             visit = v + 1 if v % 2 else v - 1
             v = (v - 1) // 2
-        if best.size and weights[q, 0] < best[mine]:
-            best[mine] = weights[q, 0]
-        upper[q] = bound
+        for j in range(m):
+            upper[rows[begin + j]] = bound[j]
+        begin += m

@@ -142,11 +142,24 @@ def to_box(rule, points, p, low, high, v):
 
 
 @njit(nogil=True, cache=True)
-def box_to_box(rule, low, high, u, v):
-    """The kernel's value of boxes u and v where they are nearest: not above that of a point in each, as `to_box`."""
+def to_boxes(rule, points, low, high, v, out):
+    """`to_box` of as many points as `out` has, in vector instructions."""
+    for j in range(out.size):
+        out[j] = 0.0
+    for f in range(points.shape[0]):
+        for j in range(np.uint64(out.size)):
+            gap = max(low[v, f] - points[f, j], points[f, j] - high[v, f], 0.0)
+            out[j] = _with_gap(rule, out[j], gap)
+    for j in range(out.size):
+        out[j] = _surely_below(rule, out[j])
+
+
+@njit(nogil=True, cache=True)
+def box_to_box(rule, lowest, highest, low, high, v):
+    """The kernel's value of a box and box v where they are nearest: not above that of a point in each, as `to_box`."""
     total = 0.0
-    for f in range(low.shape[1]):
-        total = _with_gap(rule, total, max(low[v, f] - high[u, f], low[u, f] - high[v, f], 0.0))
+    for f in range(lowest.size):
+        total = _with_gap(rule, total, max(low[v, f] - highest[f], lowest[f] - high[v, f], 0.0))
     return _surely_below(rule, total)
 
 
