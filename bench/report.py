@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cases import GROUPS
-from bench.results import FOLDER, identity
+from bench.results import FOLDER, entries_of, identity, slug
 
 README = Path(__file__).parent.parent / "README.md"
 MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    """The newest result of each device and `identity`, with its ``device``, ``date`` and ``file``."""
+    """The newest result of CPUs, and of each GPU, of each `identity`, with its ``device``, ``date`` and ``file``."""
     newest = {}
     for path in sorted(folder.glob("*.json")):  # names start with the date
         run = json.loads(path.read_text())
-        for result in run["results"]:
+        for result in entries_of(run):
             case, stage, pool = identity(result)
-            key = (run["device"], stage, case, pool)
-            newest[key] = {**result, "device": run["device"], "date": run["date"], "file": path.name}
+            key = (slug(run), stage, case, pool)
+            newest[key] = {**result, "date": run["date"], "file": path.name}
     return [newest[key] for key in sorted(newest)]
 
 

@@ -23,17 +23,18 @@ PACKAGES += ["cupy-cuda12x", "cupy-cuda13x"]
 def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     """Add a result to the day's file of its device, in the place of an older one of the same `identity`.
 
-    A result keeps the commit it was measured at, since the file may outlive it. One that was measured without peers
-    keeps those of the one before it, that day's or an earlier one's, and as `peers_commit` the commit they were
-    measured beside.
+    A result keeps the commit and the device it was measured at, since the file may outlive both. One that was measured
+    without peers keeps those of the one before it on that device, that day's or an earlier one's, and as
+    `peers_commit` the commit they were measured beside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{header['date']}-{slug(header)}.json"
     days = sorted(folder.glob(f"????-??-??-{slug(header)}.json"))  # names start with the date
-    found = {day: {identity(entry): entry for entry in json.loads(day.read_text())["results"]} for day in days}
+    found = {day: {identity(entry): entry for entry in entries_of(json.loads(day.read_text()))} for day in days}
     key = identity(result)
     before = [entries[key] for day, entries in found.items() if day <= path and key in entries]
-    result = {**result, "commit": header["commit"]}
+    before = [entry for entry in before if entry["device"] == header["device"]]
+    result = {**result, "commit": header["commit"], "device": header["device"]}
     if before and before[-1].get("peers") and not result.get("peers"):
         result["peers"] = before[-1]["peers"]
         result["peers_commit"] = before[-1].get("peers_commit", before[-1]["commit"])
@@ -42,6 +43,11 @@ def save(folder: Path, header: dict[str, Any], result: dict[str, Any]) -> Path:
     draft.write_text(json.dumps({**header, "results": results}, indent=2) + "\n")
     draft.replace(path)
     return path
+
+
+def entries_of(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """A file's results, each with its device, which older ones do not say."""
+    return [{"device": run["device"], **entry} for entry in run["results"]]
 
 
 def identity(result: dict[str, Any]) -> tuple[str, str, bool]:

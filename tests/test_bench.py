@@ -84,6 +84,22 @@ def test_results_merge_by_case_and_stage(tmp_path):
     assert [row["seconds"] for row in report.load(tmp_path)] == [2.0, 2.0, 1.0]
 
 
+def test_results_of_another_cpu_take_the_place_of_the_last_ones(tmp_path):
+    """But not their peers."""
+    header = {"commit": "a", "date": "2001-02-03", "device": "one CPU", "driver": None, "versions": {}}
+    fit = {"case": "b", "stage": "fit", "peers": {"x": 9.0}, "seconds": 1.0}
+    for result in (fit, {**fit, "stage": "knn"}, {**fit, "case": "c"}):
+        results.save(tmp_path, header, result)
+    another = {**header, "device": "another CPU"}
+    results.save(tmp_path, another, {**fit, "peers": {}, "seconds": 2.0})
+    results.save(tmp_path, {**another, "date": "2001-03-01"}, {**fit, "stage": "knn", "peers": {}, "seconds": 3.0})
+    found = [(row["stage"], row["case"], row["seconds"], row["peers"], row["device"]) for row in report.load(tmp_path)]
+    assert found == [
+        ("fit", "b", 2.0, {}, "another CPU"), ("fit", "c", 1.0, {"x": 9.0}, "one CPU"),
+        ("knn", "b", 3.0, {}, "another CPU"),
+    ]  # fmt: skip
+
+
 def test_results_without_peers_are_saved_again(tmp_path):
     """Those of `bench.recipe` have none at all."""
     header = {"commit": "a", "date": "2001-02-03", "device": "some CPU", "driver": None, "versions": {}}
