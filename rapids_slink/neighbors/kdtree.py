@@ -313,7 +313,10 @@ def _query(
                 node = stack[height]
                 if gaps[height] > farthest or (node_group[node] == common and common >= 0):
                     continue
-                to_boxes(rule, x, low, high, node, apart)
+                if m > 1:
+                    to_boxes(rule, x, low, high, node, apart)
+                else:
+                    apart[0] = gaps[height]
                 floor = node_core[node] if core.size else 0.0
                 within = 0
                 for j in range(LEAF):
