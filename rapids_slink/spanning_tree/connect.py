@@ -3,7 +3,7 @@
 Each round searches, for every component that is not certified but the largest, the points that may have an edge
 below the best one known, for the nearest point outside, bounded by that best. What a search learnt, the point found
 and the raised bound, is kept in the forest's state, so that next time `grow` finds each of these components certain of
-its lightest leaving edge. When few large components are left, table.py joins them all in one pass instead.
+its lightest leaving edge. When few large components are left, table.py may join them all in one pass instead.
 """
 
 from __future__ import annotations

@@ -31,8 +31,13 @@ Rounds = Callable[[NeighborLists, ForestState, TileSearch, Report], Any]
 
 
 def pays(search: Any, component: Any, components: int, rows: int) -> bool:
-    """Whether one pass over all pairs is cheaper than another round of searches for so many `rows`."""
+    """Whether one pass over all pairs is cheaper than another round of searches for so many `rows`.
+
+    Not where searches go by the fused filter: the pass writes products to memory, which takes longer than rounds do.
+    """
     if not isinstance(search, TileSearch) or not search.tests_pairs or components > MOST_COMPONENTS:
+        return False
+    if search.filter is not None:
         return False
     if TABLE_BYTES * components**2 > search.room:
         return False
