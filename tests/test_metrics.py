@@ -546,7 +546,8 @@ def test_boxes_are_nearer_than_their_points(metric, p):
             pairs.to_boxes(rule, x, *box, to_boxes)
             assert pairs.box_to_box(rule, *around, *box) <= to_boxes.min()
             i = at // 20 % 16
-            assert pairs.to_box(rule, x, i, *box) == to_boxes[i]
+            point = x[:, i].copy()
+            assert pairs.box_to_box(rule, point, point, *box) == to_boxes[i]
             pairs.to_points(rule, x, i, inside, at, values)
             assert to_boxes[i] <= values.min()
             of_rows = [pairs.value(rule, x.T, i, inside.T, at + j, np.inf) for j in range(20)]

@@ -5,7 +5,7 @@ widest side, and the points stand in the order of the leaves. The rows that star
 vector instructions, one row a lane: from their leaf they climb, and at each step up search the sibling's subtree,
 nearer child first, as far as any of them has to.
 
-`pairs.to_boxes` bounds the kernel's values of points and any other in a box from below.
+`pairs.box_to_box` bounds the kernel's value of a point, or any in a box, and any other in a box from below.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late
 from rapids_slink.neighbors.cpu import NO_CORE, comes_before_last, each, insert, reachability
-from rapids_slink.neighbors.pairs import box_to_box, to_box, to_boxes, to_points
+from rapids_slink.neighbors.pairs import box_to_box, to_boxes, to_points
 from rapids_slink.report import Report
 
 LEAF = 16  # points at most; so many rows search at a time, and so many distances are computed, in vector instructions
@@ -247,14 +247,16 @@ def _least_cores(first, last, core):
 @njit(nogil=True, cache=True)
 def _locate(rule, points, low, high, first):
     """For each column of `points` the first tree position of a leaf near it."""
-    at = np.empty(points.shape[1], np.int64)
+    at, x = np.empty(points.shape[1], np.int64), np.empty(points.shape[0])
     leaves = first.size // 2
     for p in range(points.shape[1]):
+        for f in range(x.size):
+            x[f] = points[f, p]
         v = 0
         while v < leaves:
             left, right = 2 * v + 1, 2 * v + 2
-            to_left = to_box(rule, points, p, low, high, left)
-            v = left if to_left <= to_box(rule, points, p, low, high, right) else right
+            to_left = box_to_box(rule, x, x, low, high, left)
+            v = left if to_left <= box_to_box(rule, x, x, low, high, right) else right
         at[p] = first[v]
     return at
 
@@ -315,7 +317,7 @@ def _query(
                     continue
                 if m > 1:
                     to_boxes(rule, x, low, high, node, apart)
-                else:
+                else:  # the box of one point
                     apart[0] = gaps[height]
                 floor = node_core[node] if core.size else 0.0
                 within = 0

@@ -129,21 +129,21 @@ def jaccard(x, i, y, j):
 
 
 @njit(nogil=True, cache=True)
-def to_box(rule, points, p, low, high, v):
-    """The kernel's value of a point and the nearest of box v: not above the value of any point inside.
+def box_to_box(rule, lowest, highest, low, high, v):
+    """The kernel's value of a box, or a point, and box v where they are nearest: not above that of a point in each.
 
-    The gap of each feature is at most that of a point inside, rounding is monotone, and sums are taken in the same
+    The gap of each feature is at most that of two points inside, rounding is monotone, and sums are taken in the same
     order.
     """
     total = 0.0
-    for f in range(points.shape[0]):
-        total = _with_gap(rule, total, max(low[v, f] - points[f, p], points[f, p] - high[v, f], 0.0))
+    for f in range(lowest.size):
+        total = _with_gap(rule, total, max(low[v, f] - highest[f], lowest[f] - high[v, f], 0.0))
     return _surely_below(rule, total)
 
 
 @njit(nogil=True, cache=True)
 def to_boxes(rule, points, low, high, v, out):
-    """`to_box` of as many points as `out` has, in vector instructions."""
+    """`box_to_box` of as many points as `out` has and box v, in vector instructions."""
     for j in range(out.size):
         out[j] = 0.0
     for f in range(points.shape[0]):
@@ -152,15 +152,6 @@ def to_boxes(rule, points, low, high, v, out):
             out[j] = _with_gap(rule, out[j], gap)
     for j in range(out.size):
         out[j] = _surely_below(rule, out[j])
-
-
-@njit(nogil=True, cache=True)
-def box_to_box(rule, lowest, highest, low, high, v):
-    """The kernel's value of a box and box v where they are nearest: not above that of a point in each, as `to_box`."""
-    total = 0.0
-    for f in range(lowest.size):
-        total = _with_gap(rule, total, max(low[v, f] - highest[f], lowest[f] - high[v, f], 0.0))
-    return _surely_below(rule, total)
 
 
 @njit(nogil=True, cache=True)
