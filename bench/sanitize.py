@@ -27,9 +27,10 @@ from rapids_slink.neighbors import neighbor_lists, prepare
 from rapids_slink.neighbors.contract import Task
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
+from rapids_slink.spanning_tree import couples, spanning_tree
 from rapids_slink.spanning_tree import edges as graphs
-from rapids_slink.spanning_tree import spanning_tree
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
@@ -121,11 +122,28 @@ def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     among = search("portable", device.asarray(points), device)
     component = xp.arange(n, dtype="int32") // 64
     table = xp.full((int(component[-1]) + 1,) * 2, 0.6 * points.shape[1])
-    src, dst, weight = (to_host(part) for part in among.pairs_below(component, table))
+    src, dst = among.pairs_below(component, table)
+    weight = to_host(among.kernels.pair_values(among.values, src, dst))
+    src, dst = to_host(src), to_host(dst)
     low, high = np.minimum(src, dst), np.maximum(src, dst)
     rows = np.lexsort((high, low))
     rows = rows[weight[rows] <= 0.6 * points.shape[1]]
     return low[rows], high[rows], weight[rows]
+
+
+def join(device: Device, points: np.ndarray, by_filter: bool, **limits: int) -> tuple[Any, ...]:
+    """Components of 60 points joined at once, by the fused filter or by float64's products."""
+    among = search("fused" if by_filter else "portable", device.asarray(points), device)
+    component = device.xp.arange(len(points), dtype="int32") // 60 * 60
+    ways: dict[str, Any] = {"MOST_CLOSE": len(points), "MANY_COUPLES": 20}
+    if not by_filter:
+        ways["_by_filter"] = lambda *_: None
+    kernels = device.kernels("spanning_tree")
+    found: dict[str, Any] = {name: value for name, value in limits.items() if hasattr(kernels, name)}
+    with patch.multiple(couples, **ways), patch.multiple(kernels, **found) if found else nullcontext():
+        bridges = couples.join_components(among, None, component, 10**9, device, Report())
+    assert bridges is not None
+    return sort_edges(*bridges, device.xp)
 
 
 def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -199,6 +217,10 @@ def steps() -> Iterator[tuple[str, Step]]:
     for d in (3, 70):
         yield f"{d} columns", partial(lay_out, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     yield "pairs", partial(find_pairs, points=rng.normal(size=(500, 12)))
+    for name in ("float32", "bytes", "300 features"):
+        yield f"couples by the filter, {name}", partial(join, points=points[name], by_filter=True)
+    yield "couples by shadows", partial(join, points=islands, by_filter=False)
+    yield "couples as if many", partial(join, points=islands, by_filter=False, FEW_EDGES=9)
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")

@@ -17,6 +17,15 @@ __device__ __forceinline__ bool before(double weight, int id, double other_weigh
     return weight < other_weight || (weight == other_weight && id < other_id);
 }
 
+// A float's bits as a number that orders like it, and back.
+__device__ __forceinline__ unsigned ascending(float x) {
+    unsigned bits = __float_as_uint(x);
+    return bits >> 31 ? ~bits : bits | 1u << 31;
+}
+__device__ __forceinline__ float from_ascending(unsigned bits) {
+    return __uint_as_float(bits >> 31 ? bits & ~(1u << 31) : ~bits);
+}
+
 // *at = min(*at, value). The plain read in front may be late: it is only ever too large, so at worst a needless atomic is
 // made, and none is left out.
 __device__ __forceinline__ void atomic_min(double* at, double value) {

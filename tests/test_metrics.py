@@ -453,7 +453,7 @@ def test_no_pair_fails_the_filter_at_its_own_value(metric, p, d, where):
     xp, n, kernels = where.xp, len(X), where.kernels("neighbors")
     groups = xp.zeros(n, "int32"), xp.ones(n, "int32")
     ids = xp.arange(n, dtype="int32")
-    operand = search._rows(ids)
+    operand = search.packed(ids)
     columns = search._pack(search.points)
     for shift in range(1, n):
         other = (ids + shift) % n
@@ -478,7 +478,7 @@ def test_the_filter_is_tight(metric, p, where):
     found = neighbor_lists(search, 500, 12, where)
     xp, kernels = where.xp, where.kernels("neighbors")
     ids, bound = xp.arange(500, dtype="int32"), found.weights[:, -1]
-    operand = search._rows(ids)
+    operand = search.packed(ids)
     candidates = kernels.new_candidates(500, 40)
     groups = xp.zeros(500, "int32"), xp.ones(500, "int32")
     search._keep(operand, search._pack(search.points), search._reach(bound, operand.error), *groups, ids, candidates)

@@ -27,7 +27,8 @@ from rapids_slink.neighbors.contract import Task
 from rapids_slink.neighbors.kdtree import TreeSearch
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import connect, spanning_tree, table
+from rapids_slink.spanning_tree import connect, couples, spanning_tree
+from rapids_slink.spanning_tree.couples import join_components
 
 SAMPLES = [1, 2, 5, 15]
 NEIGHBORS = [1, 2, 3, 8, None]
@@ -205,19 +206,20 @@ def test_a_core_is_the_distance_to_the_mth_other_row(device):
 
 
 @pytest.mark.parametrize("kind", ["spread", "grid", "alike"])
-def test_one_pass_joins_what_rounds_would(kind, where, monkeypatch):
+def test_couples_join_what_rounds_would(kind, where, monkeypatch):
     rng = np.random.default_rng(0)
     n, at = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
     X = at + {"spread": rng.normal(size=(n, 12)), "grid": rng.integers(0, 2, (n, 12)), "alike": np.zeros((n, 12))}[kind]
     apart = squares(X)
     expected = tree_of(mutual(apart, cores(apart, 3)))
-    monkeypatch.setattr(table, "SMALLEST_SAMPLE", 100)
+    monkeypatch.setattr(couples, "MOST_CLOSE", n)
+    monkeypatch.setattr(connect, "join_components", lambda a, b, c, _, *rest: join_components(a, b, c, 10**9, *rest))
     for pays in (True, False):
-        monkeypatch.setattr(connect, "pays", lambda search, component, *_, pays=pays: pays and component.size == n)
+        monkeypatch.setattr(connect, "pays", lambda *_, pays=pays: pays)
         engine, report = TileSearch(where.asarray(X), where, Report()), Report()
         lists = neighbor_lists(engine, n, 4, where, 3)
         assert_tree(spanning_tree(lists, engine, where, report), expected)
-        assert report["connect"].get("table_passes", 0) == pays
+        assert report["connect"].get("joined_at_once", 0) == pays
 
 
 # ----------------------------------------------------------------------------------------------- the parts

@@ -787,7 +787,7 @@ def test_data_that_no_rough_filter_can_tell_apart(name, where):
 
 @pytest.mark.parametrize("name", ["few_big_clusters", "integer_grid_10d", "repeated_rows", "cauchy", "offset_1e7"])
 def test_pairs_below_a_table(name, where):
-    """No pair of two components that is at most their entry is missing, and all values are exact."""
+    """No pair of two components that is at most their entry is missing."""
     X = CASES[name]("float32")[:1100]
     n = len(X)
     rng = np.random.default_rng(1)
@@ -797,9 +797,8 @@ def test_pairs_below_a_table(name, where):
                       for a in range(5)])  # fmt: skip
     table[0, 1] = table[1, 0] = 0.0
     search = TileSearch(where.asarray(X), where, Report())
-    src, dst, weight = (to_host(part) for part in search.pairs_below(where.asarray(component), where.asarray(table)))
+    src, dst = (to_host(part) for part in search.pairs_below(where.asarray(component), where.asarray(table)))
     assert (component[src] != component[dst]).all()
-    np.testing.assert_array_equal(weight, apart[src, dst])
     found = np.zeros((n, n), bool)
     found[src, dst] = True
     assert found.sum() == src.size  # each once

@@ -199,10 +199,10 @@ def test_few_pairs_fit(monkeypatch):
     """Where the pairs that one pass over all would keep do not fit, rounds of searches find the same tree."""
     X = np.concatenate([points(6000, 9, seed) + 40 * seed for seed in range(3)])
     expected = fit(X, 3, n_neighbors=2, device="cpu")
-    assert "table_passes" in expected.report_["connect"]
+    assert "joined_at_once" in expected.report_["connect"]
     monkeypatch.setattr(Device, "spare", 2**20)
     found = fit(X, 3, n_neighbors=2, device="cpu")
-    assert "table_passes" not in found.report_["connect"]
+    assert "joined_at_once" not in found.report_["connect"]
     assert bits(found) == bits(expected)
 
 

@@ -25,11 +25,12 @@ from rapids_slink.report import Report
 from rapids_slink.spanning_tree import (
     connect,
     count_connected_components,
+    couples,
     empty_edges,
     spanning_tree,
-    table,
 )
 from rapids_slink.spanning_tree import edges as rounds
+from rapids_slink.spanning_tree.couples import join_components
 from rapids_slink.spanning_tree.forest import NO_EDGE, grow, initial_state
 
 COLUMNS = ["src", "dst", "weight"]
@@ -782,35 +783,22 @@ def test_a_tie_at_the_bound_is_not_certain(where):
 
 
 @pytest.mark.parametrize("kind", ["spread", "grid", "alike"])
-def test_one_pass_joins_what_rounds_would(kind, where, monkeypatch):
-    """The same tree with and without the pass over all pairs, ties between clusters included."""
+def test_couples_join_what_rounds_would(kind, where, monkeypatch):
+    """The same tree with all couples of components at once and without, ties between clusters included."""
     rng = np.random.default_rng(0)
     n, at = 1200, 40 * np.eye(12)[rng.integers(0, 7, 1200)]
     X = at + {"spread": rng.normal(size=(n, 12)), "grid": rng.integers(0, 2, (n, 12)), "alike": np.zeros((n, 12))}[kind]
     expected = all_pairs_tree(squareform(pdist(X, "sqeuclidean")))
     engine = TileSearch(where.asarray(X), where, Report())
     lists = neighbor_lists(engine, n, 4, where)
-    monkeypatch.setattr(table, "SMALLEST_SAMPLE", 100)
+    monkeypatch.setattr(couples, "MOST_CLOSE", n)
+    monkeypatch.setattr(connect, "join_components", lambda a, b, c, _, *rest: join_components(a, b, c, 10**9, *rest))
     for pays in (True, False):
-        # The sample is joined by rounds.
-        monkeypatch.setattr(connect, "pays", lambda search, component, *_, pays=pays: pays and component.size == n)
+        monkeypatch.setattr(connect, "pays", lambda *_, pays=pays: pays)
         report = Report()
         assert_same_edges(spanning_tree(lists, engine, where, report), expected)
-        assert report["connect"].get("table_passes", 0) == pays
+        assert report["connect"].get("joined_at_once", 0) == pays
         assert report["connect"]["edges_certified_by_search"] >= 6
-
-
-@pytest.mark.parametrize("n", [1, 2, 7, 60])
-def test_bottlenecks(n):
-    rng = np.random.default_rng(n)
-    src, dst = np.arange(1, n), (rng.random(n - 1) * np.arange(1, n)).astype(int)
-    weight = rng.integers(0, 9, n - 1).astype(float)
-    expected = np.full((n, n), np.inf)
-    expected[src, dst] = expected[dst, src] = weight
-    np.fill_diagonal(expected, 0)
-    for v in range(n):  # Floyd and Warshall's algorithm, for the heaviest edge on the way
-        expected = np.minimum(expected, np.maximum(expected[:, [v]], expected[[v]]))
-    np.testing.assert_array_equal(table.bottlenecks(src, dst, weight, n), expected)
 
 
 # --------------------------------------------------------------------------------------------- kernels, alone

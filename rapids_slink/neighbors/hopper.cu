@@ -27,6 +27,8 @@
 //
 // SYMMETRIC: rows and columns are the same points. A block's columns are then counted from itself on, around the end, and
 // a pair is formed once and tested for both: for the columns' sake with the largest of the tile's radii first.
+//
+// COUPLES: a work item is given, 256 rows and a range of tiles of which no pair may be farther apart than a reach of its own.
 #include "neighbors/copies.cuh"
 
 #ifndef RESIDENT
@@ -40,6 +42,9 @@
 #endif
 #ifndef BYTES
 #define BYTES 0
+#endif
+#ifndef COUPLES
+#define COUPLES 0
 #endif
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -172,19 +177,23 @@ __device__ __forceinline__ void release(Ring& ring, u32 last, int lane) {
     if constexpr (LATER > 0) release<LATER - 1>(ring, last, lane);
 }
 
-// Work item -> its block of rows and its range of column tiles, which `tile` makes tiles of the image.
+// Work item -> the tile at which its rows begin and its range of column tiles, which `tile` makes tiles of the image.
 struct Item {
-    int block, first, last, split;
-    __device__ Item(int item, int splits, int first_tile, int last_tile) {
-        block = item / splits;
-        split = item % splits;
+    int row_tile, first, last, couple;
+    __device__ Item(int item, int splits, int first_tile, int last_tile, const int4* given) {
+        if (COUPLES) {
+            int4 of = given[item];
+            row_tile = of.x, first = of.y, last = of.z, couple = of.w;
+            return;
+        }
         int share = (last_tile - first_tile + splits - 1) / splits;
-        first = first_tile + split * share;
+        row_tile = item / splits * (ROWS / COLUMNS);
+        first = first_tile + item % splits * share;
         last = min(first + share, last_tile);
     }
     __device__ int tile(int t, int blocks) const {
         if (!SYMMETRIC) return t;
-        t += 2 * block;
+        t += row_tile;
         return t < 2 * blocks ? t : t - 2 * blocks;
     }
 };
@@ -219,6 +228,16 @@ struct Survivors {
         u32 place = survivor, half = survivor >> 32, at = place & (1u << COLUMN_BITS) - 1;
         u32 row = first_row + (place >> COLUMN_BITS & 15);
         u32 column = item.tile(item.first + at / COLUMNS, blocks) * COLUMNS + at % COLUMNS;
+        if (COUPLES) {
+            int a = lane < n ? column_group[row] : 0, b = lane < n ? column_group[column] : 0;
+            bool real = lane < n && (!row || column_group[row - 1] != a) && (!column || column_group[column - 1] != b);
+            u32 votes = __ballot_sync(~0u, real);
+            u64 slot = lane ? 0 : atomicAdd((u64*)count, (u64)__popc(votes));
+            slot = __shfl_sync(~0u, slot, 0) + __popc(votes & ((1u << lane) - 1));
+            if (real && slot < capacity)
+                out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = item.couple;
+            return;
+        }
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (place & FOR_ROW) put(row, column, half);
         if (SYMMETRIC && place & FOR_COLUMN) put(column, row, half);
@@ -239,12 +258,19 @@ struct Survivors {
 //
 // SYMMETRIC: tiles are counted from the block's own on, i is appended to j's candidates as well, and only the row itself
 // is left out. tile_radius is the largest radius of each tile. `apart` gets half_norm_i - (product - half_norm_j) of each.
+//
+// COUPLES: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns and the one
+// after the last, and a number; a pair passes that may be within `reach` of the item, which is added to the row's radius. By
+// `column_group` both are points, of which one that stands there again, right behind itself, only fills up a tile. `out` has three
+// rows of `capacity`: the points of each pair and the items' numbers. `count` is of 64 bits; once it is above `capacity` no more
+// items are begun.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
     int splits, int first_tile, int last_tile, u32 n_columns, const sum_t* __restrict__ half_norm,
     const sum_t* __restrict__ radius, const sum_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity,
-    int* __restrict__ out, u32* __restrict__ apart, u32* count, int* next_item) {
+    int* __restrict__ out, u32* __restrict__ apart, u32* count, int* next_item, const int4* __restrict__ given,
+    const sum_t* __restrict__ reach) {
     extern __shared__ __align__(1024) char resident[];
     char* stages = resident + RESIDENT * 2 * PIECE;
     char* tail_ring = stages + STAGES * STAGE;
@@ -264,12 +290,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
             for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
                 int slot = items % SLOTS;
                 if (items >= SLOTS) barrier_wait(ring.item_empty + slot, (items / SLOTS + 1) & 1);
+                if (COUPLES && *(volatile u64*)count > capacity) i = blocks * splits;
                 atomicExch(ring.item + slot, i);
                 bool done = i >= blocks * splits;
                 barrier_expect(ring.item_full + slot, RESIDENT && !done ? 2 * atoms * PIECE : 0);
                 if (done) break;
-                Item item(i, splits, first_tile, last_tile);
-                const char* mine = rows + (u64)item.block * 2 * atoms * PIECE;
+                Item item(i, splits, first_tile, last_tile, given);
+                const char* mine = rows + (u64)item.row_tile * atoms * PIECE;
                 if (RESIDENT) bulk_copy(resident, mine, 2 * atoms * PIECE, ring.item_full + slot);
                 for (int i = item.first; i < item.last; i++, tiles++) {
                     u64 t = item.tile(i, blocks);
@@ -306,12 +333,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
             barrier_wait(ring.item_full + slot, items / SLOTS & 1);
             int taken = __shfl_sync(~0u, lane ? 0 : atomicOr(ring.item + slot, 0), 0);
             if (taken >= blocks * splits) break;
-            Item item(taken, splits, first_tile, last_tile);
+            Item item(taken, splits, first_tile, last_tile, given);
             // This thread's sums belong to two rows of the warp's 16, eight apart.
-            u32 first_row = item.block * ROWS + g * 64 + warp * 16, first = first_row + (lane >> 2);
-            const sum_t far[2] = {radius[first], radius[first + 8]};
+            u32 first_row = item.row_tile * COLUMNS + g * 64 + warp * 16, first = first_row + (lane >> 2);
+            const sum_t own_reach = COUPLES ? reach[taken] : 0;
+            const sum_t far[2] = {radius[first] + own_reach, radius[first + 8] + own_reach};
             const sum_t base[2] = {half_norm[first], half_norm[first + 8]};
-            const float own_error = SYMMETRIC && !BYTES ? tile_error[2 * item.block + g / 2] : 0;
+            const float own_error = SYMMETRIC && !BYTES ? tile_error[item.row_tile + g / 2] : 0;
             for (int i = item.first; i < item.last; i++, tiles++) {
                 int t = item.tile(i, blocks);
                 u64 tail = first_tail + tiles % TAILS * (TAIL >> 4);

@@ -14,6 +14,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.contract import growing, stride
 from rapids_slink.neighbors.cuda import LISTS, WARP, WARPS, Candidates, Packed, pack_rows
 from rapids_slink.neighbors.operand import Ceiling, Scaling, reach_numbers
+from rapids_slink.neighbors.operand import reach as reach_of_weight
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
@@ -66,10 +67,11 @@ class FusedFilter:
         The columns.
     scaling : Scaling
     order : (n,) int32 array
-        The column at each place of their scattered order.
+        The column at each place of their order: a scattered one or, for `keep_couples`, blocks.
     """
 
     NAME = "fp16 tensor cores (fused)"
+    BLOCK, TILE = ROWS, COLUMNS
     BYTES = False  # whether the values are those of `cuda.compact`
     STEP = 16  # features a wgmma takes
     REAL = "float32"
@@ -81,9 +83,8 @@ class FusedFilter:
     MOST_CANDIDATES = 2**26  # a launch
 
     def __init__(self, values: Any, scaling: Scaling, order: Any) -> None:
-        self.scaling, self.order = scaling, order
-        self.n, d = values.shape
-        self.steps = -(-d // self.STEP)
+        self.scaling, self.order, self.n = scaling, order, order.size
+        self.steps = -(-values.shape[1] // self.STEP)
         self.atoms = -(-self.steps // STEPS)
         self._pack_columns(values)
 
@@ -182,6 +183,39 @@ class FusedFilter:
         tiles = 2 * offsets.start, 2 * offsets.stop
         self._keep(self.columns, tiles, self.n, radius, into, cp.zeros(1, cp.int32), into.apart)
 
+    def keep_couples(self, items: Any, reach: Any, capacity: int) -> tuple[Any, int]:
+        """The pairs of the items that may be within the items' reach.
+
+        Parameters
+        ----------
+        items : (m, 4) int32 array
+            A block of rows by the number of its first tile; the first tile of columns and the one after the last, at
+            most `MOST_TILES`; and a number.
+        reach : (m,) array
+            As `reach_of_bounds` gives it.
+
+        Returns
+        -------
+        found : (3, capacity) int32 array
+            The pairs' points, none for those that stand in the order once more, and their items' numbers.
+        n_found : int
+            How many there are, or some number above the capacity.
+        """
+        check_arrays("int32", items)
+        check_arrays(self.REAL, reach)
+        counts = cp.zeros(2, cp.uint64)
+        found = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
+        own = cp.zeros_like(self.columns.half_norm) if self.columns.error is None else self.columns.error
+        self._start(
+            (False, True), self.columns, (len(items), 1, 0, 0, self.n), (own, None), found, counts[1:],
+            groups=(None, self.order), given=(items, reach),
+        )  # fmt: skip
+        return found.ids, int(counts[0])
+
+    def reach_of_bounds(self, bound: Any, n_features: int, metric: Metric) -> Any:
+        """What `keep_couples` takes for kernel values up to `bound`."""
+        return reach_of_weight(bound, cp.zeros((), cp.float32), self.scaling, n_features, cp, metric)
+
     def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
         """Lower the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
         ceiling = struct(*Ceiling.of(n_features, self.scaling, metric).numbers)
@@ -208,16 +242,29 @@ class FusedFilter:
             raise ValueError(f"{size} rows, of which {radius.of_row.size} have a reach")
         blocks = size // ROWS
         splits = _splits(blocks, tiles[1] - tiles[0])
+        far, farthest = radius.of_row, radius.of_tile if both else None
+        self._start(
+            (both, False), rows, (blocks, splits, *tiles, last), (far, farthest), into, next_item, apart,
+            (row_group, column_group),
+        )  # fmt: skip
+
+    def _start(
+        self, kind: tuple[bool, bool], rows: Packed, numbers: tuple[int, ...], radius: tuple[Any, Any],
+        into: Candidates, next_item: Any, apart: Any = None, groups: tuple[Any, Any] = (None, None),
+        given: tuple[Any, Any] = (None, None),
+    ) -> None:  # fmt: skip
+        """Start `keep_near`, of a kind: SYMMETRIC or not, COUPLES or not."""
+        blocks, splits, first, last, n_columns = numbers
         last_steps = self.steps - (self.atoms - 1) * STEPS
-        kernel, shared = _keep_near(self.atoms, last_steps, both, self.BYTES, cp.cuda.runtime.getDevice())
-        far, farthest = radius.of_row, radius.of_tile if both else np.uintp(0)
-        given = (np.uintp(0) if part is None else part for part in (row_group, column_group))
+        kernel, shared = _keep_near(self.atoms, last_steps, *kind, self.BYTES, cp.cuda.runtime.getDevice())
+        far, farthest, apart, *rest = (
+            np.uintp(0) if part is None else part for part in (*radius, apart, *groups, *given)
+        )
         kernel(
             (min(blocks * splits, multiprocessors()),), (THREADS,),
             (rows.y, self.columns.y, self.columns.tails, np.int32(self.atoms), np.int32(blocks), np.int32(splits),
-             np.int32(tiles[0]), np.int32(tiles[1]), np.uint32(last), rows.half_norm, far, farthest, self.tile_error,
-             *given, np.int32(into.capacity), into.ids, np.uintp(0) if apart is None else apart, into.count,
-             next_item),
+             np.int32(first), np.int32(last), np.uint32(n_columns), rows.half_norm, far, farthest, self.tile_error,
+             *rest[:2], np.int32(into.capacity), into.ids, apart, into.count, next_item, *rest[2:]),
             shared_mem=shared,
         )  # fmt: skip
 
@@ -260,6 +307,10 @@ class ByteFilter(FusedFilter):
     def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
         """Half of each bound, rounded down."""
         return self._reach("reach_of_bytes", bound, rows, np.int32(self.EVERYTHING))
+
+    def reach_of_bounds(self, bound: Any, n_features: int, metric: Metric) -> Any:
+        """Half of each, rounded down."""
+        return cp.minimum(bound / 2, self.EVERYTHING).astype(cp.int32)
 
     def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
         """As above: what half a squared distance is rounded down by is at most 1."""
@@ -311,10 +362,14 @@ def _splits(blocks: int, tiles: int) -> int:
 
 
 @cache
-def _keep_near(atoms: int, last_steps: int, symmetric: bool, of_bytes: bool, _device: int) -> tuple[Any, int]:
+def _keep_near(
+    atoms: int, last_steps: int, symmetric: bool, couples: bool, of_bytes: bool, _device: int
+) -> tuple[Any, int]:
     """The kernel, and its shared memory, for which it is made ready on the device."""
     resident = atoms if atoms <= 4 else 0
     flags = {"RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": int(symmetric), "BYTES": int(of_bytes)}
+    if couples:
+        flags["COUPLES"] = 1
     options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
     stages = (4, 8, 8, 6, 5)[resident]  # these and the tails as in hopper.cu

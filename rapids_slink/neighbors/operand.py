@@ -166,6 +166,10 @@ class Operand:
         """The rows `at` (an index array or a slice)."""
         return Operand(self.y[at], self.half_norm[at], self.error[at])
 
+    def largest(self, xp: Any) -> Any:
+        """Of all rows the largest half norm and error, as an array of two."""
+        return xp.stack([self.half_norm.max(), self.error.max()])
+
 
 def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) -> Operand:
     """The operand of `values` in the order of the rows `order` (default: as they are)."""
@@ -215,7 +219,7 @@ def shrinkage(n_features: int, accumulator: str) -> float:
     return 1 - lost - n_features * EPSILON["float64"]
 
 
-def blocks(n: int, d: int) -> list[slice]:
-    """Rows, so many at a time that their values are about `BLOCK`."""
-    rows = max(1, BLOCK // d)
+def blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
+    """Rows, so many at a time that their values are about `size`."""
+    rows = max(1, size // d)
     return [slice(a, min(a + rows, n)) for a in range(0, n, rows)]

@@ -24,7 +24,6 @@ from rapids_slink.device import Device, to_host
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.contract import Found, Task, drop_late, growing, shown
-from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK, MOST_FEATURES, Ceiling, Operand, Scaling, reach
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.report import Report
@@ -32,7 +31,7 @@ from rapids_slink.report import Report
 FIRST_BAND = 2048
 GROWTH = 4
 ROWS_OF_LIKE_BOUND = 2**15  # a launch of the fused filter, where columns above the largest bound are left out
-FEW_PAIRS, MOST_PAIRS = 2**16, 2**26
+FEW_PAIRS, FUSED_PAIRS, MOST_PAIRS = 2**16, 2**20, 2**26
 FEW_PRODUCTS = 2**24  # of few rows with a band
 #: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
 SHORTEST = 1e-140
@@ -67,6 +66,7 @@ class TileSearch:
         self.room = device.spare  # asked for here, since the threads that work on parts are in no run
         self.space = self.kernels.Workspace()
         self.filter: Any = None
+        self.fused: Any = None
         self.exact_values, self.exact_queries = values, self.queries
         self.provable = self._prepare_filter(fused)
         self.core: Any = None  # by which the columns stand, and their cores in that order
@@ -174,7 +174,7 @@ class TileSearch:
             total += min(self.kernels.ROWS, n - a) * (n - first)
         return total
 
-    def pairs_below(self, component: Any, table: Any, core: Any = None) -> tuple[Any, Any, Any] | None:
+    def pairs_below(self, component: Any, table: Any, core: Any = None) -> tuple[Any, Any] | None:
         """Every pair of different components whose kernel value is at most its components' entry, and maybe others.
 
         Parameters
@@ -187,7 +187,7 @@ class TileSearch:
 
         Returns
         -------
-        src, dst, weight : arrays, or None if there are too many
+        src, dst : arrays, or None if there are too many
         """
         xp, kernels = self.device.xp, self.kernels
         order = xp.argsort(component, kind="stable").astype("int32")
@@ -210,28 +210,54 @@ class TileSearch:
                 for tile in _tiles(slice(a, n), kernels.COLUMNS):
                     if on_host[a] != on_host[tile.stop - 1]:  # sorted: otherwise it is all one component
                         kernels.keep_pairs(
-                            self._rows(order[rows]), self._rows(order[tile]), a, tile.start,
+                            self.packed(order[rows]), self.packed(order[tile]), a, tile.start,
                             component[rows], component[tile], far, pairs, self.space,
                         )  # fmt: skip
                 count = int(pairs.count[0])
                 if count <= capacity:
                     counts.append(count)
-                    src, dst = order[pairs.at[:count, 0]], order[pairs.at[:count, 1]]
-                    weight = kernels.pair_values(self.values, src, dst, metric=self.metric)
-                    return src, dst, weight if core is None else mutual_reachability(weight, core, src, dst, xp)
+                    return order[pairs.at[:count, 0]], order[pairs.at[:count, 1]]
                 capacity = count
             return None
 
         found = kernels.each(search, range(0, n, at_once), "bridges", self.progress)
         if any(part is None for part in found):
             return None
-        src, dst, weight = (xp.concatenate(parts) for parts in zip(*found, strict=True))
-        return src, dst, weight
+        src, dst = (xp.concatenate(parts) for parts in zip(*found, strict=True))
+        return src, dst
+
+    def packs(self, n: int) -> bool:
+        """Whether there is room for the fused filter's operand of n points in place of all points'."""
+        more = n - self.values.shape[0]
+        return bool(more * self.filter.row_bytes(self.features) <= self.room / 4)
+
+    def pairs_of(self, order: Any, items: Any, upper: Any, most: int) -> tuple[Any, Any, Any] | None:
+        """The items' pairs of points whose kernel value is at most `upper`, maybe others, and their items' numbers.
+
+        Parameters
+        ----------
+        order : (n',) int32 array
+            The points, in blocks of the fused filter, which there has to be; one more than once only in a row.
+        items : (m, 4) int32 array
+            As of its `keep_couples`.
+        upper : (m,) float64 array
+        most : int
+            How many pairs there may be: if there are more the answer is None.
+        """
+        self.fused = None  # the memory of its operand serves for this one
+        fused = self._new_fused(order)
+        reach = fused.reach_of_bounds(upper, self.features, self.metric)
+        for capacity in sorted({min(FUSED_PAIRS, most), min(MOST_PAIRS // 4, most), most}):
+            found, n_found = fused.keep_couples(items, reach, capacity)
+            if n_found <= capacity:
+                a, b, number = found[:, :n_found]
+                return a, b, number
+        return None
 
     def _arrange(self, order: Any) -> None:
         """Put the columns into this order."""
         self.order = order
-        self.fused: Any = None  # made when it is needed, in the order that suits the task
+        self.fused = None  # made when it is needed, in the order that suits the task
         self.operand: Any = None  # gone before the next is made
         self.row_operand: Any = None
         if self.provable and self.filter is None:
@@ -328,7 +354,7 @@ class TileSearch:
         for at in _tiles(slice(0, rows.size), self._rows_at_once(most, task.k)):
             core = None if task.core is None else (rows[at], task.core)
             self.kernels.seed(
-                self._rows(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space,
+                self.packed(rows[at]), columns, group[at], task.column_group, self.order[first], task.k, self.space,
                 ceiling, bound[at], core,
             )  # fmt: skip
 
@@ -377,14 +403,14 @@ class TileSearch:
     def _tier(self, rows: Any, tier: str) -> tuple[Operand, Any]:
         """The rows' operand and a function from a slice of columns to theirs."""
         if tier == "filter":
-            return self._rows(rows), self._columns
+            return self.packed(rows), self._columns
 
         def columns(tile: slice) -> Operand:
             return self.kernels.pack(self.points, self.scaling, "float64", self.order[tile])
 
         return self.kernels.pack(self.query_points, self.scaling, "float64", rows), columns
 
-    def _rows(self, ids: Any) -> Operand:
+    def packed(self, ids: Any) -> Operand:
         """The filter's operand of these queries. The fused filter keeps its own: here it is made for the occasion."""
         if self.filter is None:
             return self.row_operand.take(self.row_at[ids])
@@ -398,9 +424,12 @@ class TileSearch:
 
     def _fused(self) -> Any:
         if self.filter and self.fused is None:
-            columns = self.exact_values if self.filter.BYTES else self.points
-            self.fused = self.filter(columns, self.scaling, self.order)
+            self.fused = self._new_fused(self.order)
         return self.fused
+
+    def _new_fused(self, order: Any) -> Any:
+        """The fused filter with its columns in this order."""
+        return self.filter(self.exact_values if self.filter.BYTES else self.points, self.scaling, order)
 
 
 def _chunks(rows: Any, size: int) -> list[Any]:

@@ -3,12 +3,11 @@
 Each round searches, for every component that is not certified but the largest, the points that may have an edge
 below the best one known, for the nearest point outside, bounded by that best. What a search learnt, the point found
 and the raised bound, is kept in the forest's state, so that next time `grow` finds each of these components certain of
-its lightest leaving edge. When few large components are left, table.py may join them all in one pass instead.
+its lightest leaving edge. When few large components are left, couples.py may join them all at once instead.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from rapids_slink.device import Device
@@ -16,8 +15,8 @@ from rapids_slink.memory import Need
 from rapids_slink.neighbors.contract import NeighborLists, Task
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
+from rapids_slink.spanning_tree.couples import join_components, pays
 from rapids_slink.spanning_tree.forest import ForestState, grow, initial_state
-from rapids_slink.spanning_tree.table import SAMPLED, join_components, pays
 
 #: At the peak, in bytes a point: the state's arrays, a search's task and answer, and its edges while sorted.
 WORKSPACE = 192
@@ -26,11 +25,8 @@ Edges = tuple[Any, Any, Any]
 
 
 def need(n: int, search: Need) -> Need:
-    """Bytes that `spanning_tree` of n points takes beside the lists; the tree is kept.
-
-    `search` is the need of its searches: of their chunks, and of a sample of the points that has one of its own.
-    """
-    return Need(WORKSPACE * n + search.kept // SAMPLED, kept=20 * n, chunk=search.chunk)
+    """Bytes that `spanning_tree` of n points takes beside the lists and the `search`'s own; the tree is kept."""
+    return Need(WORKSPACE * n, kept=20 * n, chunk=search.chunk)
 
 
 def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> Edges:
@@ -41,12 +37,12 @@ def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Rep
     src, dst, weight : arrays of shape (n - 1,)
         Its edges in the total order.
     """
-    edges = _join(lists, initial_state(lists, device), search, report, device=device)
+    edges = _join(lists, initial_state(lists, device), search, device, report)
     with report.stage("spanning_tree", device):
         return sort_edges(*edges, device.xp)
 
 
-def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report, *, device: Device) -> Edges:
+def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device, report: Report) -> Edges:
     """The edges that make one tree of the state's components."""
     taken, searched = 0, False
     while True:
@@ -66,9 +62,8 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, report: Report,
         with report.stage("connect", device):
             report.count("connect", rounds=1)
             rows = device.kernels("spanning_tree").unsure_rows(state)
-            if pays(search, state.component, components, rows.size):
-                by_rounds = partial(_join, device=device)
-                bridges = join_components(search, lists.core, state.component, by_rounds, device, report)
+            if pays(search, components, rows.size, state.component.size):
+                bridges = join_components(search, lists.core, state.component, rows.size, device, report)
                 if bridges is not None:
                     report.count("connect", edges_certified_by_search=bridges[0].size)
                     src, dst, weight = (device.xp.concatenate(both) for both in zip(edges, bridges, strict=True))

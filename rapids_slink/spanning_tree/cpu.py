@@ -65,6 +65,125 @@ def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[np.ndarray
     return _kruskal(src, dst, n_nodes)
 
 
+def lightest_forest(src: Any, dst: Any, weight: Any, n_nodes: int) -> np.ndarray:
+    """Which of the edges, in any order, make a spanning forest of least weight; on a GPU as far as float32 tells."""
+    rows = np.argsort(weight, kind="stable")
+    taken = np.empty(rows.size, bool)
+    taken[rows] = _kruskal(src[rows], dst[rows], n_nodes)[0]
+    return taken
+
+
+def new_supports(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """What `offer_supports` keeps for each two of n components."""
+    return np.full((n, n), -np.inf, np.float32), np.zeros((n, n), np.int32)
+
+
+def offer_supports(product: np.ndarray, number: np.ndarray, first: int, supports: Any) -> None:
+    """Keep how much larger the product with one component's middle is than that with their own, for the points of each.
+
+    Parameters
+    ----------
+    product : (m, K) float32 array
+        The points' with all middles.
+    number : (m,) int32 array
+        The points' components.
+    first : int
+        Of all the points, sorted by component, the place of the first of these.
+    """
+    _offer_supports(product, number, first, *supports)
+
+
+def couples(supports: Any, order: np.ndarray, inner: np.ndarray, lost: float, more: float, moved: float) -> Any:
+    """All couples of K components: the columns of `Couples`.
+
+    Parameters
+    ----------
+    supports
+        What `offer_supports` has kept of all points, which are in this `order`.
+    inner : (K, K) float64 array
+        The products of the middles.
+    lost, more, moved : float
+        What the four products of a gap are off by together, what a squared distance of middles is off by, and how
+        far two points were moved.
+    """
+    value, place = supports
+    first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
+    norm = inner.diagonal()
+    apart = np.sqrt(norm[first] + norm[second] - 2 * inner[first, second] + more)
+    between = -(value[first, second].astype(np.float64) + value[second, first]) - lost
+    gap = np.full_like(apart, -np.inf)
+    np.divide(between, apart, out=gap, where=between > 0)
+    return first, second, gap - moved, order[np.stack([place[first, second], place[second, first]])]
+
+
+def within(couples: Any, paths: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Which couples' gap is at most what the heaviest edge on the way between them stands for, and that edge."""
+    return _within(couples.first, couples.second, couples.gap, paths.place, paths.heaviest, paths.far)
+
+
+def shadows(points: np.ndarray, origin: np.ndarray, parts: Any, middles: np.ndarray, couples: Any, end: Any) -> Any:
+    """(x - origin)·(middle of the second - middle of the first) of the points of each couple, float64.
+
+    Those of a couple end at `end`, the first component's before the second's.
+    """
+    shadow, size = np.empty(int(end[-1])), parts.size
+    begin = end - size[couples.first] - size[couples.second]
+    for ends, others, at, sign in (
+        (couples.first, couples.second, begin, 1.0),
+        (couples.second, couples.first, begin + size[couples.first], -1.0),
+    ):
+        order = np.argsort(ends, kind="stable")
+        for which in np.split(order, np.flatnonzero(np.diff(ends[order])) + 1):
+            mine = ends[which[0]]
+            x = points[parts.order[parts.start[mine] : parts.start[mine + 1]]] - origin
+            cast = sign * (middles[others[which]] - middles[mine]) @ x.T
+            for row, to in zip(cast, at[which], strict=True):
+                shadow[to : to + row.size] = row
+    return shadow
+
+
+def facing_points(
+    shadow: np.ndarray, parts: Any, couples: Any, end: Any, far: np.ndarray, upper: np.ndarray, core: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The points that may be in a pair of a couple whose shadows are no farther apart than `far`.
+
+    Returns
+    -------
+    near : (shadows,) int32 array
+        Their numbers within their component, at the beginning of its part of the shadows.
+    count : (M, 2) int32 array
+        How many they are. If points have cores, theirs are at most `upper`.
+    """
+    near, count = np.empty(shadow.size, np.int32), np.empty((end.size, 2), np.int32)
+    _keep_facing(shadow, parts.order, parts.start, couples.first, couples.second, end, far, upper, core, near, count)
+    return near, count
+
+
+def facing_pairs(
+    shadow: Any, near: Any, count: Any, tests: Any, parts: Any, couples: Any, end: Any, far: Any, capacity: int
+) -> tuple[np.ndarray, int]:
+    """Every two of a couple's points that face each other and whose shadows are no farther apart than `far`.
+
+    Returns
+    -------
+    found : (3, capacity) int32 array
+        Both points and the number of the couple.
+    n_found : int
+        How many there are, those for which there was no room included.
+    """
+    found = np.empty((3, capacity), np.int32)
+    two = couples.first, couples.second
+    return found, int(_pair_facing(shadow, near, count, parts.order, parts.start, *two, end, far, found))
+
+
+def leaf_order(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The leaves of the dendrogram of a tree, (n,), and the edge that joins each to the next, (n - 1,).
+
+    The tree's edges are given in ascending order.
+    """
+    return _leaf_order(src, dst, n)
+
+
 @njit(cache=True, inline="always")
 def _root(parent, v):
     while parent[v] != v:
@@ -186,3 +305,92 @@ def _kruskal(src, dst, n_nodes):
     for v in range(n_nodes):
         parent[v] = _root(parent, v)
     return taken, parent
+
+
+@njit(cache=True)
+def _offer_supports(product, number, first, value, place):
+    for i in range(number.size):
+        a = number[i]
+        for b in range(product.shape[1]):
+            more = product[i, b] - product[i, a]
+            if more > value[a, b]:
+                value[a, b], place[a, b] = more, first + i
+
+
+@njit(cache=True)
+def _within(first, second, gap, place, heaviest, far):
+    at, upper, kept = np.empty(gap.size, np.int32), np.empty(gap.size), 0
+    for c in range(gap.size):
+        a, b = place[first[c]], place[second[c]]
+        low, high = min(a, b), max(a, b)
+        level = 0
+        while 2 << level <= high - low:
+            level += 1
+        last = high - (1 << level)
+        if gap[c] <= max(far[level, low], far[level, last]):
+            at[kept], upper[kept] = c, max(heaviest[level, low], heaviest[level, last])
+            kept += 1
+    return at[:kept], upper[:kept]
+
+
+@njit(cache=True)
+def _keep_facing(shadow, order, start, first, second, end, far, upper, core, near, count):
+    for c in range(end.size):
+        size_a = start[first[c] + 1] - start[first[c]]
+        size_b = start[second[c] + 1] - start[second[c]]
+        middle = end[c] - size_b
+        begin = middle - size_a
+        most, least = shadow[begin:middle].max(), shadow[middle : end[c]].min()
+        kept = 0
+        for i in range(size_a):
+            faces = not least - shadow[begin + i] > far[c]
+            if core is not None and faces:
+                faces = core[order[start[first[c]] + i]] <= upper[c]
+            if faces:
+                near[begin + kept] = i
+                kept += 1
+        count[c, 0], kept = kept, 0
+        for i in range(size_b):
+            faces = not shadow[middle + i] - most > far[c]
+            if core is not None and faces:
+                faces = core[order[start[second[c]] + i]] <= upper[c]
+            if faces:
+                near[middle + kept] = i
+                kept += 1
+        count[c, 1] = kept
+
+
+@njit(cache=True)
+def _pair_facing(shadow, near, count, order, start, first, second, end, far, found):
+    n_found = 0
+    for c in range(end.size):
+        middle = end[c] - (start[second[c] + 1] - start[second[c]])
+        begin = middle - (start[first[c] + 1] - start[first[c]])
+        for i in near[begin : begin + count[c, 0]]:
+            for j in near[middle : middle + count[c, 1]]:
+                if shadow[middle + j] - shadow[begin + i] > far[c]:
+                    continue
+                if n_found < found.shape[1]:
+                    found[0, n_found] = order[start[first[c]] + i]
+                    found[1, n_found] = order[start[second[c]] + j]
+                    found[2, n_found] = c
+                n_found += 1
+    return n_found
+
+
+@njit(cache=True)
+def _leaf_order(src, dst, n):
+    parent, last = np.arange(n), np.arange(n)
+    following, edge = np.full(n, -1), np.full(n, -1)
+    for e in range(src.size):  # each set is a list of leaves that starts at its root
+        a, b = _root(parent, src[e]), _root(parent, dst[e])
+        following[last[a]], edge[last[a]] = b, e
+        last[a], parent[b] = last[b], a
+    leaves, joint = np.empty(n, np.int64), np.empty(n - 1, np.int64)
+    leaf = _root(parent, 0)
+    for i in range(n):
+        leaves[i] = leaf
+        if i < n - 1:
+            joint[i] = edge[leaf]
+        leaf = following[leaf]
+    return leaves, joint

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, launch
+from rapids_slink.device import check_arrays, cuda_kernel, launch
+from rapids_slink.neighbors.cuda import value_option
 from rapids_slink.ordering import NO_EDGE
+
+COUPLES = "spanning_tree/couples.cu"
+ROWS, POINTS, THREADS, TESTS = 64, 128, 128, 16  # as there
+FEW_NODES, FEW_EDGES = 4096, 2**18  # of a forest that one block grows
 
 _launch = partial(launch, "spanning_tree/forest.cu")
 
@@ -83,15 +89,185 @@ def largest_component(component: Any) -> int:
 
 def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
     """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
+    if _are_few(src, n_nodes):
+        return _grow_forest(src, dst, n_nodes)
     component = cp.arange(n_nodes, dtype=cp.int32)
-    parent = cp.empty_like(component)
+    parent, best = cp.empty_like(component), cp.empty(n_nodes, cp.int64)
     taken = cp.zeros(src.size, bool)
     edges = cp.arange(src.size, dtype=cp.int64)
-    while True:
+    for _ in range((n_nodes - 1).bit_length()):  # each halves the components of a tree, at least
         edges = edges[component[src[edges]] != component[dst[edges]]]
         if not edges.size:
-            return taken, component
-        best = cp.full(n_nodes, NO_EDGE, cp.int64)
+            break
+        best.fill(NO_EDGE)
         _launch("offer_edges", edges.size, np.int64(edges.size), edges, src, dst, component, best)
         _launch("take_edges", n_nodes, np.int64(n_nodes), src, dst, component, best, parent, taken)
         _launch("relabel", n_nodes, np.int64(n_nodes), parent, component)
+    return taken, component
+
+
+def lightest_forest(src: Any, dst: Any, weight: Any, n_nodes: int) -> Any:
+    """As `rapids_slink.spanning_tree.cpu.lightest_forest`."""
+    if _are_few(src, n_nodes):
+        return _grow_forest(src, dst, n_nodes, weight)[0]
+    rows = cp.argsort(weight.astype(cp.float32))
+    taken, light = cp.zeros(rows.size, bool), rows[:FEW_EDGES]
+    taken[light], component = forest_of_sorted_edges(src[light], dst[light], n_nodes)
+    rest = rows[FEW_EDGES:]  # most of it within what the light ones have joined
+    src, dst = component[src[rest]], component[dst[rest]]
+    between = cp.flatnonzero(src != dst)
+    taken[rest[between]] = forest_of_sorted_edges(src[between], dst[between], n_nodes)[0]
+    return taken
+
+
+def _are_few(edges: Any, n_nodes: int) -> bool:
+    """Whether one block does it, in less time than many launches take."""
+    return edges.size <= FEW_EDGES and n_nodes <= FEW_NODES
+
+
+def _grow_forest(src: Any, dst: Any, n_nodes: int, weight: Any = None) -> tuple[Any, Any]:
+    check_arrays("int32", src, dst)
+    taken, component = cp.zeros(src.size, bool), cp.empty(n_nodes, cp.int32)
+    sizes = np.int32(src.size), np.int32(n_nodes)
+    cuda_kernel("spanning_tree/forest.cu", "grow_forest")(
+        (1,), (1024,), (*sizes, src, dst, np.uintp(0) if weight is None else weight, taken, component)
+    )
+    return taken, component
+
+
+def new_supports(n: int) -> Any:
+    """What `offer_supports` keeps for each two of n components."""
+    return cp.zeros((n, n), cp.uint64)
+
+
+def offer_supports(product: Any, number: Any, first: int, supports: Any) -> None:
+    """As `rapids_slink.spanning_tree.cpu.offer_supports`."""
+    m, k = product.shape
+    check_arrays("float32", product)
+    check_arrays("int32", number)
+    grid = -(-m // ROWS), -(-k // THREADS)
+    cuda_kernel(COUPLES, "offer_supports")(
+        grid, (THREADS,), (product, np.int32(m), np.int32(k), np.int32(first), number, supports)
+    )
+
+
+def couples(supports: Any, order: Any, inner: Any, lost: float, more: float, moved: float) -> tuple[Any, ...]:
+    """As `rapids_slink.spanning_tree.cpu.couples`."""
+    k = len(supports)
+    check_arrays("int32", order)
+    check_arrays("float64", inner)
+    first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
+    gap, facing = cp.empty(first.size), cp.empty((2, first.size), cp.int32)
+    launch(
+        COUPLES, "measure_couples", k * k, np.int32(k), supports, order, inner, np.float64(lost), np.float64(more),
+        np.float64(moved), first, second, gap, *facing,
+    )  # fmt: skip
+    return first, second, gap, facing
+
+
+def within(couples: Any, paths: Any) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.cpu.within`; in no order."""
+    n = couples.gap.size
+    check_arrays("float64", couples.gap, paths.heaviest, paths.far)
+    at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
+    launch(
+        COUPLES, "keep_within", n, np.int64(n), *_two(couples), couples.gap, paths.place, np.int32(paths.place.size),
+        paths.heaviest, paths.far, at, upper, count,
+    )  # fmt: skip
+    kept = int(count[0])
+    return at[:kept], upper[:kept]
+
+
+def shadows(points: Any, origin: Any, parts: Any, middles: Any, couples: Any, end: Any) -> Any:
+    """As `rapids_slink.spanning_tree.cpu.shadows`."""
+    check_arrays(points.dtype, points)
+    check_arrays("float64", origin, middles)
+    blocks = cp.cumsum(-(-(parts.size[couples.first] + parts.size[couples.second]) // POINTS))
+    shadow = cp.empty(int(end[-1]))
+    cuda_kernel(COUPLES, "cast_shadows", value_option(points.dtype))(
+        (int(blocks[-1]),), (THREADS,),
+        (points, np.int32(points.shape[1]), origin, parts.order, parts.start, middles, np.int32(end.size),
+         *_two(couples), end, blocks, shadow),
+    )  # fmt: skip
+    return shadow
+
+
+def facing_points(shadow: Any, parts: Any, couples: Any, end: Any, far: Any, upper: Any, core: Any) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.cpu.facing_points`."""
+    check_arrays("float64", shadow, far, upper, *([] if core is None else [core]))
+    near, count = cp.empty(shadow.size, cp.int32), cp.empty((end.size, 2), cp.int32)
+    cuda_kernel(COUPLES, "keep_facing")(
+        (end.size,), (THREADS,),
+        (shadow, parts.order, parts.start, *_two(couples), end, far, upper, np.uintp(0) if core is None else core,
+         near, count),
+    )  # fmt: skip
+    return near, count
+
+
+def facing_pairs(
+    shadow: Any, near: Any, count: Any, tests: Any, parts: Any, couples: Any, end: Any, far: Any, capacity: int
+) -> tuple[Any, int]:
+    """As `rapids_slink.spanning_tree.cpu.facing_pairs`."""
+    found, n_found, n = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32), int(tests[-1])
+    launch(
+        COUPLES, "pair_facing", n, np.int64(n), shadow, near, count, tests, parts.order, parts.start,
+        np.int32(end.size), *_two(couples), end, far, np.int32(capacity), *found, n_found, items=TESTS,
+    )  # fmt: skip
+    return found, int(n_found[0])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the fused filter forms the pairs of couples.
+
+    Attributes
+    ----------
+    of_rows, of_columns : int
+        The size of a block of rows and of a tile of columns.
+    last_item : (M,) int64 array
+        Where each couple's items end.
+    last_block : (K,) int64 array
+        Where each component's blocks end.
+    n_items, n_blocks : int
+        How many there are.
+    formed : int
+        How many pairs are formed, with as many as it takes to begin an item.
+    """
+
+    of_rows: int
+    of_columns: int
+    last_item: Any
+    last_block: Any
+    n_items: int
+    n_blocks: int
+    formed: int
+
+
+def plan_items(parts: Any, couples: Any, of_rows: int, of_columns: int) -> Plan:
+    """How to form all of their pairs."""
+    counts = cp.empty((2, couples.first.size), cp.int64)
+    shape = np.int32(of_rows), np.int32(of_columns)
+    n = counts.shape[1]
+    launch(COUPLES, "count_items", n, np.int64(n), *_two(couples), parts.start, *shape, *counts)
+    last_item, last_block = cp.cumsum(counts[0]), cp.cumsum(-(-parts.size // of_rows))
+    n_items, n_blocks, formed = cp.stack([last_item[-1], last_block[-1], counts[1].sum()]).tolist()
+    return Plan(of_rows, of_columns, last_item, last_block, n_items, n_blocks, formed * of_columns**2)
+
+
+def items(parts: Any, couples: Any, plan: Plan) -> tuple[Any, Any]:
+    """The points in blocks, and the items as the fused filter takes them, numbered by their couples."""
+    filled, found = cp.empty(plan.n_blocks * plan.of_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
+    launch(
+        COUPLES, "fill_blocks", filled.size, np.int64(filled.size), np.int32(len(parts)), parts.order, parts.start,
+        plan.last_block, np.int32(plan.of_rows), filled,
+    )  # fmt: skip
+    launch(
+        COUPLES, "list_items", plan.n_items, np.int64(plan.n_items), np.int32(plan.last_item.size), *_two(couples),
+        parts.start, plan.last_item, plan.last_block, np.int32(plan.of_rows), np.int32(plan.of_columns), found,
+    )  # fmt: skip
+    return filled, found
+
+
+def _two(couples: Any) -> tuple[Any, Any]:
+    check_arrays("int32", couples.first, couples.second)
+    return couples.first, couples.second

@@ -175,15 +175,17 @@ extern "C" __global__ void join_neighbors(long long n, int k, const int* __restr
 
 // --- Boruvka on an edge list in ascending order: an edge's position is its weight ------------------------------------
 
-// Every listed edge offers itself to the components of both its ends.
+// Every listed edge between two components offers itself to both.
 extern "C" __global__ void offer_edges(
     long long m, const long long* __restrict__ edges, const int* __restrict__ src, const int* __restrict__ dst,
     const int* __restrict__ component, long long* best) {
     long long i = thread_index();
     if (i >= m) return;
     long long e = edges[i];
-    atomic_min(best + component[src[e]], e);
-    atomic_min(best + component[dst[e]], e);
+    int a = component[src[e]], b = component[dst[e]];
+    if (a == b) return;
+    atomic_min(best + a, e);
+    atomic_min(best + b, e);
 }
 
 // Takes each component's least edge; of two components that chose the same one the larger label hooks.
@@ -199,4 +201,43 @@ extern "C" __global__ void take_edges(
     if (best[other] == best[c] && c < other) return;
     parent[c] = other;
     taken[best[c]] = true;
+}
+
+// The same for few nodes and edges in one launch of one block. Edges are in ascending order or, if `weight` is given, in any,
+// and as light as float32 tells. The labels of the nodes' components are those of their roots.
+constexpr int FEW_NODES = 4096, THREADS = 1024;
+constexpr unsigned long long NOTHING = ~0ull;  // after every key
+extern "C" __global__ void __launch_bounds__(THREADS) grow_forest(
+    int m, int n, const int* __restrict__ src, const int* __restrict__ dst, const double* __restrict__ weight,
+    bool* __restrict__ taken, int* __restrict__ component) {
+    __shared__ unsigned long long best[FEW_NODES];
+    __shared__ unsigned short label[FEW_NODES], parent[FEW_NODES];
+    for (int v = threadIdx.x; v < n; v += THREADS) label[v] = parent[v] = v, best[v] = NOTHING;
+    bool merges = true;
+    while (__syncthreads_or(merges)) {
+        for (int e = threadIdx.x; e < m; e += THREADS) {
+            int a = label[src[e]], b = label[dst[e]];
+            if (a == b) continue;
+            unsigned long long key = (weight ? (unsigned long long)ascending(weight[e]) << 32 : 0) | e;
+            if (key < best[a]) atomicMin(best + a, key);
+            if (key < best[b]) atomicMin(best + b, key);
+        }
+        __syncthreads();
+        merges = false;
+        for (int c = threadIdx.x; c < n; c += THREADS) {
+            if (label[c] != c || best[c] == NOTHING) continue;
+            int e = best[c] & 0xffffffff, a = label[src[e]], b = label[dst[e]], other = a == c ? b : a;
+            merges = true;
+            if (best[other] == best[c] && c < other) continue;
+            parent[c] = other;
+            taken[e] = true;
+        }
+        __syncthreads();
+        for (int v = threadIdx.x; v < n; v += THREADS) {
+            int root = label[v];
+            while (parent[root] != root) root = parent[root];
+            label[v] = root, best[v] = NOTHING;
+        }
+    }
+    for (int v = threadIdx.x; v < n; v += THREADS) component[v] = label[v];
 }

@@ -1,0 +1,255 @@
+// What couples.py looks at: how far components reach towards each other, and the pairs of points that this leaves.
+//
+// A couple's shadows are float64 numbers in a row: those of its first component's points, then of the second's. end[c] is
+// where couple c's end.
+#include "neighbors/canonical.cuh"
+#include "ordering.cuh"
+#include "threads.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+constexpr int WARP = 32;
+constexpr int ROWS = 64;           // of products, that a thread looks at
+constexpr int AT_A_TIME = 4;       // points whose shadows a warp sums
+constexpr int POINTS = 128;        // whose shadows a block of THREADS sums
+constexpr int THREADS = 128;
+constexpr int TESTS = 16;          // of a thread
+
+// support[a, b]: how much larger the product with b's middle is than that with a's, at most, and where: of m rows of products
+// with k middles, which are of the points from place `first` on.
+extern "C" __global__ void offer_supports(
+    const float* __restrict__ product, int m, int k, int first, const int* __restrict__ number, u64* __restrict__ support) {
+    int b = blockIdx.y * blockDim.x + threadIdx.x, begin = blockIdx.x * ROWS;
+    if (b >= k) return;
+    int end = min(begin + ROWS, m);
+    for (int r = begin; r < end;) {
+        u64 best = 0;
+        int a = number[r], stop = r + 1;
+        while (stop < end && number[stop] == a) stop++;
+#pragma unroll 8
+        for (; r < stop; r++) {
+            float more = product[(size_t)r * k + b] - product[(size_t)r * k + a];
+            best = max(best, (u64)ascending(more) << 32 | ~(u32)(first + r));
+        }
+        atomicMax(support + (size_t)a * k + b, best);
+    }
+}
+
+// All couples of k components: their gap, less `moved`, and the points that face each other, which stand in this order. `inner` are
+// the middles' products with each other, of which a squared distance is off by at most `more`; a gap's four products are off by
+// `lost` together.
+extern "C" __global__ void measure_couples(
+    int k, const u64* __restrict__ support, const int* __restrict__ order, const double* __restrict__ inner, double lost,
+    double more, double moved, int* __restrict__ first, int* __restrict__ second, double* __restrict__ gap,
+    int* __restrict__ facing_second, int* __restrict__ facing_first) {
+    long long i = thread_index(), a = i / k, b = i % k;
+    if (i >= (long long)k * k || a >= b) return;
+    long long couple = a * (2 * k - a - 1) / 2 + b - a - 1;
+    u64 forth = support[a * k + b], back = support[b * k + a];
+    double apart = inner[a * k + a] + inner[b * k + b] - 2 * inner[a * k + b] + more;
+    double between = -((double)from_ascending(forth >> 32) + from_ascending(back >> 32)) - lost;
+    first[couple] = a, second[couple] = b;
+    gap[couple] = (between > 0 ? between / sqrt(apart) : -1.0 / 0.0) - moved;
+    facing_second[couple] = order[~(u32)forth], facing_first[couple] = order[~(u32)back];
+}
+
+// Couples whose gap is at most what the heaviest edge on the way between them stands for, and that edge. A path's is the larger of
+// those of two runs of heights, as long as a power of two, that cover it: `heaviest` and `far` have a row of n for each length.
+extern "C" __global__ void keep_within(
+    long long couples, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ gap,
+    const int* __restrict__ place, int n, const double* __restrict__ heaviest, const double* __restrict__ far,
+    int* __restrict__ at, double* __restrict__ upper, int* __restrict__ count) {
+    long long c = thread_index();
+    bool kept = false;
+    size_t begin = 0, last = 0;
+    if (c < couples) {
+        int a = place[first[c]], b = place[second[c]], low = min(a, b), high = max(a, b);
+        int level = 31 - __clz(high - low);
+        begin = (size_t)level * n + low, last = (size_t)level * n + high - (1 << level);
+        kept = gap[c] <= fmax(far[begin], far[last]);
+    }
+    int slot = claim_in_warp(kept, count);
+    if (kept) at[slot] = c, upper[slot] = fmax(heaviest[begin], heaviest[last]);
+}
+
+// The first of the n ascending numbers that is above x.
+__device__ __forceinline__ int first_above(const long long* __restrict__ ends, int n, long long x) {
+    int low = 0, high = n - 1;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (ends[middle] > x) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+struct Couple {
+    int a, b;
+    long long size_a, size_b, begin;
+    __device__ Couple(int c, const int* first, const int* second, const long long* start, const long long* end) {
+        a = first[c], b = second[c];
+        size_a = start[a + 1] - start[a], size_b = start[b + 1] - start[b];
+        begin = end[c] - size_a - size_b;
+    }
+    // The place among the sorted points of its i-th.
+    __device__ long long place(const long long* start, long long i) const {
+        return i < size_a ? start[a] + i : start[b] + i - size_a;
+    }
+};
+
+// shadow = (x - origin) . (middle of the second - middle of the first). A block has POINTS of one couple, a warp some at a time.
+extern "C" __global__ void __launch_bounds__(THREADS) cast_shadows(
+    const VALUE* __restrict__ values, int d, const double* __restrict__ origin, const int* __restrict__ order,
+    const long long* __restrict__ start, const double* __restrict__ middles, int couples, const int* __restrict__ first,
+    const int* __restrict__ second, const long long* __restrict__ end, const long long* __restrict__ last_block,
+    double* __restrict__ shadow) {
+    int c = first_above(last_block, couples, blockIdx.x), lane = threadIdx.x % WARP;
+    Couple couple(c, first, second, start, end);
+    const double *from = middles + (size_t)couple.a * d, *to = middles + (size_t)couple.b * d;
+    long long block = blockIdx.x - (c ? last_block[c - 1] : 0), size = couple.size_a + couple.size_b;
+    long long begin = block * POINTS + threadIdx.x / WARP * (POINTS * WARP / THREADS);
+    for (long long i = begin; i < min(begin + POINTS * WARP / THREADS, size); i += AT_A_TIME) {
+        const VALUE* x[AT_A_TIME];
+        double sum[AT_A_TIME];
+#pragma unroll
+        for (int p = 0; p < AT_A_TIME; p++)
+            x[p] = values + (size_t)order[couple.place(start, min(i + p, size - 1))] * d, sum[p] = 0;
+        for (int f = lane; f < d; f += WARP) {
+            double w = to[f] - from[f], o = origin[f];
+#pragma unroll
+            for (int p = 0; p < AT_A_TIME; p++) sum[p] += (widen(x[p][f]) - o) * w;
+        }
+#pragma unroll
+        for (int p = 0; p < AT_A_TIME; p++) {
+            for (int step = WARP / 2; step; step /= 2) sum[p] += __shfl_xor_sync(~0u, sum[p], step);
+            if (lane == 0 && i + p < size) shadow[couple.begin + i + p] = sum[p];
+        }
+    }
+}
+
+// Which points may be in a pair whose shadows are no farther apart than `far`: their numbers within their component go to the
+// beginning of its part of `near`, and how many there are to `count`. If points have cores, these are at most `upper`.
+// A block a couple.
+extern "C" __global__ void __launch_bounds__(THREADS) keep_facing(
+    const double* __restrict__ shadow, const int* __restrict__ order, const long long* __restrict__ start,
+    const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ end,
+    const double* __restrict__ far, const double* __restrict__ upper, const double* __restrict__ core,
+    int* __restrict__ near, int* __restrict__ count) {
+    __shared__ double foremost[2][THREADS];
+    __shared__ int kept[2];
+    int c = blockIdx.x, t = threadIdx.x;
+    Couple couple(c, first, second, start, end);
+    const double *of_a = shadow + couple.begin, *of_b = of_a + couple.size_a;
+    double most = -1.0 / 0.0, least = 1.0 / 0.0;
+    for (long long i = t; i < couple.size_a; i += THREADS) most = fmax(most, of_a[i]);
+    for (long long i = t; i < couple.size_b; i += THREADS) least = fmin(least, of_b[i]);
+    foremost[0][t] = most, foremost[1][t] = least;
+    if (t < 2) kept[t] = 0;
+    __syncthreads();
+    for (int step = THREADS / 2; step; step /= 2) {
+        if (t < step) {
+            foremost[0][t] = fmax(foremost[0][t], foremost[0][t + step]);
+            foremost[1][t] = fmin(foremost[1][t], foremost[1][t + step]);
+        }
+        __syncthreads();
+    }
+    most = foremost[0][0], least = foremost[1][0];
+    int* into = near + couple.begin;
+    for (int side = 0; side < 2; side++, into += couple.size_a) {
+        long long size = side ? couple.size_b : couple.size_a, place = start[side ? couple.b : couple.a];
+        for (long long first_of_all = 0; first_of_all < size; first_of_all += THREADS) {
+            long long i = first_of_all + t;
+            bool faces = i < size && !((side ? of_b[i] - most : least - of_a[i]) > far[c]);
+            if (faces && core) faces = core[order[place + i]] <= upper[c];
+            int slot = claim_in_warp(faces, kept + side);
+            if (faces) into[slot] = i;
+        }
+    }
+    __syncthreads();
+    if (t < 2) count[2 * c + t] = kept[t];
+}
+
+// Every two of a couple's points that were kept and whose shadows are no farther apart than `far`: the points and the couple, as
+// far as there is room. last_test[c] is where the tests of couple c end.
+extern "C" __global__ void pair_facing(
+    long long tests, const double* __restrict__ shadow, const int* __restrict__ near, const int* __restrict__ count,
+    const long long* __restrict__ last_test, const int* __restrict__ order, const long long* __restrict__ start, int couples,
+    const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ end,
+    const double* __restrict__ far, int capacity, int* __restrict__ found_a, int* __restrict__ found_b,
+    int* __restrict__ found_couple, int* __restrict__ found) {
+    long long test = (long long)blockIdx.x * blockDim.x * TESTS + threadIdx.x;
+    int c = first_above(last_test, couples, test);
+    for (int i = 0; i < TESTS; i++, test += blockDim.x) {
+        bool wanted = test < tests;
+        int a = 0, b = 0;
+        if (wanted) {
+            while (last_test[c] <= test) c++;
+            Couple couple(c, first, second, start, end);
+            u64 t = test - (c ? last_test[c - 1] : 0), of_b = count[2 * c + 1];
+            a = near[couple.begin + t / of_b], b = near[couple.begin + couple.size_a + t % of_b];
+            wanted = !(shadow[couple.begin + couple.size_a + b] - shadow[couple.begin + a] > far[c]);
+            a = order[start[couple.a] + a], b = order[start[couple.b] + b];
+        }
+        int slot = claim_in_warp(wanted, found);
+        if (wanted && slot < capacity) found_a[slot] = a, found_b[slot] = b, found_couple[slot] = c;
+    }
+}
+
+// --- Work for the fused filter -----------------------------------------------------------------------------------------------
+
+// How a couple's pairs are formed: the larger component's rows, in blocks, by the other's columns, in tiles, SPLIT at most to an item.
+constexpr int SPLIT = 64;
+struct Shape {
+    int rows, columns;
+    long long blocks, tiles, splits;
+    __device__ Shape(int a, int b, const long long* start, int of_rows, int of_columns) {
+        long long size_a = start[a + 1] - start[a], size_b = start[b + 1] - start[b];
+        bool larger = size_a >= size_b;
+        rows = larger ? a : b, columns = larger ? b : a;
+        blocks = (max(size_a, size_b) + of_rows - 1) / of_rows;
+        tiles = (min(size_a, size_b) + of_columns - 1) / of_columns;
+        splits = (tiles + SPLIT - 1) / SPLIT;
+    }
+};
+
+// The items of each couple, and the tiles that they form, with one more for the start of each.
+extern "C" __global__ void count_items(
+    long long n, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
+    int of_rows, int of_columns, long long* __restrict__ items, long long* __restrict__ formed) {
+    long long c = thread_index();
+    if (c >= n) return;
+    Shape shape(first[c], second[c], start, of_rows, of_columns);
+    items[c] = shape.blocks * shape.splits;
+    formed[c] = shape.blocks * (shape.tiles + shape.splits) * (of_rows / of_columns);
+}
+
+// As hopper.cu takes them. last_item and last_block are where the items of each couple end, and each component's blocks.
+extern "C" __global__ void list_items(
+    long long n, int couples, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
+    const long long* __restrict__ last_item, const long long* __restrict__ last_block, int of_rows, int of_columns,
+    int4* __restrict__ item) {
+    long long i = thread_index();
+    if (i >= n) return;
+    int c = first_above(last_item, couples, i), tiles_a_block = of_rows / of_columns;
+    Shape shape(first[c], second[c], start, of_rows, of_columns);
+    i -= last_item[c] - shape.blocks * shape.splits;
+    long long row_block = i / shape.splits, at = i % shape.splits * SPLIT;
+    long long rows = shape.rows ? last_block[shape.rows - 1] : 0, columns = shape.columns ? last_block[shape.columns - 1] : 0;
+    int row_tile = (rows + row_block) * tiles_a_block, tile = columns * tiles_a_block + at;
+    item[thread_index()] = make_int4(row_tile, tile, tile + min(shape.tiles - at, (long long)SPLIT), c);
+}
+
+// The sorted points with each component in blocks of its own, filled up with its last point.
+extern "C" __global__ void fill_blocks(
+    long long n, int components, const int* __restrict__ order, const long long* __restrict__ start,
+    const long long* __restrict__ last_block, int of_rows, int* __restrict__ filled) {
+    long long i = thread_index();
+    if (i >= n) return;
+    int c = first_above(last_block, components, i / of_rows);
+    long long place = start[c] + i - (c ? last_block[c - 1] : 0) * of_rows;
+    filled[i] = order[min(place, start[c + 1] - 1)];
+}

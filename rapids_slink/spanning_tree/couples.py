@@ -1,0 +1,400 @@
+"""The last components all at once: one look at every couple of them instead of a search a round.
+
+Let w be the vector from the middle of a component A to that of another, B. With
+
+    gap(A, B) = (least x_b·w of B's points - largest x_a·w of A's) / |w|
+
+no point of A is nearer to one of B than their gap, and the two points at which it ends, which *face* each other, are
+nearly the closest of the two where components are well apart.
+
+1. The products of all points with all middles give every gap and the points that face each other. Where the gap is
+   small, or there is none, some points of both are compared as well.
+2. What these weigh makes a tree of the components. A pair of points of A and B that weighs more than the heaviest edge
+   on the tree's way from A to B closes a cycle with lighter ones, so it is not in the minimum spanning tree.
+3. Few couples have a gap within that bound, and few pairs of their points. These are found by the fused filter; or by
+   each point's x·w, in float64, where the filter cannot tell a component's points apart or there is none; or by
+   products of all pairs.
+4. With each component taken for one node, the minimum spanning tree of these pairs is exactly what was missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.device import Device, to_host
+from rapids_slink.metrics import EPSILON, accumulation_bound
+from rapids_slink.neighbors.mutual_reachability import mutual_reachability
+from rapids_slink.neighbors.operand import EXTRA_FEATURES, blocks, shrinkage
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.ordering import sort_edges
+from rapids_slink.report import Report
+from rapids_slink.spanning_tree.cpu import leaf_order
+
+MOST_COMPONENTS = 4096  # their couples are listed
+COUPLE_BYTES = 128  # of each, while their gaps are found and sorted
+MOST_CLOSE = 32  # couples with no gap, or a small one, for each component
+SAMPLED, LEAST_SAMPLED = 64, 8  # points of a component: the mean of the more is its middle
+MANY_COUPLES = 2**18  # more are thinned out by gaps before any points are compared
+MANY_VALUES = 2**24  # of sampled points, at a time
+PRODUCTS = 2**26  # of points with middles, at a time: as many as a tile of a search has
+LEAST_PAIRS = {"cpu": 2**23, "cuda": 2**32}  # of a round of searches: fewer take less time than all of this
+ROWS, ROWS_A_COMPONENT = 1 / 16, 48  # that have to search: of all points, and on average, where components are apart
+ROUNDS = 3  # of searches that would be made otherwise
+#: A round looks at its rows times all points. So many of these pairs take as long as
+SHADOW_PAIRS = 512  # a product in float64,
+TEST_PAIRS = 16  # a test of two such,
+WEIGHT_PAIRS = 1024  # an exact weight.
+SHADOW_BYTES, PAIR_BYTES = 16, 64  # of a product in float64, and of a pair of points that is left, or an item's
+FEW_PAIRS, MOST_TESTS = 2**20, 2**31 - 1
+ROUNDED = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
+LARGE = 4096  # of two components the product of their sizes over the sum, where shadows take less time than the filter
+UNDERFLOW = 1e-290  # more than products of tiny numbers lose
+
+#: Pairs of points and what they may weigh at most, or None.
+Found = tuple[Any, Any, Any] | None
+
+
+@dataclass(frozen=True)
+class Components:
+    """Points sorted by component, of which there are K.
+
+    Attributes
+    ----------
+    order : (n,) int32 array
+        The points, those of each component together.
+    number : (n,) int32 array
+        Of which component they are, from 0 to K - 1, in that order.
+    start : (K + 1,) int64 array
+        Where each begins, and n.
+    """
+
+    order: Any
+    number: Any
+    start: Any
+
+    @classmethod
+    def of(cls, component: Any, xp: Any) -> Components:
+        """By any labels."""
+        order = xp.argsort(component, kind="stable").astype("int32")
+        label = component[order]
+        first = xp.concatenate([xp.ones(1, bool), label[1:] != label[:-1]])
+        start = xp.append(xp.flatnonzero(first), label.size)
+        return cls(order, xp.cumsum(first, dtype="int32") - 1, start)
+
+    def __len__(self) -> int:
+        return int(self.start.size) - 1
+
+    @cached_property
+    def size(self) -> Any:
+        """How many points each has."""
+        return self.start[1:] - self.start[:-1]
+
+
+@dataclass(frozen=True)
+class Couples:
+    """Couples of components, M of them.
+
+    Attributes
+    ----------
+    first, second : (M,) int32 arrays
+    gap : (M,) float64 array
+        What their points are apart at least, in the filter's scale; below zero where that is not known.
+    facing : (2, M) int32 array
+        The points that face each other.
+    radius : float
+        How far any point is from the centre of the scaling at most.
+    """
+
+    first: Any
+    second: Any
+    gap: Any
+    facing: Any
+    radius: float
+
+    def take(self, at: Any) -> Couples:
+        """Those at these places."""
+        return Couples(self.first[at], self.second[at], self.gap[at], self.facing[:, at], self.radius)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be joined, and by what.
+
+    Attributes
+    ----------
+    core : (n,) float64 array, optional
+    parts : Components
+    budget : int
+        As many pairs of points rounds of searches would look at.
+    """
+
+    search: TileSearch
+    core: Any
+    parts: Components
+    budget: int
+    device: Device
+
+    def weigh(self, a: Any, b: Any) -> Any:
+        """What pairs of points weigh."""
+        weight = self.search.kernels.pair_values(self.search.values, a, b, metric=self.search.metric)
+        return weight if self.core is None else mutual_reachability(weight, self.core, a, b, self.device.xp)
+
+    def room(self, bytes_of_each: int) -> int:
+        """How many there may be of what takes so many bytes each."""
+        return int(min(self.search.room / (4 * bytes_of_each), 2.0**62))
+
+    @cached_property
+    def sample(self) -> Any:
+        """Some points of each component, of small ones several times: (K, SAMPLED) int32."""
+        start, size = self.parts.start[:-1, None], self.parts.size[:, None]
+        return self.parts.order[start + self.device.xp.arange(SAMPLED) * size // SAMPLED]
+
+    @cached_property
+    def middles(self) -> Any:
+        """The means of the sampled points: (K, d) float64. Any vectors would serve."""
+        points = self.search.points
+        middles = self.device.xp.empty((len(self.parts), points.shape[1]))
+        for at in blocks(len(middles), points.shape[1], min(MANY_VALUES, self.room(16)) // SAMPLED):
+            middles[at] = points[self.sample[at]].mean(axis=1, dtype="float64")
+        return middles
+
+    @cached_property
+    def number(self) -> Any:
+        """The component of each point."""
+        number = self.device.xp.empty_like(self.parts.number)
+        number[self.parts.order] = self.parts.number
+        return number
+
+
+def pays(search: Any, components: int, rows: int, n: int) -> bool:
+    """Whether looking at all couples of so many components is cheaper than rounds of searches of so many of n `rows`.
+
+    Where many points of a component have to search it is apart: those that are near to them are its own.
+    """
+    if not isinstance(search, TileSearch) or not search.tests_pairs or components > MOST_COMPONENTS:
+        return False
+    if rows < max(ROWS_A_COMPONENT * components, ROWS * n) or rows * n < LEAST_PAIRS[search.device.name]:
+        return False
+    return COUPLE_BYTES * components**2 / 2 <= search.room
+
+
+def join_components(
+    search: TileSearch, core: Any, component: Any, rows: int, device: Device, report: Report
+) -> tuple[Any, Any, Any] | None:
+    """The bridges that make one tree of all components, or None if too many pairs of points may be among them.
+
+    They are the columns of an edge list. `core` is as in a `Task`: each point's, or None. So many `rows` would have to
+    search otherwise.
+    """
+    xp, kernels, positions = device.xp, device.kernels("spanning_tree"), search.kernels.positions
+    job = Job(search, core, Components.of(component, xp), ROUNDS * rows * component.size, device)
+    n = len(job.parts)
+    couples = _couples(job)
+    if couples.gap.size > MANY_COUPLES:
+        tree = couples.take(positions(kernels.lightest_forest(couples.first, couples.second, couples.gap, n)))
+        couples = couples.take(kernels.within(couples, _paths(job, tree, job.weigh(*tree.facing)))[0])
+    weight = job.weigh(*couples.facing)
+    if not _compare_samples(job, couples, weight):
+        return None
+    taken = positions(kernels.lightest_forest(couples.first, couples.second, weight, n))
+    left, upper = kernels.within(couples, _paths(job, couples.take(taken), weight[taken]))
+    couples, found = couples.take(left), None
+    for way in (_by_size, _by_filter, _by_shadows, _by_products):
+        found = way(job, couples, upper)
+        if found is not None:
+            break
+    else:
+        return None
+    src, dst, most = found
+    weight = job.weigh(src, dst)
+    kept = positions(weight <= most)
+    report.count("connect", joined_at_once=1, pairs_kept=kept.size)
+    src, dst, weight = sort_edges(src[kept], dst[kept], weight[kept], xp)
+    taken = positions(kernels.forest_of_sorted_edges(job.number[src], job.number[dst], n)[0])
+    if taken.size != n - 1:
+        raise RuntimeError("some components are not joined by any pair of points: please report this")
+    return src[taken], dst[taken], weight[taken]
+
+
+def _couples(job: Job) -> Couples:
+    """All couples.
+
+    The filter's operands are points y that were moved by at most e, and a product is off by at most η|y||m|, where
+    the middle m is one too. Two products are taken from two others.
+    """
+    search, parts, xp = job.search, job.parts, job.device.xp
+    kernels = job.device.kernels("spanning_tree")
+    operand = search.kernels.pack(job.middles, search.scaling, search.kernels.FILTER_DTYPE)
+    supports = kernels.new_supports(len(parts))
+    most, n = [operand.largest(xp)], parts.order.size
+    at_once = max(1, min(n, PRODUCTS // len(parts), job.room(8 * (len(parts) + search.features) + 64)))
+    for start in range(0, n, at_once):
+        at = slice(start, start + at_once)
+        rows = search.packed(parts.order[at])
+        kernels.offer_supports(search.space.product(rows, operand), parts.number[at], start, supports)
+        most.append(rows.largest(xp))
+    half_norm, error = xp.stack(most).max(axis=0).tolist()
+    width = operand.y.shape[1] + EXTRA_FEATURES
+    square = 2 * half_norm / shrinkage(width, "float32") * (1 + 2 * EPSILON["float32"])  # of the longest y
+    moved = 2**0.5 * error
+    lost = 4 * (accumulation_bound(width, "float32") + 2 * EPSILON["float32"]) * square
+    y = operand.y.astype("float64")
+    first, second, gap, facing = kernels.couples(supports, parts.order, y @ y.T, lost, ROUNDED * square, 2 * moved)
+    return Couples(first, second, gap, facing, (square**0.5 + moved) / search.scaling.scale)
+
+
+def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
+    """Lower what couples of small gaps weigh to the least of their sampled points; False if there are too many."""
+    xp = job.device.xp
+    close = job.search.kernels.positions(couples.gap < _reach(job.search, weight, xp) / 2)
+    width = min(SAMPLED, int((job.budget / WEIGHT_PAIRS / max(1, close.size)) ** 0.5))
+    if close.size > MOST_CLOSE * len(job.parts) or width < LEAST_SAMPLED:
+        return False
+    sample = job.sample[:, :: -(-SAMPLED // width)]
+    for at in blocks(close.size, SAMPLED**2):
+        those = close[at]
+        a, b = xp.broadcast_arrays(sample[couples.first[those], :, None], sample[couples.second[those], None, :])
+        least = job.weigh(a.ravel(), b.ravel()).reshape(those.size, -1).min(axis=1)
+        weight[those] = xp.minimum(weight[those], least)
+    return True
+
+
+def _reach(search: TileSearch, weight: Any, xp: Any) -> Any:
+    """What pairs of at most that weight are apart at most, in the filter's scale."""
+    far = search.metric.distance_above(weight, search.features, xp)
+    return search.scaling.scale * (1 + ROUNDED) * far
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The heaviest edge on the way between any two of a tree's n nodes.
+
+    With the nodes in the order of a dendrogram's leaves it is the largest height between their places.
+
+    Attributes
+    ----------
+    place : (n,) int32 array
+        Each node's among the leaves.
+    heaviest : (levels, n) float64 array
+        The largest of the 1, 2, 4, ... heights from a place on.
+    far : (levels, n) float64 array
+        What pairs of at most that weight are apart at most, in the filter's scale.
+    """
+
+    place: Any
+    heaviest: Any
+    far: Any
+
+
+def _paths(job: Job, tree: Couples, weight: Any) -> Paths:
+    """Those of a tree of all components with these weights."""
+    device, n = job.device, weight.size + 1
+    ends = (end.astype("float64") for end in (tree.first, tree.second))
+    first, second, weight = to_host(device.xp.stack([*ends, weight]))
+    rows = np.argsort(weight, kind="stable")
+    leaves, joint = leaf_order(first[rows].astype(np.int32), second[rows].astype(np.int32), n)
+    place, runs = np.empty(n, np.int32), [np.append(weight[rows][joint], 0)]
+    place[leaves] = np.arange(n)
+    while 1 << len(runs) < n:
+        length = 1 << len(runs) - 1
+        runs.append(runs[-1].copy())
+        runs[-1][:-length] = np.maximum(runs[-2][:-length], runs[-2][length:])
+    heaviest = np.stack(runs)
+    return Paths(device.asarray(place), *device.asarray(np.stack([heaviest, _reach(job.search, heaviest, np)])))
+
+
+def _by_size(job: Job, couples: Couples, upper: Any) -> Found:
+    """The pairs of points that may weigh at most `upper` of their couple, and that: by shadows where that is faster.
+
+    These are large couples with a gap; the others are the fused filter's. None if there are none such, or too many
+    pairs are left.
+    """
+    if job.search.filter is None:
+        return None
+    a, b = job.parts.size[couples.first], job.parts.size[couples.second]
+    large = (a * b > LARGE * (a + b)) & (couples.gap > 0)
+    at = job.search.kernels.positions(large)
+    if not at.size:
+        return None
+    found = [_by_shadows(job, couples.take(at), upper[at], budget=int((a * b)[at].sum()) // 4)]
+    if found[0] is not None and at.size < upper.size:
+        at = job.search.kernels.positions(~large)
+        found.append(_by_filter(job, couples.take(at), upper[at]))
+    if found[-1] is None:
+        return None
+    src, dst, most = (job.device.xp.concatenate(parts) for parts in zip(*found, strict=True))
+    return src, dst, most
+
+
+def _by_filter(job: Job, couples: Couples, upper: Any) -> Found:
+    """The same by the fused filter; None if there is none.
+
+    Each component fills blocks of rows of its own, with its last point again and again in the end, and so a tile has
+    one couple's pairs.
+    """
+    search, fused = job.search, job.search.filter
+    if fused is None:
+        return None
+    kernels = job.device.kernels("spanning_tree")
+    plan = kernels.plan_items(job.parts, couples, fused.BLOCK, fused.TILE)
+    if plan.formed > job.budget or plan.n_items > job.room(PAIR_BYTES):
+        return None
+    if not search.packs(plan.n_blocks * fused.BLOCK):
+        return None
+    order, given = kernels.items(job.parts, couples, plan)
+    most = min(job.budget // WEIGHT_PAIRS, job.room(PAIR_BYTES))
+    pairs = search.pairs_of(order, given, upper[given[:, 3]], most)
+    if pairs is None:
+        return None
+    src, dst, couple = pairs
+    return src, dst, upper[couple]
+
+
+def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = None) -> Found:
+    """The same by each point's shadow (x - o)·w, with the centre o of the scaling and w between its couple's middles.
+
+    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget is the job's, or less.
+    """
+    search, parts, middles, xp = job.search, job.parts, job.middles, job.device.xp
+    kernels, budget = job.device.kernels("spanning_tree"), min(job.budget, budget or job.budget)
+    end = xp.cumsum(parts.size[couples.first] + parts.size[couples.second])
+    n_shadows, d = int(end[-1]), middles.shape[1]
+    if SHADOW_PAIRS * n_shadows > budget or n_shadows > job.room(SHADOW_BYTES):
+        return None
+    length = xp.empty_like(upper)
+    for at in blocks(length.size, d):
+        length[at] = xp.sqrt(((middles[couples.second[at]] - middles[couples.first[at]]) ** 2).sum(axis=1))
+    off = 4 * (d + 8) * EPSILON["float64"] * couples.radius
+    far = (search.metric.distance_above(upper, search.features, xp) * (1 + ROUNDED) + off) * length + UNDERFLOW
+    shadow = kernels.shadows(search.points, search.scaling.centre, parts, middles, couples, end)
+    near, count = kernels.facing_points(shadow, parts, couples, end, far, upper, job.core)
+    tests = xp.cumsum(count[:, 0].astype("int64") * count[:, 1])
+    n_tests, most = int(tests[-1]), min(budget // WEIGHT_PAIRS, job.room(PAIR_BYTES))
+    if TEST_PAIRS * n_tests > budget or n_tests > MOST_TESTS:
+        return None
+    capacity = min(n_tests, FEW_PAIRS)
+    while capacity <= most:
+        found, n_found = kernels.facing_pairs(shadow, near, count, tests, parts, couples, end, far, capacity)
+        if n_found <= capacity:
+            src, dst, couple = found[:, :n_found]
+            return src, dst, upper[couple]
+        capacity = n_found
+    return None
+
+
+def _by_products(job: Job, couples: Couples, upper: Any) -> Found:
+    """The same by all pairs' products; not where they would be written while the fused filter is faster in rounds."""
+    if job.search.filter is not None or job.search.tested_pairs(job.number) > job.budget:
+        return None
+    n = len(job.parts)
+    table = job.device.xp.zeros((n, n))  # what is left out is apart, and no pair of it weighs so little
+    table[couples.first, couples.second] = table[couples.second, couples.first] = upper
+    pairs = job.search.pairs_below(job.number, table, job.core)
+    if pairs is None:
+        return None
+    src, dst = pairs
+    return src, dst, table[job.number[src], job.number[dst]]

@@ -1,0 +1,322 @@
+"""The last components all at once, by every way to find the pairs of points between them, against all of the pairs."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hard_cases import CASES
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
+from scipy.spatial.distance import pdist, squareform
+
+from rapids_slink.device import to_host
+from rapids_slink.metrics import EUCLIDEAN, get_metric
+from rapids_slink.neighbors import metric_rows
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.ordering import edge_codes
+from rapids_slink.report import Report
+from rapids_slink.spanning_tree import couples
+from rapids_slink.spanning_tree.couples import Components, Couples, Job, join_components
+
+ENDLESS = 10**9  # rows that would have to search: everything is cheaper
+WAYS = ["filter", "both", "shadows", "products"]
+
+
+@pytest.fixture(params=WAYS)
+def search_by(request, where, monkeypatch):
+    """A function from points to a search whose components are joined in one of the ways."""
+    way = request.param
+    if way in ("filter", "both") and (where.name == "cpu" or where.kernels("neighbors").fused_filter() is None):
+        pytest.skip("there is no fused filter here")
+    monkeypatch.setattr(couples, "MOST_CLOSE", ENDLESS)
+    monkeypatch.setattr(couples, "LARGE", 30 if way == "both" else ENDLESS)
+    if way in ("shadows", "products"):
+        monkeypatch.setattr(couples, "_by_filter", lambda *_: None)
+    if way == "products":
+        monkeypatch.setattr(couples, "_by_shadows", lambda *_: None)
+    if way == "both":  # all that is cheaper than what the shadows' limit is set by
+        monkeypatch.setattr(couples, "SHADOW_PAIRS", 0)
+        monkeypatch.setattr(couples, "TEST_PAIRS", 0)
+        monkeypatch.setattr(couples, "WEIGHT_PAIRS", 1)
+    return partial(TileSearch, fused=way != "products")
+
+
+def every_pair(search):
+    """The ids of all pairs of points and their kernel values."""
+    src, dst = np.triu_indices(len(search.values), 1)
+    ids = (search.device.asarray(end.astype(np.int32)) for end in (src, dst))
+    return src, dst, to_host(search.kernels.pair_values(search.values, *ids, metric=search.metric))
+
+
+def bridges(src, dst, weight, component):
+    """Kruskal's algorithm in the total order, on the pairs of different components."""
+    apart = component[src] != component[dst]
+    src, dst, weight = src[apart], dst[apart], weight[apart]
+    root = {label: label for label in component.tolist()}
+
+    def find(label):
+        while root[label] != label:
+            label = root[label]
+        return label
+
+    taken = []
+    for e in np.lexsort((edge_codes(src, dst, np), weight)).tolist():
+        a, b = find(component[src[e]]), find(component[dst[e]])
+        if a != b:
+            root[a] = b
+            taken.append((int(src[e]), int(dst[e]), float(weight[e])))
+            if len(taken) == len(root) - 1:
+                break
+    return taken
+
+
+def joined(search, component, core=None):
+    """What `join_components` finds, as rows in the total order."""
+    device, report = search.device, Report()
+    core = None if core is None else device.asarray(core)
+    found = join_components(search, core, device.asarray(component), ENDLESS, device, report)
+    assert report["connect"]["joined_at_once"] == 1
+    src, dst, weight = (to_host(part) for part in found)
+    order = np.lexsort((edge_codes(src, dst, np), weight))
+    return list(zip(*(part[order].tolist() for part in (src, dst, weight)), strict=True))
+
+
+def partitions(n, rng, weight):
+    """Components of n points: any, near ones together, and one with all but a few; a label is one of its points."""
+    tree = scipys_tree(squareform(weight + 1e-300)).tocoo()
+    kept = np.argsort(tree.data)[: max(0, n - 9)]
+    graph = coo_array((np.ones(kept.size), (tree.row[kept], tree.col[kept])), shape=(n, n))
+    given = {
+        "any": rng.integers(0, 7, n),
+        "most": np.where(rng.random(n) < 0.9, 0, np.arange(n)),
+        "near": connected_components(graph, directed=False)[1],
+    }
+    for name, label in given.items():
+        _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+        if first.size > 1:
+            yield name, first[inverse].astype(np.int32)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_hard_cases(name, search_by, where):
+    X = CASES[name]("float64" if len(name) % 2 else "float32")
+    X = np.ascontiguousarray(X[:: max(1, len(X) // 250)])
+    if len(X) < 4:
+        pytest.skip("too few points")
+    search = search_by(where.asarray(X), where, Report())
+    if not search.tests_pairs:
+        pytest.skip("nothing can be proven of products")
+    pairs = every_pair(search)
+    np.testing.assert_array_equal(pairs[2], pdist(X, "sqeuclidean"))
+    for kind, component in partitions(len(X), np.random.default_rng(1), pairs[2]):
+        assert joined(search, component) == bridges(*pairs, component), kind
+
+
+@pytest.mark.parametrize("n_clusters", [2, 3, 40, 150])
+@pytest.mark.parametrize("apart", [0.0, 1.7, 10.0, 1e4])
+def test_clusters(apart, n_clusters, search_by, where):
+    rng = np.random.default_rng(n_clusters)
+    label = rng.integers(0, n_clusters, 900)
+    X = (apart * rng.normal(size=(n_clusters, 40)))[label] + rng.normal(size=(900, 40))
+    search = search_by(where.asarray(X.astype(np.float32)), where, Report())
+    _, first, inverse = np.unique(label, return_index=True, return_inverse=True)
+    component = first[inverse].astype(np.int32)
+    assert joined(search, component) == bridges(*every_pair(search), component)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "cosine", "correlation", "cores", "large cores"])
+def test_other_weights(kind, search_by, where):
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 12, 500)
+    X = rng.normal(size=(12, 30))[label] * 4 + rng.normal(size=(500, 30))
+    X = np.clip(10 * X + 128, 0, 255).round() if kind == "bytes" else X
+    metric = get_metric(kind) if kind in ("cosine", "correlation") else EUCLIDEAN
+    search = search_by(metric_rows(metric, where.asarray(X), where), where, Report(), metric=metric)
+    src, dst, weight = every_pair(search)
+    core = None
+    if "cores" in kind:
+        core = np.quantile(weight, 0.9 if kind == "large cores" else 0.1) * rng.random(500)
+        weight = np.maximum(weight, np.maximum(core[src], core[dst]))
+    for name, component in [*partitions(500, rng, weight), ("label", np.unique(label, return_index=True)[1][label])]:
+        component = component.astype(np.int32)
+        assert joined(search, component, core) == bridges(src, dst, weight, component), name
+
+
+def test_many_couples_are_thinned_out_first(search_by, where, monkeypatch):
+    monkeypatch.setattr(couples, "MANY_COUPLES", 50)
+    rng = np.random.default_rng(0)
+    label = np.sort(rng.integers(0, 60, 800))
+    X = (5 * rng.normal(size=(60, 20)))[label] + rng.normal(size=(800, 20))
+    search = search_by(where.asarray(X), where, Report())
+    component = np.searchsorted(label, label).astype(np.int32)
+    assert joined(search, component) == bridges(*every_pair(search), component)
+
+
+def test_too_many_pairs_are_left_to_rounds(where):
+    """None, whatever the limit that it meets first: of samples, of what a filter forms, of pairs left."""
+    X = np.random.default_rng(0).normal(size=(1000, 16))
+    search = TileSearch(where.asarray(X), where, Report())
+    component = where.asarray((np.arange(1000) % 20).astype(np.int32))
+    for rows in (1, 100, 1000):
+        report = Report()
+        assert join_components(search, None, component, rows, where, report) is None
+        assert "connect" not in report
+
+
+def test_pays(where):
+    X = np.random.default_rng(0).normal(size=(10_000, 16)).astype(np.float32)
+    search = TileSearch(where.asarray(X), where, Report())
+    n = 200_000
+    assert couples.pays(search, 500, n, n)
+    assert not couples.pays(search, 5000, n, n)  # components
+    assert not couples.pays(search, 500, n // 20, n)  # most points are certain
+    assert not couples.pays(search, 30, 100, 200)  # too little to do
+    search.room = 2**20
+    assert not couples.pays(search, 500, n, n)  # no room
+
+
+# ------------------------------------------------------------------------------------------------- the parts
+
+
+@pytest.mark.parametrize(("m", "k"), [(1, 2), (1000, 3), (900, 150), (5_000_000, 2)])
+def test_supports(m, k, where):
+    """The largest difference of two products, and the first place where it is; given in two parts."""
+    rng = np.random.default_rng(k)
+    number = np.concatenate([np.arange(k), rng.integers(0, k, m)]) if m > 1 else np.arange(k)
+    number = np.sort(number).astype(np.int32)
+    product = rng.integers(-9, 10, (number.size, k)).astype(np.float32)
+    kernels = where.kernels("spanning_tree")
+    found, middle = kernels.new_supports(k), number.size // 2
+    for part in (slice(0, middle), slice(middle, None)):
+        rows, of = where.asarray(product[part]), where.asarray(number[part])
+        kernels.offer_supports(rows, of, part.start, found)
+    order = where.xp.arange(number.size, dtype="int32")
+    first, second, gap, facing = (
+        to_host(part) for part in kernels.couples(found, order, where.xp.eye(k), 0.0, 2.0, 0.0)
+    )
+    more = product - product[np.arange(number.size), number][:, None]
+    start = np.searchsorted(number, np.arange(k))
+    most = np.maximum.reduceat(more, start, axis=0)
+    between = -(most[first, second] + most[second, first]).astype(np.float64)
+    np.testing.assert_allclose(gap, np.where(between > 0, between / 2, -np.inf))
+    for points, of, other in ((facing[0], first, second), (facing[1], second, first)):
+        ends = np.append(start, number.size)
+        for point, a, b in list(zip(points, of, other, strict=True))[:: max(1, first.size // 50)]:
+            assert point == ends[a] + more[ends[a] : ends[a + 1], b].argmax()
+
+
+@pytest.mark.parametrize("name", ["few_big_clusters", "offset_1e7", "cauchy", "mixed_magnitudes", "repeated_rows"])
+def test_gaps_are_below_distances(name, where):
+    X = CASES[name]("float64")[:600]
+    rng = np.random.default_rng(0)
+    by_place = np.argsort(np.argsort(X[:, 0])) * 9 // len(X)
+    label = rng.permutation(by_place)
+    search = TileSearch(where.asarray(X), where, Report())
+    apart = squareform(pdist(X))
+    found_any = False
+    for component in (label, by_place):
+        parts = Components.of(where.asarray(component.astype(np.int32)), where.xp)
+        found = couples._couples(Job(search, None, parts, 0, where))
+        assert len(parts) == 9
+        first, second, gap, facing = (to_host(part) for part in (found.first, found.second, found.gap, found.facing))
+        assert list(zip(first, second, strict=True)) == list(zip(*np.triu_indices(9, 1), strict=True))
+        for a, b, least, points in zip(first, second, gap, facing.T, strict=True):
+            assert [component[p] for p in points] == [a, b]
+            assert least <= search.scaling.scale * apart[component == a][:, component == b].min() * (1 + 1e-9)
+        found_any |= bool((gap > 0).any())
+        centre = to_host(search.scaling.centre)
+        assert found.radius >= np.sqrt(((X - centre) ** 2).sum(axis=1)).max() * (1 - 1e-9)
+    assert found_any or name in ("offset_1e7", "cauchy", "mixed_magnitudes", "repeated_rows")
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 9, 60])
+def test_the_heaviest_edge_on_every_way(n, where):
+    rng = np.random.default_rng(n)
+    src, dst = np.arange(1, n), (rng.random(n - 1) * np.arange(1, n)).astype(int)
+    weight = rng.integers(0, 9, n - 1).astype(float)
+    expected = np.full((n, n), np.inf)
+    expected[src, dst] = expected[dst, src] = weight
+    np.fill_diagonal(expected, 0)
+    for v in range(n):  # Floyd and Warshall's algorithm, for the heaviest edge on the way
+        expected = np.minimum(expected, np.maximum(expected[:, [v]], expected[[v]]))
+    job = SimpleNamespace(metric=EUCLIDEAN, features=3, scaling=SimpleNamespace(scale=2.0), device=where)
+    job.search = job
+
+    def couples_of(first, second, gap):
+        ids = (where.asarray(end.astype(np.int32)) for end in (first, second))
+        return Couples(*ids, where.asarray(gap), where.xp.zeros((2, len(gap)), "int32"), 1.0)
+
+    paths = couples._paths(job, couples_of(src, dst, weight), where.asarray(weight))
+    first, second = np.triu_indices(n, 1)
+    far = 2 * np.sqrt(expected[first, second])
+    for gap in (far * (1 - 1e-6) - 1e-6, far * (1 + 1e-6) + 1e-6):
+        at, upper = where.kernels("spanning_tree").within(couples_of(first, second, gap), paths)
+        at, upper = to_host(at), to_host(upper)
+        assert sorted(at) == (list(range(first.size)) if gap[0] < far[0] else [])
+        np.testing.assert_array_equal(upper, expected[first[at], second[at]])
+
+
+@pytest.mark.parametrize("values", [None, [0.0], [0.0, 1.0, 2.0]])
+@pytest.mark.parametrize(("n", "m", "few"), [(2, 1, 9), (30, 300, 999), (400, 3000, 9999), (400, 3000, 700)])
+def test_lightest_forest(n, m, few, values, where, monkeypatch):
+    """A forest of no more weight than SciPy's, in one block and, if edges are more than `few`, in many."""
+    kernels = where.kernels("spanning_tree")
+    if where.name == "cuda":
+        monkeypatch.setattr(kernels, "FEW_EDGES", few)
+    rng = np.random.default_rng(m)
+    src, dst = rng.integers(0, n, m).astype(np.int32), rng.integers(0, n, m).astype(np.int32)
+    src[: n // 2], dst[: n // 2] = np.arange(n // 2), n // 2
+    weight = (rng.normal(size=m) if values is None else rng.choice(values, m)).astype(np.float32).astype(float)
+    taken = to_host(kernels.lightest_forest(*(where.asarray(part) for part in (src, dst, weight)), n))
+    lightest = {}
+    for a, b, w in zip(np.minimum(src, dst), np.maximum(src, dst), weight - weight.min() + 1, strict=True):
+        if a != b:
+            lightest[a, b] = min(w, lightest.get((a, b), np.inf))
+    ends = np.array(list(lightest)).reshape(-1, 2).T
+    expected = scipys_tree(coo_array((list(lightest.values()), ends), shape=(n, n)))
+    assert taken.sum() == expected.nnz
+    np.testing.assert_allclose((weight[taken] - weight.min() + 1).sum(), expected.sum(), rtol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("of_bytes", [False, True])
+@pytest.mark.parametrize("d", [5, 64, 130, 300, 784])
+def test_couples_in_the_fused_filter(d, of_bytes, where):
+    """Every pair within its item's reach is found, each once; of more than there is room for there are none."""
+    if where.name == "cpu" or where.kernels("neighbors").fused_filter() is None:
+        pytest.skip("there is no fused filter here")
+    xp, kernels = where.xp, where.kernels("spanning_tree")
+    rng = np.random.default_rng(d)
+    n, label = 3000, np.sort(np.concatenate([rng.integers(0, 9, 2400), np.full(600, 9)]))
+    X = rng.integers(0, 256, (n, d)) if of_bytes else rng.normal(size=(n, d))
+    search = TileSearch(where.asarray(X.astype(np.float32)), where, Report())
+    assert of_bytes == search.filter.BYTES
+    parts = Components.of(where.asarray(label.astype(np.int32)), xp)
+    first, second = np.triu_indices(10, 1)
+    some = Couples(
+        *(where.asarray(end.astype(np.int32)) for end in (first, second)), xp.zeros(45), xp.zeros((2, 45)), 1.0
+    )
+    src, dst, weight = every_pair(search)
+    for share in (0.0, 0.001, 0.02):
+        upper = np.quantile(weight, share) * rng.uniform(0.8, 1.0, 45)
+        plan = kernels.plan_items(parts, some, search.filter.BLOCK, search.filter.TILE)
+        order, items = kernels.items(parts, some, plan)
+        assert plan.formed >= 4_000_000
+        bound = where.asarray(upper)[items[:, 3]]
+        a, b, couple = (to_host(part) for part in search.pairs_of(order, items, bound, 10_000_000))
+        low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
+        np.testing.assert_array_equal(low, first[couple])
+        np.testing.assert_array_equal(high, second[couple])
+        found = set(zip(np.minimum(a, b).tolist(), np.maximum(a, b).tolist(), strict=True))
+        assert len(found) == a.size
+        number = np.zeros((10, 10), int)
+        number[first, second] = np.arange(45)
+        between = label[src] != label[dst]
+        wanted = between & (weight <= upper[number[label[src], label[dst]]])
+        assert set(zip(src[wanted].tolist(), dst[wanted].tolist(), strict=True)) <= found
+        if of_bytes:
+            assert len(found) <= (between & (weight <= upper[number[label[src], label[dst]]] + 2)).sum()
+        if wanted.sum() > 100:
+            assert search.pairs_of(order, items, bound, 99) is None
