@@ -154,15 +154,82 @@ def test_many_couples_are_thinned_out_first(search_by, where, monkeypatch):
     assert joined(search, component) == bridges(*every_pair(search), component)
 
 
-def test_too_many_pairs_are_left_to_rounds(where):
-    """None, whatever the limit that it meets first: of samples, of what a filter forms, of pairs left."""
+@pytest.fixture
+def ways(monkeypatch):
+    """What each way to find pairs was tried with, and whether it found them, as they are called."""
+    tried = []
+
+    def noted(name, way):
+        def look(*given, **more):
+            found = way(*given, **more)
+            tried.append((name, found is not None))
+            return found
+
+        return look
+
+    for name in ("_by_size", "_by_filter", "_by_shadows", "_by_products"):
+        monkeypatch.setattr(couples, name, noted(name, getattr(couples, name)))
+    return tried
+
+
+def test_too_many_pairs_are_left_to_rounds(where, ways, monkeypatch):
+    """Whatever the limit: of samples, of float64's products, of their tests, of pairs that are left."""
     X = np.random.default_rng(0).normal(size=(1000, 16))
     search = TileSearch(where.asarray(X), where, Report())
     component = where.asarray((np.arange(1000) % 20).astype(np.int32))
-    for rows in (1, 100, 1000):
-        report = Report()
-        assert join_components(search, None, component, rows, where, report) is None
-        assert "connect" not in report
+    report = Report()
+
+    def join():
+        ways.clear()
+        return join_components(search, None, component, 1000, where, report)
+
+    assert join() is None
+    assert not ways  # the samples are too many
+    assert "connect" not in report
+    monkeypatch.setattr(couples, "LEAST_SAMPLED", 1)
+    without = search.filter is None  # else products are not tried
+    for limit in ("SHADOW_PAIRS", "TEST_PAIRS", "WEIGHT_PAIRS"):
+        assert (join() is None) == (not without)
+        assert ways == [("_by_size", False), ("_by_filter", False), ("_by_shadows", False), ("_by_products", without)]
+        monkeypatch.setattr(couples, limit, 1 if limit == "WEIGHT_PAIRS" else 0)
+    assert join() is not None
+    assert ("_by_products", True) not in ways
+
+
+@pytest.mark.gpu
+def test_large_couples_go_by_shadows(where, ways, monkeypatch):
+    if where.name == "cpu" or where.kernels("neighbors").fused_filter() is None:
+        pytest.skip("there is no fused filter here")
+    monkeypatch.setattr(couples, "LARGE", 100)
+    monkeypatch.setattr(couples, "SHADOW_PAIRS", 0)
+    rng = np.random.default_rng(0)
+    label = np.sort(rng.integers(0, 4, 2000))
+    label[:60] = 4
+    X = (20 * rng.normal(size=(5, 16)))[label] + rng.normal(size=(2000, 16))
+    search = TileSearch(where.asarray(X), where, Report())
+    component = np.unique(label, return_index=True)[1][label].astype(np.int32)
+    assert joined(search, component) == bridges(*every_pair(search), component)
+    assert ways[-1] == ("_by_size", True)
+    assert ("_by_shadows", True) in ways
+
+
+@pytest.mark.parametrize("far", [1e307, 2.8e306, 1e150])
+def test_means_that_overflow(far, search_by, where):
+    """A constant column near the largest number: its sum is none."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 4, 300)
+    X = np.column_stack([(9 * rng.normal(size=(4, 10)))[label] + rng.normal(size=(300, 10)), np.full(300, far)])
+    search = search_by(where.asarray(X), where, Report())
+    component = np.unique(label, return_index=True)[1][label].astype(np.int32)
+    assert joined(search, component) == bridges(*every_pair(search), component)
+
+
+def test_middles_that_hardly_differ(search_by, where):
+    """By less than the root of the smallest number, beside shadows of another size."""
+    A, B = [[0.3, 0.5], [-0.3, -0.5]] * 32, [[0.3, 1], [-0.3, -1]] * 31 + [[0, 0], [0, 1e-170]]
+    search = search_by(where.asarray(np.array(A + B)), where, Report())
+    component = np.repeat([0, 64], 64).astype(np.int32)
+    assert joined(search, component) == bridges(*every_pair(search), component)
 
 
 def test_pays(where):
@@ -228,7 +295,7 @@ def test_gaps_are_below_distances(name, where):
         found_any |= bool((gap > 0).any())
         centre = to_host(search.scaling.centre)
         assert found.radius >= np.sqrt(((X - centre) ** 2).sum(axis=1)).max() * (1 - 1e-9)
-    assert found_any or name in ("offset_1e7", "cauchy", "mixed_magnitudes", "repeated_rows")
+    assert found_any or name in ("cauchy", "mixed_magnitudes")
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 9, 60])

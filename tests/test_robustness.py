@@ -196,7 +196,7 @@ def test_a_limit_makes_smaller_chunks(monkeypatch, device):
 
 
 def test_few_pairs_fit(monkeypatch):
-    """Where the pairs that one pass over all would keep do not fit, rounds of searches find the same tree."""
+    """Where what it takes to join the last components at once does not fit, rounds of searches find the same tree."""
     X = np.concatenate([points(6000, 9, seed) + 40 * seed for seed in range(3)])
     expected = fit(X, 3, n_neighbors=2, device="cpu")
     assert "joined_at_once" in expected.report_["connect"]

@@ -350,7 +350,7 @@ def test_report_counts_every_edge_once(name, n_neighbors, device):
         assert rows == [0, 0, len(X)] or (rows[0] + rows[1] == len(X) and 0 <= rows[2] <= rows[1])
 
 
-def test_few_large_components_are_joined_by_one_pass():
+def test_few_large_components_are_joined_at_once():
     """Otherwise no hard case would have gone through it on a CPU (a GPU asks for larger ones)."""
     connect = fit(points("few_big_clusters", "float32"), device="cpu").report_["connect"]
     assert connect["joined_at_once"] == 1

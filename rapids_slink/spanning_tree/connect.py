@@ -8,6 +8,7 @@ its lightest leaving edge. When few large components are left, couples.py may jo
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from rapids_slink.device import Device
@@ -44,7 +45,7 @@ def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Rep
 
 def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device, report: Report) -> Edges:
     """The edges that make one tree of the state's components."""
-    taken, searched = 0, False
+    taken, searched, most_components = 0, False, inf
     while True:
         with report.stage("spanning_tree", device):
             grown, rounds, certified, components = grow(lists, state, device)
@@ -62,12 +63,13 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device,
         with report.stage("connect", device):
             report.count("connect", rounds=1)
             rows = device.kernels("spanning_tree").unsure_rows(state)
-            if pays(search, components, rows.size, state.component.size):
+            if components <= most_components and pays(search, components, rows.size, state.component.size):
                 bridges = join_components(search, lists.core, state.component, rows.size, device, report)
                 if bridges is not None:
                     report.count("connect", edges_certified_by_search=bridges[0].size)
                     src, dst, weight = (device.xp.concatenate(both) for both in zip(edges, bridges, strict=True))
                     return src, dst, weight
+                most_components = components / 2  # before it may be worth another try
             _search_bridges(state, rows, search, lists.core, device, report)
             searched = True
 

@@ -11,9 +11,9 @@ nearly the closest of the two where components are well apart.
    small, or there is none, some points of both are compared as well.
 2. What these weigh makes a tree of the components. A pair of points of A and B that weighs more than the heaviest edge
    on the tree's way from A to B closes a cycle with lighter ones, so it is not in the minimum spanning tree.
-3. Few couples have a gap within that bound, and few pairs of their points. These are found by the fused filter; or by
-   each point's x·w, in float64, where the filter cannot tell a component's points apart or there is none; or by
-   products of all pairs.
+3. Few couples have a gap within that bound, and few pairs of their points. These are found by each point's x·w, in
+   float64, in large couples; by the fused filter in the others; by x·w in all where fp16 tells a component's points
+   too little apart, or there is no fused filter; and if that leaves too many, by products of all pairs.
 4. With each component taken for one node, the minimum spanning tree of these pairs is exactly what was missing.
 """
 
@@ -28,34 +28,34 @@ import numpy as np
 from rapids_slink.device import Device, to_host
 from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.operand import EXTRA_FEATURES, blocks, shrinkage
+from rapids_slink.neighbors.operand import BLOCK, EXTRA_FEATURES, blocks, shrinkage
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.cpu import leaf_order
 
 MOST_COMPONENTS = 4096  # their couples are listed
-COUPLE_BYTES = 128  # of each, while their gaps are found and sorted
+COUPLE_BYTES, MIDDLE_BYTES = 128, 24  # of each couple while their gaps are found and sorted, and of a middle's feature
 MOST_CLOSE = 32  # couples with no gap, or a small one, for each component
-SAMPLED, LEAST_SAMPLED = 64, 8  # points of a component: the mean of the more is its middle
+SAMPLED, LEAST_SAMPLED = 64, 8  # points of a component: the mean of the most is its middle
 MANY_COUPLES = 2**18  # more are thinned out by gaps before any points are compared
 MANY_VALUES = 2**24  # of sampled points, at a time
-PRODUCTS = 2**26  # of points with middles, at a time: as many as a tile of a search has
 LEAST_PAIRS = {"cpu": 2**23, "cuda": 2**32}  # of a round of searches: fewer take less time than all of this
-ROWS, ROWS_A_COMPONENT = 1 / 16, 48  # that have to search: of all points, and on average, where components are apart
+SHARE, ROWS_A_COMPONENT = 1 / 16, 48  # of all points, and rows on average, that have to search if components are apart
 ROUNDS = 3  # of searches that would be made otherwise
 #: A round looks at its rows times all points. So many of these pairs take as long as
 SHADOW_PAIRS = 512  # a product in float64,
 TEST_PAIRS = 16  # a test of two such,
 WEIGHT_PAIRS = 1024  # an exact weight.
-SHADOW_BYTES, PAIR_BYTES = 16, 64  # of a product in float64, and of a pair of points that is left, or an item's
-FEW_PAIRS, MOST_TESTS = 2**20, 2**31 - 1
-ROUNDED = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
+SHADOW_BYTES, FOUND_BYTES = 16, 64  # of a product in float64, and of a pair of points that is left, or an item's
+FIRST_ROOM, MOST_FOUND, MOST_TESTS = 2**20, 2**26, 2**31 - 1  # pairs of points
 LARGE = 4096  # of two components the product of their sizes over the sum, where shadows take less time than the filter
-UNDERFLOW = 1e-290  # more than products of tiny numbers lose
+ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
+UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
+ROOT_OF_UNDERFLOW = 1.5e-154  # and than the root of a square does
 
 #: Pairs of points and what they may weigh at most, or None.
-Found = tuple[Any, Any, Any] | None
+PairsWithin = tuple[Any, Any, Any] | None
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,15 @@ class Job:
 
     def room(self, bytes_of_each: int) -> int:
         """How many there may be of what takes so many bytes each."""
-        return int(min(self.search.room / (4 * bytes_of_each), 2.0**62))
+        return int(min(self.search.room / (4 * bytes_of_each), 2**31 - 1))
+
+    def most_found(self, budget: int) -> int:
+        """How many pairs of points may be left."""
+        return min(budget // WEIGHT_PAIRS, self.room(FOUND_BYTES), MOST_FOUND)
+
+    def blocks(self, n: int, size: int) -> list[slice]:
+        """So many rows, that take `size` numbers each, a few at a time."""
+        return blocks(n, size, min(BLOCK, self.room(FOUND_BYTES)))
 
     @cached_property
     def sample(self) -> Any:
@@ -155,12 +163,13 @@ class Job:
 
     @cached_property
     def middles(self) -> Any:
-        """The means of the sampled points: (K, d) float64. Any vectors would serve."""
-        points = self.search.points
-        middles = self.device.xp.empty((len(self.parts), points.shape[1]))
-        for at in blocks(len(middles), points.shape[1], min(MANY_VALUES, self.room(16)) // SAMPLED):
-            middles[at] = points[self.sample[at]].mean(axis=1, dtype="float64")
-        return middles
+        """The means of the sampled points: (K, d) float64. Any finite vectors would serve."""
+        points, xp = self.search.points, self.device.xp
+        middles = xp.empty((len(self.parts), points.shape[1]))
+        with np.errstate(over="ignore", invalid="ignore"):  # sums of numbers near the largest
+            for at in blocks(len(middles), points.shape[1], min(MANY_VALUES, self.room(16)) // SAMPLED):
+                middles[at] = points[self.sample[at]].mean(axis=1, dtype="float64")
+        return xp.where(xp.isfinite(middles), middles, self.search.scaling.centre)
 
     @cached_property
     def number(self) -> Any:
@@ -177,9 +186,10 @@ def pays(search: Any, components: int, rows: int, n: int) -> bool:
     """
     if not isinstance(search, TileSearch) or not search.tests_pairs or components > MOST_COMPONENTS:
         return False
-    if rows < max(ROWS_A_COMPONENT * components, ROWS * n) or rows * n < LEAST_PAIRS[search.device.name]:
+    if rows < max(ROWS_A_COMPONENT * components, SHARE * n) or rows * n < LEAST_PAIRS[search.device.name]:
         return False
-    return COUPLE_BYTES * components**2 / 2 <= search.room
+    taken = COUPLE_BYTES * components**2 / 2 + MIDDLE_BYTES * components * search.features
+    return bool(taken <= search.room / 4)
 
 
 def join_components(
@@ -231,7 +241,9 @@ def _couples(job: Job) -> Couples:
     operand = search.kernels.pack(job.middles, search.scaling, search.kernels.FILTER_DTYPE)
     supports = kernels.new_supports(len(parts))
     most, n = [operand.largest(xp)], parts.order.size
-    at_once = max(1, min(n, PRODUCTS // len(parts), job.room(8 * (len(parts) + search.features) + 64)))
+    most[0][1] = 0  # a middle is what it was rounded to
+    products = search.kernels.ROWS * search.kernels.COLUMNS  # as in a tile of a search
+    at_once = max(1, min(n, products // len(parts), job.room(8 * (len(parts) + search.features) + 64)))
     for start in range(0, n, at_once):
         at = slice(start, start + at_once)
         rows = search.packed(parts.order[at])
@@ -243,7 +255,7 @@ def _couples(job: Job) -> Couples:
     moved = 2**0.5 * error
     lost = 4 * (accumulation_bound(width, "float32") + 2 * EPSILON["float32"]) * square
     y = operand.y.astype("float64")
-    first, second, gap, facing = kernels.couples(supports, parts.order, y @ y.T, lost, ROUNDED * square, 2 * moved)
+    first, second, gap, facing = kernels.couples(supports, parts.order, y @ y.T, lost, ROUNDING * square, 2 * moved)
     return Couples(first, second, gap, facing, (square**0.5 + moved) / search.scaling.scale)
 
 
@@ -255,7 +267,7 @@ def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
     if close.size > MOST_CLOSE * len(job.parts) or width < LEAST_SAMPLED:
         return False
     sample = job.sample[:, :: -(-SAMPLED // width)]
-    for at in blocks(close.size, SAMPLED**2):
+    for at in job.blocks(close.size, SAMPLED**2):
         those = close[at]
         a, b = xp.broadcast_arrays(sample[couples.first[those], :, None], sample[couples.second[those], None, :])
         least = job.weigh(a.ravel(), b.ravel()).reshape(those.size, -1).min(axis=1)
@@ -266,7 +278,7 @@ def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
 def _reach(search: TileSearch, weight: Any, xp: Any) -> Any:
     """What pairs of at most that weight are apart at most, in the filter's scale."""
     far = search.metric.distance_above(weight, search.features, xp)
-    return search.scaling.scale * (1 + ROUNDED) * far
+    return search.scaling.scale * (1 + ROUNDING) * far
 
 
 @dataclass(frozen=True)
@@ -307,7 +319,7 @@ def _paths(job: Job, tree: Couples, weight: Any) -> Paths:
     return Paths(device.asarray(place), *device.asarray(np.stack([heaviest, _reach(job.search, heaviest, np)])))
 
 
-def _by_size(job: Job, couples: Couples, upper: Any) -> Found:
+def _by_size(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     """The pairs of points that may weigh at most `upper` of their couple, and that: by shadows where that is faster.
 
     These are large couples with a gap; the others are the fused filter's. None if there are none such, or too many
@@ -330,7 +342,7 @@ def _by_size(job: Job, couples: Couples, upper: Any) -> Found:
     return src, dst, most
 
 
-def _by_filter(job: Job, couples: Couples, upper: Any) -> Found:
+def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     """The same by the fused filter; None if there is none.
 
     Each component fills blocks of rows of its own, with its last point again and again in the end, and so a tile has
@@ -341,42 +353,42 @@ def _by_filter(job: Job, couples: Couples, upper: Any) -> Found:
         return None
     kernels = job.device.kernels("spanning_tree")
     plan = kernels.plan_items(job.parts, couples, fused.BLOCK, fused.TILE)
-    if plan.formed > job.budget or plan.n_items > job.room(PAIR_BYTES):
+    if plan.formed > job.budget or plan.n_items > job.room(FOUND_BYTES):
         return None
     if not search.packs(plan.n_blocks * fused.BLOCK):
         return None
     order, given = kernels.items(job.parts, couples, plan)
-    most = min(job.budget // WEIGHT_PAIRS, job.room(PAIR_BYTES))
-    pairs = search.pairs_of(order, given, upper[given[:, 3]], most)
+    pairs = search.pairs_of(order, given, upper[given[:, 3]], job.most_found(job.budget))
     if pairs is None:
         return None
     src, dst, couple = pairs
     return src, dst, upper[couple]
 
 
-def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = None) -> Found:
+def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = None) -> PairsWithin:
     """The same by each point's shadow (x - o)·w, with the centre o of the scaling and w between its couple's middles.
 
     It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget is the job's, or less.
     """
     search, parts, middles, xp = job.search, job.parts, job.middles, job.device.xp
-    kernels, budget = job.device.kernels("spanning_tree"), min(job.budget, budget or job.budget)
+    kernels, budget = job.device.kernels("spanning_tree"), job.budget if budget is None else min(job.budget, budget)
     end = xp.cumsum(parts.size[couples.first] + parts.size[couples.second])
     n_shadows, d = int(end[-1]), middles.shape[1]
     if SHADOW_PAIRS * n_shadows > budget or n_shadows > job.room(SHADOW_BYTES):
         return None
     length = xp.empty_like(upper)
-    for at in blocks(length.size, d):
-        length[at] = xp.sqrt(((middles[couples.second[at]] - middles[couples.first[at]]) ** 2).sum(axis=1))
+    for at in job.blocks(length.size, d):
+        between = middles[couples.second[at]] - middles[couples.first[at]]
+        length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
     off = 4 * (d + 8) * EPSILON["float64"] * couples.radius
-    far = (search.metric.distance_above(upper, search.features, xp) * (1 + ROUNDED) + off) * length + UNDERFLOW
+    far = (search.metric.distance_above(upper, search.features, xp) * (1 + ROUNDING) + off) * length + UNDERFLOW
     shadow = kernels.shadows(search.points, search.scaling.centre, parts, middles, couples, end)
     near, count = kernels.facing_points(shadow, parts, couples, end, far, upper, job.core)
     tests = xp.cumsum(count[:, 0].astype("int64") * count[:, 1])
-    n_tests, most = int(tests[-1]), min(budget // WEIGHT_PAIRS, job.room(PAIR_BYTES))
+    n_tests, most = int(tests[-1]), job.most_found(budget)
     if TEST_PAIRS * n_tests > budget or n_tests > MOST_TESTS:
         return None
-    capacity = min(n_tests, FEW_PAIRS)
+    capacity = min(n_tests, FIRST_ROOM, most)
     while capacity <= most:
         found, n_found = kernels.facing_pairs(shadow, near, count, tests, parts, couples, end, far, capacity)
         if n_found <= capacity:
@@ -386,7 +398,7 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
     return None
 
 
-def _by_products(job: Job, couples: Couples, upper: Any) -> Found:
+def _by_products(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     """The same by all pairs' products; not where they would be written while the fused filter is faster in rounds."""
     if job.search.filter is not None or job.search.tested_pairs(job.number) > job.budget:
         return None

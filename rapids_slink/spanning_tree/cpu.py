@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from rapids_slink.neighbors.operand import blocks
 from rapids_slink.ordering import NO_EDGE, edge_code, lighter
+
+SHADOWS = 2**18  # features, or shadows, at a time
 
 
 def connected_components(ids: np.ndarray) -> int:
@@ -135,10 +138,12 @@ def shadows(points: np.ndarray, origin: np.ndarray, parts: Any, middles: np.ndar
         order = np.argsort(ends, kind="stable")
         for which in np.split(order, np.flatnonzero(np.diff(ends[order])) + 1):
             mine = ends[which[0]]
-            x = points[parts.order[parts.start[mine] : parts.start[mine + 1]]] - origin
-            cast = sign * (middles[others[which]] - middles[mine]) @ x.T
-            for row, to in zip(cast, at[which], strict=True):
-                shadow[to : to + row.size] = row
+            between = sign * (middles[others[which]] - middles[mine])
+            of_mine = parts.order[parts.start[mine] : parts.start[mine + 1]]
+            for some in blocks(of_mine.size, max(points.shape[1], which.size), SHADOWS):
+                cast = between @ (points[of_mine[some]] - origin).T
+                for row, to in zip(cast, at[which], strict=True):
+                    shadow[to + some.start : to + some.stop] = row
     return shadow
 
 

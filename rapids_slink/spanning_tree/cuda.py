@@ -127,6 +127,7 @@ def _are_few(edges: Any, n_nodes: int) -> bool:
 
 def _grow_forest(src: Any, dst: Any, n_nodes: int, weight: Any = None) -> tuple[Any, Any]:
     check_arrays("int32", src, dst)
+    check_arrays("float64", *([] if weight is None else [weight]))
     taken, component = cp.zeros(src.size, bool), cp.empty(n_nodes, cp.int32)
     sizes = np.int32(src.size), np.int32(n_nodes)
     cuda_kernel("spanning_tree/forest.cu", "grow_forest")(
@@ -145,6 +146,7 @@ def offer_supports(product: Any, number: Any, first: int, supports: Any) -> None
     m, k = product.shape
     check_arrays("float32", product)
     check_arrays("int32", number)
+    check_arrays("uint64", supports)
     grid = -(-m // ROWS), -(-k // THREADS)
     cuda_kernel(COUPLES, "offer_supports")(
         grid, (THREADS,), (product, np.int32(m), np.int32(k), np.int32(first), number, supports)
