@@ -131,16 +131,14 @@ def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return low[rows], high[rows], weight[rows]
 
 
-def join(device: Device, points: np.ndarray, by_filter: bool, **limits: int) -> tuple[Any, ...]:
+def join(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]:
     """Components of 60 points joined at once, by the fused filter or by float64's products."""
     among = search("fused" if by_filter else "portable", device.asarray(points), device)
     component = device.xp.arange(len(points), dtype="int32") // 60 * 60
     ways: dict[str, Any] = {"MOST_CLOSE": len(points), "MANY_COUPLES": 20}
     if not by_filter:
         ways["_by_filter"] = lambda *_: None
-    kernels = device.kernels("spanning_tree")
-    found: dict[str, Any] = {name: value for name, value in limits.items() if hasattr(kernels, name)}
-    with patch.multiple(couples, **ways), patch.multiple(kernels, **found) if found else nullcontext():
+    with patch.multiple(couples, **ways):
         bridges = couples.join_components(among, None, component, 10**9, device, Report())
     assert bridges is not None
     return sort_edges(*bridges, device.xp)
@@ -183,9 +181,7 @@ def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
     pointers = device.asarray(np.append(np.arange(1, n, dtype=np.int32), np.int32(-1)))
     kernels.follow_pointers(pointers)
     groups = device.asarray((np.arange(n) * 7 % 11).astype(np.int32))
-    taken, component = device.kernels("spanning_tree").forest_of_sorted_edges(src, dst, n)
-    parts = device.xp.unique(component).size
-    return *merges, pointers, kernels.first_rows(groups, 12), taken, parts
+    return *merges, pointers, kernels.first_rows(groups, 12)
 
 
 def steps() -> Iterator[tuple[str, Step]]:
@@ -220,7 +216,6 @@ def steps() -> Iterator[tuple[str, Step]]:
     for name in ("float32", "bytes", "300 features"):
         yield f"couples by the filter, {name}", partial(join, points=points[name], by_filter=True)
     yield "couples by shadows", partial(join, points=islands, by_filter=False)
-    yield "couples as if many", partial(join, points=islands, by_filter=False, FEW_EDGES=9)
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")

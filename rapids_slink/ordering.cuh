@@ -1,7 +1,7 @@
 // The total order on edges, as in ordering.py: (weight, smaller id, larger id).
 #pragma once
 
-// After every edge's code, and after every edge's rank.
+// After every edge's code.
 constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
 
 __device__ __forceinline__ long long edge_code(int u, int v) {

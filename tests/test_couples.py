@@ -24,12 +24,17 @@ ENDLESS = 10**9  # rows that would have to search: everything is cheaper
 WAYS = ["filter", "both", "shadows", "products"]
 
 
+def needs_fused_filter(where):
+    if where.kernels("neighbors").fused_filter() is None:
+        pytest.skip("there is no fused filter here")
+
+
 @pytest.fixture(params=WAYS)
 def search_by(request, where, monkeypatch):
     """A function from points to a search whose components are joined in one of the ways."""
     way = request.param
-    if way in ("filter", "both") and (where.name == "cpu" or where.kernels("neighbors").fused_filter() is None):
-        pytest.skip("there is no fused filter here")
+    if way in ("filter", "both"):
+        needs_fused_filter(where)
     monkeypatch.setattr(couples, "MOST_CLOSE", ENDLESS)
     monkeypatch.setattr(couples, "LARGE", 30 if way == "both" else ENDLESS)
     if way in ("shadows", "products"):
@@ -198,8 +203,7 @@ def test_too_many_pairs_are_left_to_rounds(where, ways, monkeypatch):
 
 @pytest.mark.gpu
 def test_large_couples_go_by_shadows(where, ways, monkeypatch):
-    if where.name == "cpu" or where.kernels("neighbors").fused_filter() is None:
-        pytest.skip("there is no fused filter here")
+    needs_fused_filter(where)
     monkeypatch.setattr(couples, "LARGE", 100)
     monkeypatch.setattr(couples, "SHADOW_PAIRS", 0)
     rng = np.random.default_rng(0)
@@ -326,17 +330,18 @@ def test_the_heaviest_edge_on_every_way(n, where):
 
 
 @pytest.mark.parametrize("values", [None, [0.0], [0.0, 1.0, 2.0]])
-@pytest.mark.parametrize(("n", "m", "few"), [(2, 1, 9), (30, 300, 999), (400, 3000, 9999), (400, 3000, 700)])
-def test_lightest_forest(n, m, few, values, where, monkeypatch):
-    """A forest of no more weight than SciPy's, in one block and, if edges are more than `few`, in many."""
-    kernels = where.kernels("spanning_tree")
-    if where.name == "cuda":
-        monkeypatch.setattr(kernels, "FEW_EDGES", few)
+@pytest.mark.parametrize(("n", "m"), [(2, 1), (30, 300), (400, 3000)])
+def test_tree_of_components(n, m, values, where):
+    """A forest of no more weight than SciPy's."""
     rng = np.random.default_rng(m)
     src, dst = rng.integers(0, n, m).astype(np.int32), rng.integers(0, n, m).astype(np.int32)
     src[: n // 2], dst[: n // 2] = np.arange(n // 2), n // 2
     weight = (rng.normal(size=m) if values is None else rng.choice(values, m)).astype(np.float32).astype(float)
-    taken = to_host(kernels.lightest_forest(*(where.asarray(part) for part in (src, dst, weight)), n))
+    job = SimpleNamespace(parts=range(n), device=where, search=SimpleNamespace(kernels=where.kernels("neighbors")))
+    at = to_host(couples._tree(job, *(where.asarray(part) for part in (src, dst, weight))))
+    taken = np.zeros(m, bool)
+    taken[at] = True
+    assert taken.sum() == at.size
     lightest = {}
     for a, b, w in zip(np.minimum(src, dst), np.maximum(src, dst), weight - weight.min() + 1, strict=True):
         if a != b:
@@ -352,8 +357,7 @@ def test_lightest_forest(n, m, few, values, where, monkeypatch):
 @pytest.mark.parametrize("d", [5, 64, 130, 300, 784])
 def test_couples_in_the_fused_filter(d, of_bytes, where):
     """Every pair within its item's reach is found, each once; of more than there is room for there are none."""
-    if where.name == "cpu" or where.kernels("neighbors").fused_filter() is None:
-        pytest.skip("there is no fused filter here")
+    needs_fused_filter(where)
     xp, kernels = where.xp, where.kernels("spanning_tree")
     rng = np.random.default_rng(d)
     n, label = 3000, np.sort(np.concatenate([rng.integers(0, 9, 2400), np.full(600, 9)]))

@@ -33,6 +33,7 @@ from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.cpu import leaf_order
+from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MOST_COMPONENTS = 4096  # their couples are listed
 COUPLE_BYTES, MIDDLE_BYTES = 128, 24  # of each couple while their gaps are found and sorted, and of a middle's feature
@@ -202,15 +203,14 @@ def join_components(
     """
     xp, kernels, positions = device.xp, device.kernels("spanning_tree"), search.kernels.positions
     job = Job(search, core, Components.of(component, xp), ROUNDS * rows * component.size, device)
-    n = len(job.parts)
     couples = _couples(job)
     if couples.gap.size > MANY_COUPLES:
-        tree = couples.take(positions(kernels.lightest_forest(couples.first, couples.second, couples.gap, n)))
+        tree = couples.take(_tree(job, couples.first, couples.second, couples.gap))
         couples = couples.take(kernels.within(couples, _paths(job, tree, job.weigh(*tree.facing)))[0])
     weight = job.weigh(*couples.facing)
     if not _compare_samples(job, couples, weight):
         return None
-    taken = positions(kernels.lightest_forest(couples.first, couples.second, weight, n))
+    taken = _tree(job, couples.first, couples.second, weight)
     left, upper = kernels.within(couples, _paths(job, couples.take(taken), weight[taken]))
     couples, found = couples.take(left), None
     for way in (_by_size, _by_filter, _by_shadows, _by_products):
@@ -224,8 +224,8 @@ def join_components(
     kept = positions(weight <= most)
     report.count("connect", joined_at_once=1, pairs_kept=kept.size)
     src, dst, weight = sort_edges(src[kept], dst[kept], weight[kept], xp)
-    taken = positions(kernels.forest_of_sorted_edges(job.number[src], job.number[dst], n)[0])
-    if taken.size != n - 1:
+    taken = _tree(job, job.number[src], job.number[dst], weight)
+    if taken.size != len(job.parts) - 1:
         raise RuntimeError("some components are not joined by any pair of points: please report this")
     return src[taken], dst[taken], weight[taken]
 
@@ -257,6 +257,12 @@ def _couples(job: Job) -> Couples:
     y = operand.y.astype("float64")
     first, second, gap, facing = kernels.couples(supports, parts.order, y @ y.T, lost, ROUNDING * square, 2 * moved)
     return Couples(first, second, gap, facing, (square**0.5 + moved) / search.scaling.scale)
+
+
+def _tree(job: Job, first: Any, second: Any, weight: Any) -> Any:
+    """Which of these edges are in the minimum spanning tree of the components, in no order; ties go to the earlier."""
+    taken, _ = spanning_forest(EdgeList(first, second, weight, len(job.parts)), job.device)
+    return job.search.kernels.positions(taken)
 
 
 def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:

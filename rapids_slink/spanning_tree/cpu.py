@@ -63,19 +63,6 @@ def largest_component(component: np.ndarray) -> int:
     return int(np.bincount(component).argmax())
 
 
-def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
-    return _kruskal(src, dst, n_nodes)
-
-
-def lightest_forest(src: Any, dst: Any, weight: Any, n_nodes: int) -> np.ndarray:
-    """Which of the edges, in any order, make a spanning forest of least weight; on a GPU as far as float32 tells."""
-    rows = np.argsort(weight, kind="stable")
-    taken = np.empty(rows.size, bool)
-    taken[rows] = _kruskal(src[rows], dst[rows], n_nodes)[0]
-    return taken
-
-
 def new_supports(n: int) -> tuple[np.ndarray, np.ndarray]:
     """What `offer_supports` keeps for each two of n components."""
     return np.full((n, n), -np.inf, np.float32), np.zeros((n, n), np.int32)
@@ -296,20 +283,6 @@ def _learn(rows, ids, weights, upper, found, found_weight, bound_weight, bound_c
             bound_weight[v], bound_code[v] = weights[i], edge_code(v, ids[i])
         elif upper[i] >= bound_weight[v]:
             bound_weight[v], bound_code[v] = upper[i], NO_EDGE
-
-
-@njit(cache=True)
-def _kruskal(src, dst, n_nodes):
-    parent = np.arange(n_nodes).astype(np.int64)
-    taken = np.zeros(src.size, np.bool_)
-    for e in range(src.size):
-        a, b = _root(parent, src[e]), _root(parent, dst[e])
-        if a != b:
-            parent[max(a, b)] = min(a, b)
-            taken[e] = True
-    for v in range(n_nodes):
-        parent[v] = _root(parent, v)
-    return taken, parent
 
 
 @njit(cache=True)

@@ -11,11 +11,9 @@ import numpy as np
 
 from rapids_slink.device import check_arrays, cuda_kernel, launch
 from rapids_slink.neighbors.cuda import value_option
-from rapids_slink.ordering import NO_EDGE
 
 COUPLES = "spanning_tree/couples.cu"
 ROWS, POINTS, THREADS, TESTS = 64, 128, 128, 16  # as there
-FEW_NODES, FEW_EDGES = 4096, 2**18  # of a forest that one block grows
 
 _launch = partial(launch, "spanning_tree/forest.cu")
 
@@ -85,55 +83,6 @@ def largest_component(component: Any) -> int:
     size = cp.zeros(n, cp.int32)
     _launch("count_members", n, np.int64(n), component, size)
     return int(size.argmax())
-
-
-def forest_of_sorted_edges(src: Any, dst: Any, n_nodes: int) -> tuple[Any, Any]:
-    """Which of the edges, given in ascending order, are in the minimum spanning forest, and each node's component."""
-    if _are_few(src, n_nodes):
-        return _grow_forest(src, dst, n_nodes)
-    component = cp.arange(n_nodes, dtype=cp.int32)
-    parent, best = cp.empty_like(component), cp.empty(n_nodes, cp.int64)
-    taken = cp.zeros(src.size, bool)
-    edges = cp.arange(src.size, dtype=cp.int64)
-    for _ in range((n_nodes - 1).bit_length()):  # each halves the components of a tree, at least
-        edges = edges[component[src[edges]] != component[dst[edges]]]
-        if not edges.size:
-            break
-        best.fill(NO_EDGE)
-        _launch("offer_edges", edges.size, np.int64(edges.size), edges, src, dst, component, best)
-        _launch("take_edges", n_nodes, np.int64(n_nodes), src, dst, component, best, parent, taken)
-        _launch("relabel", n_nodes, np.int64(n_nodes), parent, component)
-    return taken, component
-
-
-def lightest_forest(src: Any, dst: Any, weight: Any, n_nodes: int) -> Any:
-    """As `rapids_slink.spanning_tree.cpu.lightest_forest`."""
-    if _are_few(src, n_nodes):
-        return _grow_forest(src, dst, n_nodes, weight)[0]
-    rows = cp.argsort(weight.astype(cp.float32))
-    taken, light = cp.zeros(rows.size, bool), rows[:FEW_EDGES]
-    taken[light], component = forest_of_sorted_edges(src[light], dst[light], n_nodes)
-    rest = rows[FEW_EDGES:]  # most of it within what the light ones have joined
-    src, dst = component[src[rest]], component[dst[rest]]
-    between = cp.flatnonzero(src != dst)
-    taken[rest[between]] = forest_of_sorted_edges(src[between], dst[between], n_nodes)[0]
-    return taken
-
-
-def _are_few(edges: Any, n_nodes: int) -> bool:
-    """Whether one block does it, in less time than many launches take."""
-    return edges.size <= FEW_EDGES and n_nodes <= FEW_NODES
-
-
-def _grow_forest(src: Any, dst: Any, n_nodes: int, weight: Any = None) -> tuple[Any, Any]:
-    check_arrays("int32", src, dst)
-    check_arrays("float64", *([] if weight is None else [weight]))
-    taken, component = cp.zeros(src.size, bool), cp.empty(n_nodes, cp.int32)
-    sizes = np.int32(src.size), np.int32(n_nodes)
-    cuda_kernel("spanning_tree/forest.cu", "grow_forest")(
-        (1,), (1024,), (*sizes, src, dst, np.uintp(0) if weight is None else weight, taken, component)
-    )
-    return taken, component
 
 
 def new_supports(n: int) -> Any:
