@@ -257,14 +257,14 @@ class FusedFilter:
         blocks, splits, first, last, n_columns = numbers
         last_steps = self.steps - (self.atoms - 1) * STEPS
         kernel, shared = _keep_near(self.atoms, last_steps, *kind, self.BYTES, cp.cuda.runtime.getDevice())
-        far, farthest, apart, *rest = (
+        far, farthest, apart, row_group, column_group, items, reach = (
             np.uintp(0) if part is None else part for part in (*radius, apart, *groups, *given)
         )
         kernel(
             (min(blocks * splits, multiprocessors()),), (THREADS,),
             (rows.y, self.columns.y, self.columns.tails, np.int32(self.atoms), np.int32(blocks), np.int32(splits),
              np.int32(first), np.int32(last), np.uint32(n_columns), rows.half_norm, far, farthest, self.tile_error,
-             *rest[:2], np.int32(into.capacity), into.ids, apart, into.count, next_item, *rest[2:]),
+             row_group, column_group, np.int32(into.capacity), into.ids, apart, into.count, next_item, items, reach),
             shared_mem=shared,
         )  # fmt: skip
 

@@ -29,7 +29,7 @@ from rapids_slink.device import Device, to_host
 from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.operand import BLOCK, EXTRA_FEATURES, blocks, shrinkage
-from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.neighbors.tiles import MOST_PAIRS, TileSearch
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree.cpu import leaf_order
@@ -49,7 +49,7 @@ SHADOW_PAIRS = 512  # a product in float64,
 TEST_PAIRS = 16  # a test of two such,
 WEIGHT_PAIRS = 1024  # an exact weight.
 SHADOW_BYTES, FOUND_BYTES = 16, 64  # of a product in float64, and of a pair of points that is left, or an item's
-FIRST_ROOM, MOST_FOUND, MOST_TESTS = 2**20, 2**26, 2**31 - 1  # pairs of points
+FIRST_ROOM, MOST_TESTS = 2**20, 2**31 - 1  # pairs of points
 LARGE = 4096  # of two components the product of their sizes over the sum, where shadows take less time than the filter
 ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
 UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
@@ -150,7 +150,7 @@ class Job:
 
     def most_found(self, budget: int) -> int:
         """How many pairs of points may be left."""
-        return min(budget // WEIGHT_PAIRS, self.room(FOUND_BYTES), MOST_FOUND)
+        return min(budget // WEIGHT_PAIRS, self.room(FOUND_BYTES), MOST_PAIRS)
 
     def blocks(self, n: int, size: int) -> list[slice]:
         """So many rows, that take `size` numbers each, a few at a time."""

@@ -319,23 +319,18 @@ def _keep_facing(shadow, order, start, first, second, end, far, upper, core, nea
         middle = end[c] - size_b
         begin = middle - size_a
         most, least = shadow[begin:middle].max(), shadow[middle : end[c]].min()
-        kept = 0
-        for i in range(size_a):
-            faces = not least - shadow[begin + i] > far[c]
-            if core is not None and faces:
-                faces = core[order[start[first[c]] + i]] <= upper[c]
-            if faces:
-                near[begin + kept] = i
-                kept += 1
-        count[c, 0], kept = kept, 0
-        for i in range(size_b):
-            faces = not shadow[middle + i] - most > far[c]
-            if core is not None and faces:
-                faces = core[order[start[second[c]] + i]] <= upper[c]
-            if faces:
-                near[middle + kept] = i
-                kept += 1
-        count[c, 1] = kept
+        for side in range(2):
+            at, size, place = (middle, size_b, start[second[c]]) if side else (begin, size_a, start[first[c]])
+            kept = 0
+            for i in range(size):
+                apart = shadow[at + i] - most if side else least - shadow[at + i]
+                faces = not apart > far[c]
+                if core is not None and faces:
+                    faces = core[order[place + i]] <= upper[c]
+                if faces:
+                    near[at + kept] = i
+                    kept += 1
+            count[c, side] = kept
 
 
 @njit(cache=True)
