@@ -14,6 +14,7 @@ from scipy.spatial.distance import pdist, squareform
 from rapids_slink.device import to_host
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import metric_rows
+from rapids_slink.neighbors.operand import reach_numbers
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
@@ -81,7 +82,8 @@ def joined(search, component, core=None):
     """What `join_components` finds, as rows in the total order."""
     device, report = search.device, Report()
     core = None if core is None else device.asarray(core)
-    found = join_components(search, core, device.asarray(component), ENDLESS, device, report)
+    k = np.unique(component).size
+    found = join_components(search, core, device.asarray(component), k, ENDLESS, device, report)
     assert report["connect"]["joined_at_once"] == 1
     src, dst, weight = (to_host(part) for part in found)
     order = np.lexsort((edge_codes(src, dst, np), weight))
@@ -186,7 +188,7 @@ def test_too_many_pairs_are_left_to_rounds(where, ways, monkeypatch):
 
     def join():
         ways.clear()
-        return join_components(search, None, component, 1000, where, report)
+        return join_components(search, None, component, 20, 1000, where, report)
 
     assert join() is None
     assert not ways  # the samples are too many
@@ -251,6 +253,76 @@ def test_pays(where):
 # ------------------------------------------------------------------------------------------------- the parts
 
 
+@pytest.mark.parametrize(("n", "k"), [(2, 2), (1000, 1), (5000, 700), (300_000, 3)])
+def test_components(n, k, where):
+    """Points sorted by component, stably, with labels in any order."""
+    rng = np.random.default_rng(n)
+    number = np.concatenate([np.arange(k), rng.integers(0, k, n - k)])
+    rng.shuffle(number)
+    label = np.sort(rng.choice(n, k, replace=False))[number].astype(np.int32)
+    parts = Components.of(where.asarray(label), k, where)
+    np.testing.assert_array_equal(to_host(parts.order), np.argsort(number, kind="stable"))
+    np.testing.assert_array_equal(to_host(parts.number), np.sort(number))
+    np.testing.assert_array_equal(to_host(parts.start), np.searchsorted(np.sort(number), np.arange(k + 1)))
+    np.testing.assert_array_equal(to_host(parts.of_point), number)
+    sizes = np.sort(np.bincount(number))
+    assert k < 2 or parts.largest_couple == tuple(sizes[-2:])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_samples(dtype, where):
+    """Of small components every point, of large ones points from all over; and their means."""
+    rng = np.random.default_rng(0)
+    number = np.sort(np.concatenate([np.repeat(np.arange(4), [1, 7, 64, 900])]))
+    X = rng.normal(size=(972, 300)).astype(dtype)
+    X[number == 1, 5] = np.finfo("float64").max if dtype == "float64" else 1.0
+    parts = Components.of(where.asarray(number.astype(np.int32)), 4, where)
+    otherwise = where.xp.full(300, 0.5)
+    sample, middles = map(to_host, where.kernels("spanning_tree").sample_components(where.asarray(X), parts, otherwise))
+    for a, size in enumerate([1, 7, 64, 900]):
+        points = np.flatnonzero(number == a)
+        assert np.isin(sample[a], points).all()
+        assert np.unique(sample[a]).size == min(size, 64)
+        assert np.searchsorted(points, sample[a]).max() >= size * 63 // 64
+    with np.errstate(over="ignore"):
+        means = X[sample].mean(axis=1, dtype="float64")
+    np.testing.assert_allclose(middles, np.where(np.isfinite(means), means, 0.5), rtol=1e-13, atol=1e-15)
+    assert (dtype == "float32") or middles[1, 5] == 0.5
+
+
+@pytest.mark.parametrize("n", [1, 33, 100_000])
+def test_largest_norm_and_error(n, where):
+    rng = np.random.default_rng(n)
+    norm, error = rng.random((2, n)).astype(np.float32)
+    largest, kernels = where.xp.zeros(2, "float32"), where.kernels("spanning_tree")
+    kernels.raise_largest(largest, where.asarray(norm))
+    np.testing.assert_array_equal(to_host(largest), [norm.max(), 0])
+    kernels.raise_largest(largest, where.asarray(norm / 2), where.asarray(error))
+    np.testing.assert_array_equal(to_host(largest), [norm.max(), error.max()])
+
+
+@pytest.mark.parametrize("step", [1, 3, 8])
+def test_samples_of_close_couples(step, where):
+    rng = np.random.default_rng(step)
+    first, second = (end.astype(np.int32) for end in np.triu_indices(30, 1))
+    gap, weight = rng.normal(size=first.size), rng.random(first.size)
+    some = Couples(*map(where.asarray, (first, second, gap)), where.xp.zeros((2, first.size), "int32"), 1.0)
+    sample = rng.integers(0, 999, (30, 64)).astype(np.int32)
+    kernels, lowered = where.kernels("spanning_tree"), where.asarray(weight.copy())
+    at = kernels.close(some, lowered, reach_numbers(5, 2.0, EUCLIDEAN))
+    on_host = to_host(at)
+    np.testing.assert_array_equal(np.sort(on_host), np.flatnonzero(gap < np.sqrt(weight)))
+    a, b = kernels.pair_samples(where.asarray(sample), some, at, step)
+    value = lambda i, j: (i * 31 + j * 17) % 1009 / 1009  # noqa: E731
+    kernels.lower_to_least(lowered, at, value(a, b))
+    expected = weight.copy()
+    for c in on_host:
+        pairs = value(sample[first[c], ::step, None], sample[second[c], None, ::step])
+        expected[c] = min(weight[c], pairs.min())
+    np.testing.assert_array_equal(to_host(lowered), expected)
+    kernels.lower_to_least(lowered, at[:0], value(a[:0], b[:0]))
+
+
 @pytest.mark.parametrize(("m", "k"), [(1, 2), (1000, 3), (900, 150), (5_000_000, 2)])
 def test_supports(m, k, where):
     """The largest difference of two products, and the first place where it is; given in two parts."""
@@ -288,7 +360,7 @@ def test_gaps_are_below_distances(name, where):
     apart = squareform(pdist(X))
     found_any = False
     for component in (label, by_place):
-        parts = Components.of(where.asarray(component.astype(np.int32)), where.xp)
+        parts = Components.of(where.asarray(component.astype(np.int32)), 9, where)
         found = couples._couples(Job(search, None, parts, 0, where))
         assert len(parts) == 9
         first, second, gap, facing = (to_host(part) for part in (found.first, found.second, found.gap, found.facing))
@@ -312,18 +384,18 @@ def test_the_heaviest_edge_on_every_way(n, where):
     np.fill_diagonal(expected, 0)
     for v in range(n):  # Floyd and Warshall's algorithm, for the heaviest edge on the way
         expected = np.minimum(expected, np.maximum(expected[:, [v]], expected[[v]]))
-    job = SimpleNamespace(metric=EUCLIDEAN, features=3, scaling=SimpleNamespace(scale=2.0), device=where)
-    job.search = job
 
     def couples_of(first, second, gap):
         ids = (where.asarray(end.astype(np.int32)) for end in (first, second))
         return Couples(*ids, where.asarray(gap), where.xp.zeros((2, len(gap)), "int32"), 1.0)
 
-    paths = couples._paths(job, couples_of(src, dst, weight), where.asarray(weight))
+    some = rng.permutation(n - 1)
+    paths = couples._paths(SimpleNamespace(device=where), *(where.asarray(of[some]) for of in (src, dst, weight)))
+    reach = reach_numbers(3, 2.0, EUCLIDEAN)
     first, second = np.triu_indices(n, 1)
     far = 2 * np.sqrt(expected[first, second])
     for gap in (far * (1 - 1e-6) - 1e-6, far * (1 + 1e-6) + 1e-6):
-        at, upper = where.kernels("spanning_tree").within(couples_of(first, second, gap), paths)
+        at, upper = where.kernels("spanning_tree").within(couples_of(first, second, gap), paths, reach)
         at, upper = to_host(at), to_host(upper)
         assert sorted(at) == (list(range(first.size)) if gap[0] < far[0] else [])
         np.testing.assert_array_equal(upper, expected[first[at], second[at]])
@@ -337,8 +409,7 @@ def test_tree_of_components(n, m, values, where):
     src, dst = rng.integers(0, n, m).astype(np.int32), rng.integers(0, n, m).astype(np.int32)
     src[: n // 2], dst[: n // 2] = np.arange(n // 2), n // 2
     weight = (rng.normal(size=m) if values is None else rng.choice(values, m)).astype(np.float32).astype(float)
-    job = SimpleNamespace(parts=range(n), device=where, search=SimpleNamespace(kernels=where.kernels("neighbors")))
-    at = to_host(couples._tree(job, *(where.asarray(part) for part in (src, dst, weight))))
+    at = to_host(couples._tree(*(where.asarray(part) for part in (src, dst, weight)), n, where))
     taken = np.zeros(m, bool)
     taken[at] = True
     assert taken.sum() == at.size
@@ -364,7 +435,7 @@ def test_couples_in_the_fused_filter(d, of_bytes, where):
     X = rng.integers(0, 256, (n, d)) if of_bytes else rng.normal(size=(n, d))
     search = TileSearch(where.asarray(X.astype(np.float32)), where, Report())
     assert of_bytes == search.filter.BYTES
-    parts = Components.of(where.asarray(label.astype(np.int32)), xp)
+    parts = Components.of(where.asarray(label.astype(np.int32)), 10, where)
     first, second = np.triu_indices(10, 1)
     some = Couples(
         *(where.asarray(end.astype(np.int32)) for end in (first, second)), xp.zeros(45), xp.zeros((2, 45)), 1.0
@@ -375,7 +446,7 @@ def test_couples_in_the_fused_filter(d, of_bytes, where):
         plan = kernels.plan_items(parts, some, search.filter.BLOCK, search.filter.TILE)
         order, items = kernels.items(parts, some, plan)
         assert plan.formed >= 4_000_000
-        bound = where.asarray(upper)[items[:, 3]]
+        bound = where.asarray(upper)
         a, b, couple = (to_host(part) for part in search.pairs_of(order, items, bound, 10_000_000))
         low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
         np.testing.assert_array_equal(low, first[couple])

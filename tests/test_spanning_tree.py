@@ -792,7 +792,9 @@ def test_couples_join_what_rounds_would(kind, where, monkeypatch):
     engine = TileSearch(where.asarray(X), where, Report())
     lists = neighbor_lists(engine, n, 4, where)
     monkeypatch.setattr(couples, "MOST_CLOSE", n)
-    monkeypatch.setattr(connect, "join_components", lambda a, b, c, _, *rest: join_components(a, b, c, 10**9, *rest))
+    monkeypatch.setattr(
+        connect, "join_components", lambda a, b, c, k, _, *rest: join_components(a, b, c, k, 10**9, *rest)
+    )
     for pays in (True, False):
         monkeypatch.setattr(connect, "pays", lambda *_, pays=pays: pays)
         report = Report()

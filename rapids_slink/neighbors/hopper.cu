@@ -28,7 +28,7 @@
 // SYMMETRIC: rows and columns are the same points. A block's columns are then counted from itself on, around the end, and
 // a pair is formed once and tested for both: for the columns' sake with the largest of the tile's radii first.
 //
-// COUPLES: a work item is given, 256 rows and a range of tiles of which no pair may be farther apart than a reach of its own.
+// COUPLES: a work item is given, 256 rows and a range of tiles of which no pair may be farther apart than its couple's reach.
 #include "neighbors/copies.cuh"
 
 #ifndef RESIDENT
@@ -232,6 +232,7 @@ struct Survivors {
             int a = lane < n ? column_group[row] : 0, b = lane < n ? column_group[column] : 0;
             bool real = lane < n && (!row || column_group[row - 1] != a) && (!column || column_group[column - 1] != b);
             u32 votes = __ballot_sync(~0u, real);
+            if (!votes) return;
             u64 slot = lane ? 0 : atomicAdd((u64*)count, (u64)__popc(votes));
             slot = __shfl_sync(~0u, slot, 0) + __popc(votes & ((1u << lane) - 1));
             if (real && slot < capacity)
@@ -260,9 +261,9 @@ struct Survivors {
 // is left out. tile_radius is the largest radius of each tile. `apart` gets half_norm_i - (product - half_norm_j) of each.
 //
 // COUPLES: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns and the one
-// after the last, and a number; a pair passes that may be within `reach` of the item, which is added to the row's radius. By
+// after the last, and its couple; a pair passes that may be within the couple's `reach`, which is added to the row's radius. By
 // `column_group` both are points, of which one that stands there again, right behind itself, only fills up a tile. `out` has three
-// rows of `capacity`: the points of each pair and the items' numbers. `count` is of 64 bits; once it is above `capacity` no more
+// rows of `capacity`: the points of each pair and its couple. `count` is of 64 bits; once it is above `capacity` no more
 // items are begun.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ tails, int atoms, int blocks,
@@ -336,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(
             Item item(taken, splits, first_tile, last_tile, given);
             // This thread's sums belong to two rows of the warp's 16, eight apart.
             u32 first_row = item.row_tile * COLUMNS + g * 64 + warp * 16, first = first_row + (lane >> 2);
-            const sum_t own_reach = COUPLES ? reach[taken] : 0;
+            const sum_t own_reach = COUPLES ? reach[item.couple] : 0;
             const sum_t far[2] = {radius[first] + own_reach, radius[first + 8] + own_reach};
             const sum_t base[2] = {half_norm[first], half_norm[first + 8]};
             const float own_error = SYMMETRIC && !BYTES ? tile_error[item.row_tile + g / 2] : 0;

@@ -14,7 +14,6 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.contract import growing, stride
 from rapids_slink.neighbors.cuda import LISTS, WARP, WARPS, Candidates, Packed, pack_rows
 from rapids_slink.neighbors.operand import Ceiling, Scaling, reach_numbers
-from rapids_slink.neighbors.operand import reach as reach_of_weight
 
 ROWS, COLUMNS = 256, 128  # a block of rows, a tile of columns, as in hopper.cu
 STEPS = 4  # wgmmas that an atom of features takes, 128 bytes
@@ -112,14 +111,13 @@ class FusedFilter:
     def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
         """What the test takes for rows that look for kernel values up to `bound`: `operand.reach` in one launch."""
         check_arrays("float32", rows.error)
-        return self._reach("reach", bound, rows, rows.error, self._reach_of(n_features, metric))
+        return self._reach("reach", bound, rows.half_norm.size, rows.error, self._reach_of(n_features, metric))
 
     def _reach_of(self, n_features: int, metric: Metric) -> Any:
         return struct(*reach_numbers(n_features, self.scaling.scale, metric))
 
-    def _reach(self, kernel: str, bound: Any, rows: Packed, *arguments: Any) -> Reach:
+    def _reach(self, kernel: str, bound: Any, size: int, *arguments: Any) -> Reach:
         check_arrays("float64", bound)
-        size = rows.half_norm.size
         found = Reach(cp.empty(size, self.REAL), cp.empty(size // COLUMNS, self.REAL))
         if size:
             outputs = found.of_row, found.of_tile
@@ -184,20 +182,20 @@ class FusedFilter:
         self._keep(self.columns, tiles, self.n, radius, into, cp.zeros(1, cp.int32), into.apart)
 
     def keep_couples(self, items: Any, reach: Any, capacity: int) -> tuple[Any, int]:
-        """The pairs of the items that may be within the items' reach.
+        """The pairs of the items that may be within their couples' reach.
 
         Parameters
         ----------
         items : (m, 4) int32 array
             A block of rows by the number of its first tile; the first tile of columns and the one after the last, at
-            most `MOST_TILES`; and a number.
-        reach : (m,) array
-            As `reach_of_bounds` gives it.
+            most `MOST_TILES`; and the number of its couple.
+        reach : array
+            By couple, as `reach_of_bounds` gives it.
 
         Returns
         -------
         found : (3, capacity) int32 array
-            The pairs' points, none for those that stand in the order once more, and their items' numbers.
+            The pairs' points, none for those that stand in the order once more, and their couples.
         n_found : int
             How many there are, or some number above the capacity.
         """
@@ -214,7 +212,7 @@ class FusedFilter:
 
     def reach_of_bounds(self, bound: Any, n_features: int, metric: Metric) -> Any:
         """What `keep_couples` takes for kernel values up to `bound`."""
-        return reach_of_weight(bound, cp.zeros((), cp.float32), self.scaling, n_features, cp, metric)
+        return self._reach("reach", bound, _tiles(bound.size), np.uintp(0), self._reach_of(n_features, metric)).of_row
 
     def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
         """Lower the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
@@ -306,11 +304,11 @@ class ByteFilter(FusedFilter):
 
     def radius(self, bound: Any, rows: Packed, n_features: int, metric: Metric) -> Reach:
         """Half of each bound, rounded down."""
-        return self._reach("reach_of_bytes", bound, rows, np.int32(self.EVERYTHING))
+        return self._reach("reach_of_bytes", bound, rows.half_norm.size, np.int32(self.EVERYTHING))
 
     def reach_of_bounds(self, bound: Any, n_features: int, metric: Metric) -> Any:
         """Half of each, rounded down."""
-        return cp.minimum(bound / 2, self.EVERYTHING).astype(cp.int32)
+        return self._reach("reach_of_bytes", bound, _tiles(bound.size), np.int32(self.EVERYTHING)).of_row
 
     def tighten(self, found: Survivors, bound: Any, k: int, n_features: int, metric: Metric) -> None:
         """As above: what half a squared distance is rounded down by is at most 1."""
@@ -359,6 +357,11 @@ def _splits(blocks: int, tiles: int) -> int:
     work as others: there are enough parts for that to even out, each for the multiprocessor that is ready first.
     """
     return max(1, -(-tiles // MOST_TILES), min(tiles // LEAST_TILES, -(-ITEMS * multiprocessors() // blocks)))
+
+
+def _tiles(n: int) -> int:
+    """As many as fill tiles of columns."""
+    return -(-n // COLUMNS) * COLUMNS
 
 
 @cache

@@ -166,10 +166,6 @@ class Operand:
         """The rows `at` (an index array or a slice)."""
         return Operand(self.y[at], self.half_norm[at], self.error[at])
 
-    def largest(self, xp: Any) -> Any:
-        """Of all rows the largest half norm and error, as an array of two."""
-        return xp.stack([self.half_norm.max(), self.error.max()])
-
 
 def pack(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) -> Operand:
     """The operand of `values` in the order of the rows `order` (default: as they are)."""

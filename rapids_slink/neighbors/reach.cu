@@ -34,12 +34,12 @@ extern "C" __global__ void largest_of_tiles(
 // How far points of bytes look: half of a bound, rounded down, or `everything`.
 __device__ __forceinline__ int half_of(double bound, int everything) { return (int)fmin(bound / 2, (double)everything); }
 
-// Of m rows with these bounds; none of the rows after them. A block a tile.
+// Of m rows with these bounds and errors, if there are any; none of the rows after them. A block a tile.
 extern "C" __global__ void reach(
     long long m, const double* __restrict__ bound, const float* __restrict__ error, const Reach reach,
     float* __restrict__ far, float* __restrict__ farthest) {
     long long r = thread_index();
-    far[r] = r < m ? reach.of(bound[r], error[r]) : 0;
+    far[r] = r < m ? reach.of(bound[r], error ? error[r] : 0) : 0;
     put_largest(far[r], farthest);
 }
 extern "C" __global__ void reach_of_bytes(

@@ -232,7 +232,7 @@ class TileSearch:
         return bool(more * self.filter.row_bytes(self.features) <= self.room / 4)
 
     def pairs_of(self, order: Any, items: Any, upper: Any, most: int) -> tuple[Any, Any, Any] | None:
-        """The items' pairs of points whose kernel value is at most `upper`, maybe others, and their items' numbers.
+        """The pairs of points whose kernel value is at most their couple's `upper`, maybe others, and their couples.
 
         Parameters
         ----------
@@ -240,7 +240,8 @@ class TileSearch:
             The points, in blocks of the fused filter, which there has to be; one more than once only in a row.
         items : (m, 4) int32 array
             As of its `keep_couples`.
-        upper : (m,) float64 array
+        upper : float64 array
+            By couple.
         most : int
             How many pairs there may be: if there are more the answer is None.
         """

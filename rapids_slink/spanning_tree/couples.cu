@@ -3,6 +3,7 @@
 // A couple's shadows are float64 numbers in a row: those of its first component's points, then of the second's. end[c] is
 // where couple c's end.
 #include "neighbors/canonical.cuh"
+#include "neighbors/reach.cuh"
 #include "ordering.cuh"
 #include "threads.cuh"
 
@@ -18,6 +19,63 @@ constexpr int AT_A_TIME = 4;       // points whose shadows a warp sums
 constexpr int POINTS = 128;        // whose shadows a block of THREADS sums
 constexpr int THREADS = 128;
 constexpr int TESTS = 16;          // of a thread
+constexpr int SAMPLED = 64;        // points of a component
+
+// --- Components --------------------------------------------------------------------------------------------------------------
+
+// Points sorted by component, as narrow numbers, and where another component than that of the one before begins.
+extern "C" __global__ void mark_starts(
+    long long n, const int* __restrict__ component, const long long* __restrict__ sorted, int* __restrict__ order,
+    int* __restrict__ begins) {
+    long long i = thread_index();
+    if (i >= n) return;
+    order[i] = sorted[i];
+    begins[i] = i && component[sorted[i]] != component[sorted[i - 1]];
+}
+
+// Where each of k components starts, and n; and the number of each point's.
+extern "C" __global__ void list_starts(
+    long long n, int k, const int* __restrict__ order, const int* __restrict__ number, long long* __restrict__ start,
+    int* __restrict__ of_point) {
+    long long i = thread_index();
+    if (i >= n) return;
+    of_point[order[i]] = number[i];
+    if (!i || number[i] != number[i - 1]) start[number[i]] = i;
+    if (i == n - 1) start[k] = n;
+}
+
+// Some points of each component, of small ones several times, and their mean, in which features that are no numbers are those of
+// `otherwise`. A block a component.
+extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
+    const VALUE* __restrict__ values, int d, const int* __restrict__ order, const long long* __restrict__ start,
+    const double* __restrict__ otherwise, int* __restrict__ sample, double* __restrict__ middle) {
+    __shared__ int of[SAMPLED];
+    long long a = blockIdx.x, size = start[a + 1] - start[a];
+    if (threadIdx.x < SAMPLED)
+        sample[a * SAMPLED + threadIdx.x] = of[threadIdx.x] = order[start[a] + threadIdx.x * size / SAMPLED];
+    __syncthreads();
+    for (int f = threadIdx.x; f < d; f += THREADS) {
+        double sum = 0;
+#pragma unroll 16
+        for (int s = 0; s < SAMPLED; s++) sum += widen(values[(size_t)of[s] * d + f]);
+        double mean = sum / SAMPLED;
+        middle[a * d + f] = isfinite(mean) ? mean : otherwise[f];
+    }
+}
+
+// Raises the largest half norm, and error if these are given, to those of n rows. None is negative.
+extern "C" __global__ void raise_largest(
+    long long n, const float* __restrict__ half_norm, const float* __restrict__ error, int* __restrict__ largest) {
+    long long i = thread_index();
+    int norm = i < n ? __float_as_int(half_norm[i]) : 0, moved = i < n && error ? __float_as_int(error[i]) : 0;
+    for (int step = WARP / 2; step; step /= 2) {
+        norm = max(norm, __shfl_xor_sync(~0u, norm, step));
+        moved = max(moved, __shfl_xor_sync(~0u, moved, step));
+    }
+    if (threadIdx.x % WARP == 0) atomicMax(largest, norm), atomicMax(largest + 1, moved);
+}
+
+// --- Couples -----------------------------------------------------------------------------------------------------------------
 
 // support[a, b]: how much larger the product with b's middle is than that with a's, at most, and where: of m rows of products
 // with k middles, which are of the points from place `first` on.
@@ -57,23 +115,58 @@ extern "C" __global__ void measure_couples(
     facing_second[couple] = order[~(u32)forth], facing_first[couple] = order[~(u32)back];
 }
 
-// Couples whose gap is at most what the heaviest edge on the way between them stands for, and that edge. A path's is the larger of
-// those of two runs of heights, as long as a power of two, that cover it: `heaviest` and `far` have a row of n for each length.
+// Couples whose gap is less than half of how far two points are apart at most that weigh as much as the couple.
+extern "C" __global__ void keep_close(
+    long long couples, const double* __restrict__ gap, const double* __restrict__ weight, const Reach reach, int* __restrict__ at,
+    int* __restrict__ count) {
+    long long c = thread_index();
+    bool close = c < couples && gap[c] < times(reach.scale, reach.distance(weight[c])) / 2;
+    int slot = claim_in_warp(close, count);
+    if (close) at[slot] = c;
+}
+
+// Every sampled point of the first component with every one of the second, of n couples: `taken` of each, `step` apart.
+extern "C" __global__ void pair_samples(
+    long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
+    const int* __restrict__ couple, int taken, int step, int* __restrict__ a, int* __restrict__ b) {
+    long long i = thread_index();
+    if (i >= pairs) return;
+    int of = couple[i / (taken * taken)], pair = i % (taken * taken);
+    a[i] = sample[first[of] * SAMPLED + pair / taken * step], b[i] = sample[second[of] * SAMPLED + pair % taken * step];
+}
+
+// Lowers what a couple weighs to the least of its pairs. A block a couple.
+extern "C" __global__ void __launch_bounds__(THREADS) lower_to_least(
+    const double* __restrict__ of_pair, int pairs, const int* __restrict__ couple, double* __restrict__ weight) {
+    __shared__ double of_warp[THREADS / WARP];
+    double least = 1.0 / 0.0;
+    for (int i = threadIdx.x; i < pairs; i += THREADS) least = fmin(least, of_pair[(size_t)blockIdx.x * pairs + i]);
+    for (int step = WARP / 2; step; step /= 2) least = fmin(least, __shfl_xor_sync(~0u, least, step));
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = least;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (int w = 1; w < THREADS / WARP; w++) least = fmin(least, of_warp[w]);
+    double* of = weight + couple[blockIdx.x];
+    *of = fmin(*of, least);
+}
+
+// Couples whose gap is at most how far the heaviest edge on the way between them reaches, and that edge. A path's is the larger of
+// those of two runs of heights, as long as a power of two, that cover it: `heaviest` has a row of n for each length.
 extern "C" __global__ void keep_within(
     long long couples, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ gap,
-    const int* __restrict__ place, int n, const double* __restrict__ heaviest, const double* __restrict__ far,
-    int* __restrict__ at, double* __restrict__ upper, int* __restrict__ count) {
+    const int* __restrict__ place, int n, const double* __restrict__ heaviest, const Reach reach, int* __restrict__ at,
+    double* __restrict__ upper, int* __restrict__ count) {
     long long c = thread_index();
     bool kept = false;
-    size_t begin = 0, last = 0;
+    double edge = 0;
     if (c < couples) {
         int a = place[first[c]], b = place[second[c]], low = min(a, b), high = max(a, b);
         int level = 31 - __clz(high - low);
-        begin = (size_t)level * n + low, last = (size_t)level * n + high - (1 << level);
-        kept = gap[c] <= fmax(far[begin], far[last]);
+        edge = fmax(heaviest[(size_t)level * n + low], heaviest[(size_t)level * n + high - (1 << level)]);
+        kept = gap[c] <= times(reach.scale, reach.distance(edge));
     }
     int slot = claim_in_warp(kept, count);
-    if (kept) at[slot] = c, upper[slot] = fmax(heaviest[begin], heaviest[last]);
+    if (kept) at[slot] = c, upper[slot] = edge;
 }
 
 // The first of the n ascending numbers that is above x.
@@ -216,15 +309,24 @@ struct Shape {
     }
 };
 
-// The items of each couple, and the tiles that they form, with one more for the start of each.
+// The items of each of n couples and the blocks of each of k components. In all there are so many of either, and the items form so
+// many tiles, with one more for the start of each.
 extern "C" __global__ void count_items(
-    long long n, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
-    int of_rows, int of_columns, long long* __restrict__ items, long long* __restrict__ formed) {
-    long long c = thread_index();
-    if (c >= n) return;
-    Shape shape(first[c], second[c], start, of_rows, of_columns);
-    items[c] = shape.blocks * shape.splits;
-    formed[c] = shape.blocks * (shape.tiles + shape.splits) * (of_rows / of_columns);
+    long long n, int k, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
+    int of_rows, int of_columns, long long* __restrict__ items, long long* __restrict__ blocks, u64* __restrict__ totals) {
+    long long i = thread_index();
+    u64 count[3] = {0, 0, 0};
+    if (i < n) {
+        Shape shape(first[i], second[i], start, of_rows, of_columns);
+        items[i] = count[0] = shape.blocks * shape.splits;
+        count[2] = shape.blocks * (shape.tiles + shape.splits) * (of_rows / of_columns);
+    }
+    if (i < k) blocks[i] = count[1] = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
+#pragma unroll
+    for (int c = 0; c < 3; c++) {
+        for (int step = WARP / 2; step; step /= 2) count[c] += __shfl_xor_sync(~0u, count[c], step);
+        if (threadIdx.x % WARP == 0) atomicAdd(totals + c, count[c]);
+    }
 }
 
 // As hopper.cu takes them. last_item and last_block are where the items of each couple end, and each component's blocks.

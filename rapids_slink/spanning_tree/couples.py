@@ -25,22 +25,22 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import Device, to_host
+from rapids_slink.device import CPU, Device, to_host
 from rapids_slink.metrics import EPSILON, accumulation_bound
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.operand import BLOCK, EXTRA_FEATURES, blocks, shrinkage
+from rapids_slink.neighbors.operand import BLOCK, EXTRA_FEATURES, blocks, reach_numbers, shrinkage
 from rapids_slink.neighbors.tiles import MOST_PAIRS, TileSearch
-from rapids_slink.ordering import sort_edges
+from rapids_slink.ordering import sorting_rows
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.cpu import leaf_order
+from rapids_slink.spanning_tree.cpu import SAMPLED, heaviest_on_ways
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MOST_COMPONENTS = 4096  # their couples are listed
 COUPLE_BYTES, MIDDLE_BYTES = 128, 24  # of each couple while their gaps are found and sorted, and of a middle's feature
 MOST_CLOSE = 32  # couples with no gap, or a small one, for each component
-SAMPLED, LEAST_SAMPLED = 64, 8  # points of a component: the mean of the most is its middle
+LEAST_SAMPLED = 8  # points of a component, to be compared with another's
 MANY_COUPLES = 2**18  # more are thinned out by gaps before any points are compared
-MANY_VALUES = 2**24  # of sampled points, at a time
+FEW_EDGES = 2**12  # take less time on the host than a GPU's calls do
 LEAST_PAIRS = {"cpu": 2**23, "cuda": 2**32}  # of a round of searches: fewer take less time than all of this
 SHARE, ROWS_A_COMPONENT = 1 / 16, 48  # of all points, and rows on average, that have to search if components are apart
 ROUNDS = 3  # of searches that would be made otherwise
@@ -49,7 +49,7 @@ SHADOW_PAIRS = 512  # a product in float64,
 TEST_PAIRS = 16  # a test of two such,
 WEIGHT_PAIRS = 1024  # an exact weight.
 SHADOW_BYTES, FOUND_BYTES = 16, 64  # of a product in float64, and of a pair of points that is left, or an item's
-FIRST_ROOM, MOST_TESTS = 2**20, 2**31 - 1  # pairs of points
+FIRST_ROOM, MOST_TESTS = 2**22, 2**31 - 1  # pairs of points
 LARGE = 4096  # of two components the product of their sizes over the sum, where shadows take less time than the filter
 ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
 UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
@@ -71,20 +71,19 @@ class Components:
         Of which component they are, from 0 to K - 1, in that order.
     start : (K + 1,) int64 array
         Where each begins, and n.
+    of_point : (n,) int32 array
+        The same number for each point.
     """
 
     order: Any
     number: Any
     start: Any
+    of_point: Any
 
     @classmethod
-    def of(cls, component: Any, xp: Any) -> Components:
-        """By any labels."""
-        order = xp.argsort(component, kind="stable").astype("int32")
-        label = component[order]
-        first = xp.concatenate([xp.ones(1, bool), label[1:] != label[:-1]])
-        start = xp.append(xp.flatnonzero(first), label.size)
-        return cls(order, xp.cumsum(first, dtype="int32") - 1, start)
+    def of(cls, component: Any, k: int, device: Device) -> Components:
+        """By any labels, of which there are k."""
+        return cls(*device.kernels("spanning_tree").sort_by_component(component, k))
 
     def __len__(self) -> int:
         return int(self.start.size) - 1
@@ -93,6 +92,12 @@ class Components:
     def size(self) -> Any:
         """How many points each has."""
         return self.start[1:] - self.start[:-1]
+
+    @property
+    def largest_couple(self) -> tuple[int, int]:
+        """The sizes of the two largest."""
+        *_, second, first = np.sort(np.diff(to_host(self.start))).tolist()
+        return second, first
 
 
 @dataclass(frozen=True)
@@ -157,27 +162,20 @@ class Job:
         return blocks(n, size, min(BLOCK, self.room(FOUND_BYTES)))
 
     @cached_property
-    def sample(self) -> Any:
-        """Some points of each component, of small ones several times: (K, SAMPLED) int32."""
-        start, size = self.parts.start[:-1, None], self.parts.size[:, None]
-        return self.parts.order[start + self.device.xp.arange(SAMPLED) * size // SAMPLED]
+    def samples(self) -> tuple[Any, Any]:
+        """Points of each component and their means, the middles, for which any finite vectors would serve."""
+        search = self.search
+        return self.kernels.sample_components(search.points, self.parts, search.scaling.centre)
+
+    @property
+    def kernels(self) -> Any:
+        """The device's."""
+        return self.device.kernels("spanning_tree")
 
     @cached_property
-    def middles(self) -> Any:
-        """The means of the sampled points: (K, d) float64. Any finite vectors would serve."""
-        points, xp = self.search.points, self.device.xp
-        middles = xp.empty((len(self.parts), points.shape[1]))
-        with np.errstate(over="ignore", invalid="ignore"):  # sums of numbers near the largest
-            for at in blocks(len(middles), points.shape[1], min(MANY_VALUES, self.room(16)) // SAMPLED):
-                middles[at] = points[self.sample[at]].mean(axis=1, dtype="float64")
-        return xp.where(xp.isfinite(middles), middles, self.search.scaling.centre)
-
-    @cached_property
-    def number(self) -> Any:
-        """The component of each point."""
-        number = self.device.xp.empty_like(self.parts.number)
-        number[self.parts.order] = self.parts.number
-        return number
+    def reach(self) -> tuple[float, ...]:
+        """What tells how far pairs of some weight are apart at most, in the filter's scale."""
+        return reach_numbers(self.search.features, self.search.scaling.scale * (1 + ROUNDING), self.search.metric)
 
 
 def pays(search: Any, components: int, rows: int, n: int) -> bool:
@@ -194,24 +192,26 @@ def pays(search: Any, components: int, rows: int, n: int) -> bool:
 
 
 def join_components(
-    search: TileSearch, core: Any, component: Any, rows: int, device: Device, report: Report
+    search: TileSearch, core: Any, component: Any, k: int, rows: int, device: Device, report: Report
 ) -> tuple[Any, Any, Any] | None:
-    """The bridges that make one tree of all components, or None if too many pairs of points may be among them.
+    """The bridges that make one tree of all k components, or None if too many pairs of points may be among them.
 
     They are the columns of an edge list. `core` is as in a `Task`: each point's, or None. So many `rows` would have to
     search otherwise.
     """
-    xp, kernels, positions = device.xp, device.kernels("spanning_tree"), search.kernels.positions
-    job = Job(search, core, Components.of(component, xp), ROUNDS * rows * component.size, device)
+    job = Job(search, core, Components.of(component, k, device), ROUNDS * rows * component.size, device)
     couples = _couples(job)
     if couples.gap.size > MANY_COUPLES:
-        tree = couples.take(_tree(job, couples.first, couples.second, couples.gap))
-        couples = couples.take(kernels.within(couples, _paths(job, tree, job.weigh(*tree.facing)))[0])
+        tree = couples.take(_tree(couples.first, couples.second, couples.gap, k, device))
+        paths = _paths(job, tree.first, tree.second, job.weigh(*tree.facing))
+        couples = couples.take(job.kernels.within(couples, paths, job.reach)[0])
     weight = job.weigh(*couples.facing)
     if not _compare_samples(job, couples, weight):
         return None
-    taken = _tree(job, couples.first, couples.second, weight)
-    left, upper = kernels.within(couples, _paths(job, couples.take(taken), weight[taken]))
+    edges = couples.first, couples.second, weight
+    taken = _tree(*edges, k, device)
+    paths = _paths(job, *(column[taken] for column in edges))
+    left, upper = job.kernels.within(couples, paths, job.reach)
     couples, found = couples.take(left), None
     for way in (_by_size, _by_filter, _by_shadows, _by_products):
         found = way(job, couples, upper)
@@ -221,13 +221,19 @@ def join_components(
         return None
     src, dst, most = found
     weight = job.weigh(src, dst)
-    kept = positions(weight <= most)
+    kept = search.kernels.positions(weight <= most)
     report.count("connect", joined_at_once=1, pairs_kept=kept.size)
-    src, dst, weight = sort_edges(src[kept], dst[kept], weight[kept], xp)
-    taken = _tree(job, job.number[src], job.number[dst], weight)
-    if taken.size != len(job.parts) - 1:
+    src, dst = src[kept], dst[kept]
+    columns = src, dst, weight[kept], job.parts.of_point[src], job.parts.of_point[dst]
+    where = CPU if kept.size <= FEW_EDGES else device
+    src, dst, weight, first, second = (where.asarray(column) for column in columns)
+    xp = where.xp
+    rising = sorting_rows(src, dst, weight, xp)
+    taken = rising[_tree(first[rising], second[rising], weight[rising], k, where)]
+    if taken.size != k - 1:
         raise RuntimeError("some components are not joined by any pair of points: please report this")
-    return src[taken], dst[taken], weight[taken]
+    src, dst, weight = src[taken], dst[taken], weight[taken]
+    return device.asarray(xp.minimum(src, dst)), device.asarray(xp.maximum(src, dst)), device.asarray(weight)
 
 
 def _couples(job: Job) -> Couples:
@@ -236,20 +242,19 @@ def _couples(job: Job) -> Couples:
     The filter's operands are points y that were moved by at most e, and a product is off by at most η|y||m|, where
     the middle m is one too. Two products are taken from two others.
     """
-    search, parts, xp = job.search, job.parts, job.device.xp
-    kernels = job.device.kernels("spanning_tree")
-    operand = search.kernels.pack(job.middles, search.scaling, search.kernels.FILTER_DTYPE)
+    search, parts, kernels = job.search, job.parts, job.kernels
+    operand = search.kernels.pack(job.samples[1], search.scaling, search.kernels.FILTER_DTYPE)
     supports = kernels.new_supports(len(parts))
-    most, n = [operand.largest(xp)], parts.order.size
-    most[0][1] = 0  # a middle is what it was rounded to
+    n, largest = parts.order.size, job.device.xp.zeros(2, "float32")
+    kernels.raise_largest(largest, operand.half_norm)  # a middle is what it was rounded to
     products = search.kernels.ROWS * search.kernels.COLUMNS  # as in a tile of a search
     at_once = max(1, min(n, products // len(parts), job.room(8 * (len(parts) + search.features) + 64)))
     for start in range(0, n, at_once):
         at = slice(start, start + at_once)
         rows = search.packed(parts.order[at])
         kernels.offer_supports(search.space.product(rows, operand), parts.number[at], start, supports)
-        most.append(rows.largest(xp))
-    half_norm, error = xp.stack(most).max(axis=0).tolist()
+        kernels.raise_largest(largest, rows.half_norm, rows.error)
+    half_norm, error = largest.tolist()
     width = operand.y.shape[1] + EXTRA_FEATURES
     square = 2 * half_norm / shrinkage(width, "float32") * (1 + 2 * EPSILON["float32"])  # of the longest y
     moved = 2**0.5 * error
@@ -259,32 +264,22 @@ def _couples(job: Job) -> Couples:
     return Couples(first, second, gap, facing, (square**0.5 + moved) / search.scaling.scale)
 
 
-def _tree(job: Job, first: Any, second: Any, weight: Any) -> Any:
-    """Which of these edges are in the minimum spanning tree of the components, in no order; ties go to the earlier."""
-    taken, _ = spanning_forest(EdgeList(first, second, weight, len(job.parts)), job.device)
-    return job.search.kernels.positions(taken)
+def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
+    """Which of these edges are in the minimum spanning tree of k components, in no order; ties go to the earlier."""
+    taken, _ = spanning_forest(EdgeList(first, second, weight, k), device)
+    return device.kernels("neighbors").positions(taken)
 
 
 def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
     """Lower what couples of small gaps weigh to the least of their sampled points; False if there are too many."""
-    xp = job.device.xp
-    close = job.search.kernels.positions(couples.gap < _reach(job.search, weight, xp) / 2)
+    close = job.kernels.close(couples, weight, job.reach)
     width = min(SAMPLED, int((job.budget / WEIGHT_PAIRS / max(1, close.size)) ** 0.5))
     if close.size > MOST_CLOSE * len(job.parts) or width < LEAST_SAMPLED:
         return False
-    sample = job.sample[:, :: -(-SAMPLED // width)]
     for at in job.blocks(close.size, SAMPLED**2):
-        those = close[at]
-        a, b = xp.broadcast_arrays(sample[couples.first[those], :, None], sample[couples.second[those], None, :])
-        least = job.weigh(a.ravel(), b.ravel()).reshape(those.size, -1).min(axis=1)
-        weight[those] = xp.minimum(weight[those], least)
+        pairs = job.kernels.pair_samples(job.samples[0], couples, close[at], -(-SAMPLED // width))
+        job.kernels.lower_to_least(weight, close[at], job.weigh(*pairs))
     return True
-
-
-def _reach(search: TileSearch, weight: Any, xp: Any) -> Any:
-    """What pairs of at most that weight are apart at most, in the filter's scale."""
-    far = search.metric.distance_above(weight, search.features, xp)
-    return search.scaling.scale * (1 + ROUNDING) * far
 
 
 @dataclass(frozen=True)
@@ -299,30 +294,16 @@ class Paths:
         Each node's among the leaves.
     heaviest : (levels, n) float64 array
         The largest of the 1, 2, 4, ... heights from a place on.
-    far : (levels, n) float64 array
-        What pairs of at most that weight are apart at most, in the filter's scale.
     """
 
     place: Any
     heaviest: Any
-    far: Any
 
 
-def _paths(job: Job, tree: Couples, weight: Any) -> Paths:
-    """Those of a tree of all components with these weights."""
-    device, n = job.device, weight.size + 1
-    ends = (end.astype("float64") for end in (tree.first, tree.second))
-    first, second, weight = to_host(device.xp.stack([*ends, weight]))
-    rows = np.argsort(weight, kind="stable")
-    leaves, joint = leaf_order(first[rows].astype(np.int32), second[rows].astype(np.int32), n)
-    place, runs = np.empty(n, np.int32), [np.append(weight[rows][joint], 0)]
-    place[leaves] = np.arange(n)
-    while 1 << len(runs) < n:
-        length = 1 << len(runs) - 1
-        runs.append(runs[-1].copy())
-        runs[-1][:-length] = np.maximum(runs[-2][:-length], runs[-2][length:])
-    heaviest = np.stack(runs)
-    return Paths(device.asarray(place), *device.asarray(np.stack([heaviest, _reach(job.search, heaviest, np)])))
+def _paths(job: Job, first: Any, second: Any, weight: Any) -> Paths:
+    """Those of a tree of all components with these edges."""
+    on_host = heaviest_on_ways(*map(to_host, (first, second, weight)))
+    return Paths(*map(job.device.asarray, on_host))
 
 
 def _by_size(job: Job, couples: Couples, upper: Any) -> PairsWithin:
@@ -331,7 +312,8 @@ def _by_size(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     These are large couples with a gap; the others are the fused filter's. None if there are none such, or too many
     pairs are left.
     """
-    if job.search.filter is None:
+    smaller, larger = job.parts.largest_couple
+    if job.search.filter is None or smaller * larger <= LARGE * (smaller + larger):
         return None
     a, b = job.parts.size[couples.first], job.parts.size[couples.second]
     large = (a * b > LARGE * (a + b)) & (couples.gap > 0)
@@ -357,14 +339,14 @@ def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     search, fused = job.search, job.search.filter
     if fused is None:
         return None
-    kernels = job.device.kernels("spanning_tree")
+    kernels = job.kernels
     plan = kernels.plan_items(job.parts, couples, fused.BLOCK, fused.TILE)
     if plan.formed > job.budget or plan.n_items > job.room(FOUND_BYTES):
         return None
     if not search.packs(plan.n_blocks * fused.BLOCK):
         return None
     order, given = kernels.items(job.parts, couples, plan)
-    pairs = search.pairs_of(order, given, upper[given[:, 3]], job.most_found(job.budget))
+    pairs = search.pairs_of(order, given, upper, job.most_found(job.budget))
     if pairs is None:
         return None
     src, dst, couple = pairs
@@ -376,8 +358,8 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
 
     It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget is the job's, or less.
     """
-    search, parts, middles, xp = job.search, job.parts, job.middles, job.device.xp
-    kernels, budget = job.device.kernels("spanning_tree"), job.budget if budget is None else min(job.budget, budget)
+    search, parts, middles, xp = job.search, job.parts, job.samples[1], job.device.xp
+    kernels, budget = job.kernels, job.budget if budget is None else min(job.budget, budget)
     end = xp.cumsum(parts.size[couples.first] + parts.size[couples.second])
     n_shadows, d = int(end[-1]), middles.shape[1]
     if SHADOW_PAIRS * n_shadows > budget or n_shadows > job.room(SHADOW_BYTES):
@@ -406,13 +388,13 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
 
 def _by_products(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     """The same by all pairs' products; not where they would be written while the fused filter is faster in rounds."""
-    if job.search.filter is not None or job.search.tested_pairs(job.number) > job.budget:
+    if job.search.filter is not None or job.search.tested_pairs(job.parts.of_point) > job.budget:
         return None
     n = len(job.parts)
     table = job.device.xp.zeros((n, n))  # what is left out is apart, and no pair of it weighs so little
     table[couples.first, couples.second] = table[couples.second, couples.first] = upper
-    pairs = job.search.pairs_below(job.number, table, job.core)
+    pairs = job.search.pairs_below(job.parts.of_point, table, job.core)
     if pairs is None:
         return None
     src, dst = pairs
-    return src, dst, table[job.number[src], job.number[dst]]
+    return src, dst, table[job.parts.of_point[src], job.parts.of_point[dst]]

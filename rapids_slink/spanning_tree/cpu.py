@@ -11,6 +11,7 @@ from rapids_slink.neighbors.operand import blocks
 from rapids_slink.ordering import NO_EDGE, edge_code, lighter
 
 SHADOWS = 2**18  # features, or shadows, at a time
+SAMPLED = 64  # points of a component
 
 
 def connected_components(ids: np.ndarray) -> int:
@@ -63,6 +64,44 @@ def largest_component(component: np.ndarray) -> int:
     return int(np.bincount(component).argmax())
 
 
+def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
+    """Points by any labels, of which there are k: the fields of `Components`."""
+    order = np.argsort(component, kind="stable").astype(np.int32)
+    label = component[order]
+    start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
+    number = np.repeat(np.arange(k, dtype=np.int32), np.diff(start))
+    of_point = np.empty_like(number)
+    of_point[order] = number
+    return order, number, start, of_point
+
+
+def sample_components(points: np.ndarray, parts: Any, otherwise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some points of each component, of small ones several times, and their means.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    parts : Components
+        K of them.
+    otherwise : (d,) float64 array
+        The features of means that are no numbers.
+
+    Returns
+    -------
+    sample : (K, SAMPLED) int32 array
+    middles : (K, d) float64 array
+    """
+    sample = parts.order[parts.start[:-1, None] + np.arange(SAMPLED) * parts.size[:, None] // SAMPLED]
+    return sample, _means(points, sample, otherwise)
+
+
+def raise_largest(largest: np.ndarray, half_norm: np.ndarray, error: np.ndarray | None = None) -> None:
+    """Raise two numbers to the largest half norm, and to the largest error if these are given."""
+    largest[0] = max(largest[0], half_norm.max())
+    if error is not None:
+        largest[1] = max(largest[1], error.max())
+
+
 def new_supports(n: int) -> tuple[np.ndarray, np.ndarray]:
     """What `offer_supports` keeps for each two of n components."""
     return np.full((n, n), -np.inf, np.float32), np.zeros((n, n), np.int32)
@@ -106,9 +145,37 @@ def couples(supports: Any, order: np.ndarray, inner: np.ndarray, lost: float, mo
     return first, second, gap - moved, order[np.stack([place[first, second], place[second, first]])]
 
 
-def within(couples: Any, paths: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Which couples' gap is at most what the heaviest edge on the way between them stands for, and that edge."""
-    return _within(couples.first, couples.second, couples.gap, paths.place, paths.heaviest, paths.far)
+def close(couples: Any, weight: np.ndarray, reach: tuple[float, ...]) -> np.ndarray:
+    """Which couples' gap is less than half of how far points are apart at most that weigh as much as the couple.
+
+    `reach` are the filter's `reach_numbers`.
+    """
+    return np.flatnonzero(couples.gap < _far(weight, *reach[:5]) / 2).astype(np.int32)
+
+
+def pair_samples(sample: np.ndarray, couples: Any, at: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every `step`-th of the sampled points of the couples' first components with every one of their second's."""
+    sample = sample[:, ::step]
+    a, b = np.broadcast_arrays(sample[couples.first[at], :, None], sample[couples.second[at], None, :])
+    return a.ravel(), b.ravel()
+
+
+def lower_to_least(weight: np.ndarray, at: np.ndarray, of_pairs: np.ndarray) -> None:
+    """Lower some couples' weights to the least of as many pairs each."""
+    if at.size:
+        weight[at] = np.minimum(weight[at], of_pairs.reshape(at.size, -1).min(axis=1))
+
+
+def heaviest_on_ways(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The columns of `Paths` for a tree of these edges, in any order."""
+    rows = np.argsort(weight)
+    return _heaviest(src[rows], dst[rows], weight[rows])
+
+
+def within(couples: Any, paths: Any, reach: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Which couples' gap is at most how far the heaviest edge on the way between them reaches, and that edge."""
+    far = _far(paths.heaviest, *reach[:5])
+    return _within(couples.first, couples.second, couples.gap, paths.place, paths.heaviest, far)
 
 
 def shadows(points: np.ndarray, origin: np.ndarray, parts: Any, middles: np.ndarray, couples: Any, end: Any) -> Any:
@@ -166,14 +233,6 @@ def facing_pairs(
     found = np.empty((3, capacity), np.int32)
     two = couples.first, couples.second
     return found, int(_pair_facing(shadow, near, count, parts.order, parts.start, *two, end, far, found))
-
-
-def leaf_order(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The leaves of the dendrogram of a tree, (n,), and the edge that joins each to the next, (n - 1,).
-
-    The tree's edges are given in ascending order.
-    """
-    return _leaf_order(src, dst, n)
 
 
 @njit(cache=True, inline="always")
@@ -296,6 +355,24 @@ def _offer_supports(product, number, first, value, place):
 
 
 @njit(cache=True)
+def _means(points, sample, otherwise):
+    k, sampled = sample.shape
+    means = np.empty((k, points.shape[1]))
+    for a in range(k):
+        sums = np.zeros(points.shape[1])
+        for s in range(sampled):
+            sums += points[sample[a, s]]
+        for f in range(sums.size):
+            mean = sums[f] / sampled
+            means[a, f] = mean if np.isfinite(mean) else otherwise[f]
+    return means
+
+
+def _far(weight, off, stretch, longer, more, scale):
+    return scale * (np.sqrt(np.maximum(weight + off, 0.0) * stretch) * longer + more)
+
+
+@njit(cache=True)
 def _within(first, second, gap, place, heaviest, far):
     at, upper, kept = np.empty(gap.size, np.int32), np.empty(gap.size), 0
     for c in range(gap.size):
@@ -352,18 +429,26 @@ def _pair_facing(shadow, near, count, order, start, first, second, end, far, fou
 
 
 @njit(cache=True)
-def _leaf_order(src, dst, n):
+def _heaviest(src, dst, weight):
+    n = weight.size + 1
     parent, last = np.arange(n), np.arange(n)
     following, edge = np.full(n, -1), np.full(n, -1)
-    for e in range(src.size):  # each set is a list of leaves that starts at its root
+    for e in range(n - 1):  # each set is a list of leaves that starts at its root
         a, b = _root(parent, src[e]), _root(parent, dst[e])
         following[last[a]], edge[last[a]] = b, e
         last[a], parent[b] = last[b], a
-    leaves, joint = np.empty(n, np.int64), np.empty(n - 1, np.int64)
+    levels = 1
+    while 1 << levels < n:
+        levels += 1
+    place, heaviest = np.empty(n, np.int32), np.zeros((levels, n))
     leaf = _root(parent, 0)
     for i in range(n):
-        leaves[i] = leaf
+        place[leaf] = i
         if i < n - 1:
-            joint[i] = edge[leaf]
+            heaviest[0, i] = weight[edge[leaf]]
         leaf = following[leaf]
-    return leaves, joint
+    for level in range(1, levels):
+        length = 1 << level - 1
+        for i in range(n):
+            heaviest[level, i] = max(heaviest[level - 1, i], heaviest[level - 1, min(i + length, n - 1)])
+    return place, heaviest

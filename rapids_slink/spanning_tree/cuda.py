@@ -9,11 +9,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import check_arrays, cuda_kernel, launch
+from rapids_slink.device import check_arrays, cuda_kernel, launch, struct
 from rapids_slink.neighbors.cuda import value_option
 
 COUPLES = "spanning_tree/couples.cu"
-ROWS, POINTS, THREADS, TESTS = 64, 128, 128, 16  # as there
+ROWS, POINTS, THREADS, TESTS, SAMPLED = 64, 128, 128, 16, 64  # as there
 
 _launch = partial(launch, "spanning_tree/forest.cu")
 
@@ -85,6 +85,37 @@ def largest_component(component: Any) -> int:
     return int(size.argmax())
 
 
+def sort_by_component(component: Any, k: int) -> tuple[Any, ...]:
+    """As `rapids_slink.spanning_tree.cpu.sort_by_component`."""
+    check_arrays("int32", component)
+    n = component.size
+    order, begins, of_point = cp.empty((3, n), cp.int32)
+    start = cp.empty(k + 1, cp.int64)
+    launch(COUPLES, "mark_starts", n, np.int64(n), component, cp.argsort(component), order, begins)
+    number = cp.cumsum(begins, dtype=cp.int32)
+    launch(COUPLES, "list_starts", n, np.int64(n), np.int32(k), order, number, start, of_point)
+    return order, number, start, of_point
+
+
+def sample_components(points: Any, parts: Any, otherwise: Any) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.cpu.sample_components`."""
+    check_arrays(points.dtype, points)
+    check_arrays("float64", otherwise)
+    k, d = len(parts), points.shape[1]
+    sample, middle = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d))
+    cuda_kernel(COUPLES, "sample_components", value_option(points.dtype))(
+        (k,), (THREADS,), (points, np.int32(d), parts.order, parts.start, otherwise, sample, middle)
+    )
+    return sample, middle
+
+
+def raise_largest(largest: Any, half_norm: Any, error: Any = None) -> None:
+    """As `rapids_slink.spanning_tree.cpu.raise_largest`."""
+    check_arrays("float32", largest, half_norm, *([] if error is None else [error]))
+    n = half_norm.size
+    launch(COUPLES, "raise_largest", n, np.int64(n), half_norm, np.uintp(0) if error is None else error, largest)
+
+
 def new_supports(n: int) -> Any:
     """What `offer_supports` keeps for each two of n components."""
     return cp.zeros((n, n), cp.uint64)
@@ -116,14 +147,43 @@ def couples(supports: Any, order: Any, inner: Any, lost: float, more: float, mov
     return first, second, gap, facing
 
 
-def within(couples: Any, paths: Any) -> tuple[Any, Any]:
+def close(couples: Any, weight: Any, reach: tuple[float, ...]) -> Any:
+    """As `rapids_slink.spanning_tree.cpu.close`; in no order."""
+    n = weight.size
+    check_arrays("float64", couples.gap, weight)
+    at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
+    launch(COUPLES, "keep_close", n, np.int64(n), couples.gap, weight, struct(*reach), at, count)
+    return at[: int(count[0])]
+
+
+def pair_samples(sample: Any, couples: Any, at: Any, step: int) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.cpu.pair_samples`."""
+    check_arrays("int32", sample, at)
+    taken = -(-SAMPLED // step)
+    a, b = cp.empty((2, at.size * taken**2), cp.int32)
+    sizes = np.int32(taken), np.int32(step)
+    launch(COUPLES, "pair_samples", a.size, np.int64(a.size), sample, *_two(couples), at, *sizes, a, b)
+    return a, b
+
+
+def lower_to_least(weight: Any, at: Any, of_pairs: Any) -> None:
+    """As `rapids_slink.spanning_tree.cpu.lower_to_least`."""
+    check_arrays("float64", weight, of_pairs)
+    check_arrays("int32", at)
+    if at.size:
+        cuda_kernel(COUPLES, "lower_to_least")(
+            (at.size,), (THREADS,), (of_pairs, np.int32(of_pairs.size // at.size), at, weight)
+        )
+
+
+def within(couples: Any, paths: Any, reach: tuple[float, ...]) -> tuple[Any, Any]:
     """As `rapids_slink.spanning_tree.cpu.within`; in no order."""
     n = couples.gap.size
-    check_arrays("float64", couples.gap, paths.heaviest, paths.far)
+    check_arrays("float64", couples.gap, paths.heaviest)
     at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
     launch(
         COUPLES, "keep_within", n, np.int64(n), *_two(couples), couples.gap, paths.place, np.int32(paths.place.size),
-        paths.heaviest, paths.far, at, upper, count,
+        paths.heaviest, struct(*reach), at, upper, count,
     )  # fmt: skip
     kept = int(count[0])
     return at[:kept], upper[:kept]
@@ -196,13 +256,16 @@ class Plan:
 
 def plan_items(parts: Any, couples: Any, of_rows: int, of_columns: int) -> Plan:
     """How to form all of their pairs."""
-    counts = cp.empty((2, couples.first.size), cp.int64)
+    n, k = couples.first.size, len(parts)
+    items, blocks, totals = cp.empty(n, cp.int64), cp.empty(k, cp.int64), cp.zeros(3, cp.int64)
     shape = np.int32(of_rows), np.int32(of_columns)
-    n = counts.shape[1]
-    launch(COUPLES, "count_items", n, np.int64(n), *_two(couples), parts.start, *shape, *counts)
-    last_item, last_block = cp.cumsum(counts[0]), cp.cumsum(-(-parts.size // of_rows))
-    n_items, n_blocks, formed = cp.stack([last_item[-1], last_block[-1], counts[1].sum()]).tolist()
-    return Plan(of_rows, of_columns, last_item, last_block, n_items, n_blocks, formed * of_columns**2)
+    launch(
+        COUPLES, "count_items", max(n, k), np.int64(n), np.int32(k), *_two(couples), parts.start, *shape,
+        items, blocks, totals,
+    )  # fmt: skip
+    last_item, last_block = cp.cumsum(items), cp.cumsum(blocks)
+    n_items, n_blocks, tiles = totals.tolist()
+    return Plan(of_rows, of_columns, last_item, last_block, n_items, n_blocks, tiles * of_columns**2)
 
 
 def items(parts: Any, couples: Any, plan: Plan) -> tuple[Any, Any]:

@@ -81,11 +81,15 @@ def start(edges: EdgeList, part: int) -> State:
     capacity = m if part == ALL else min(m, int(SPARE * LIGHT * n) + THREADS)
     # Asked for at once and free again: the pool cuts what follows from it, instead of ten allocations on the device.
     cp.empty(workspace(capacity, m, n, edges.weight.dtype.itemsize), cp.uint8)
+    parent, taken = cp.empty(n, cp.int32), cp.empty(m, bool)
+    best, best_row = cp.empty(n, cp.uint64), None if packed else cp.empty(n, cp.uint64)
+    outputs = parent, best, NULL if packed else best_row, taken
+    _launch("start_forest", max(n, m), np.int64(n), np.int64(m), *outputs)
     return State(
-        parent=cp.arange(n, dtype=cp.int32),
-        best=_nothing(n),
-        best_row=None if packed else _nothing(n),
-        taken=cp.zeros(m, bool),
+        parent=parent,
+        best=best,
+        best_row=best_row,
+        taken=taken,
         lists=[cp.empty((planes, capacity), cp.uint64)],
         roots=[cp.empty(n // 4, cp.int32), cp.empty(n // 2, cp.int32)],  # at most half are left by a round
     )
@@ -144,7 +148,7 @@ def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
 
 def number_by_appearance(labels: Any, n_labels: int) -> Any:
     """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
-    first = _nothing(n_labels)
+    first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING`
     _launch("find_first", labels.size, np.int64(labels.size), labels, first)
     opener = first[labels].astype(cp.int64)
     return (cp.cumsum(opener == cp.arange(labels.size)) - 1).astype(cp.int32)[opener]
@@ -196,11 +200,6 @@ def _flatten(parent: Any, listed: Any, count: int) -> None:
         _launch("flatten", count, np.int64(count), listed, parent, unsettled)
         if not int(unsettled[0]):
             return
-
-
-def _nothing(size: int) -> Any:
-    """The largest word everywhere: `NOTHING`."""
-    return cp.full(size, -1, cp.int64).view(cp.uint64)
 
 
 def _capacity(worklist: Any) -> int:

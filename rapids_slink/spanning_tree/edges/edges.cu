@@ -108,6 +108,20 @@ __device__ void reserve(const bool (&kept)[ITEMS], long long (&place)[ITEMS], wo
     for (int j = 0; j < ITEMS; j++) place[j] += start[warp];
 }
 
+// Every one of n nodes a component, to which nothing is offered yet, and none of m edges taken.
+extern "C" __global__ void start_forest(
+    long long n, long long m, int* __restrict__ parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
+    bool* __restrict__ taken) {
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        long long i = item(j);
+        if (i < m) taken[i] = false;
+        if (i >= n) continue;
+        parent[i] = i, best[i] = NOTHING;
+        if (best_row) best_row[i] = NOTHING;
+    }
+}
+
 // found, zero at first: the largest of all ids, as unsigned integers of their order, the largest of these integers'
 // complements, and whether a weight is NaN.
 extern "C" __global__ void inspect_edges(
