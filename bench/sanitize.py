@@ -139,7 +139,7 @@ def join(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]
     if not by_filter:
         ways["_by_filter"] = lambda *_: None
     with patch.multiple(couples, **ways):
-        bridges = couples.join_components(among, None, component, len(points) // 60, 10**9, device, Report())
+        bridges = couples.join_components(among, None, component, -(-len(points) // 60), 10**9, device, Report())
     assert bridges is not None
     return sort_edges(*bridges, device.xp)
 

@@ -1,7 +1,6 @@
 """The last components all at once, by every way to find the pairs of points between them, against all of the pairs."""
 
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import couples
 from rapids_slink.spanning_tree.couples import Components, Couples, Job, join_components
+from rapids_slink.spanning_tree.cpu import heaviest_on_ways
 
 ENDLESS = 10**9  # rows that would have to search: everything is cheaper
 WAYS = ["filter", "both", "shadows", "products"]
@@ -323,6 +323,51 @@ def test_samples_of_close_couples(step, where):
     kernels.lower_to_least(lowered, at[:0], value(a[:0], b[:0]))
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (128, 1024), (129, 1025), (40, 5000), (5000, 33)])
+def test_facing_pairs(sizes, where):
+    """Of three components, every two points whose shadows are near, no matter how many of either are; each once."""
+    rng = np.random.default_rng(sum(sizes))
+    kernels, number = where.kernels("spanning_tree"), np.repeat([0, 1, 2], [*sizes, 7])
+    parts = Components.of(where.asarray(rng.permutation(number).astype(np.int32)), 3, where)
+    order, start = to_host(parts.order), to_host(parts.start)
+    pair = np.array([[0, 0, 1], [1, 2, 2]], np.int32)
+    some = Couples(*map(where.asarray, pair), where.xp.zeros(3), where.xp.zeros((2, 3), "int32"), 1.0)
+    size = np.diff(start)
+    end = np.cumsum(size[pair[0]] + size[pair[1]])
+    shadow, far = rng.normal(size=end[-1]), np.array([0.01, -0.3, 0.2])
+    given = where.asarray(shadow), parts, some, where.asarray(end), where.asarray(far)
+    core, upper = rng.random(order.size), np.full(3, 0.9)
+    for cores in (None, where.asarray(core)):
+        near, count = kernels.facing_points(*given, where.asarray(upper), cores)
+        found, n_found = kernels.facing_pairs(given[0], near, count, *given[1:], 2_000_000)
+        assert n_found <= 2_000_000
+        found = set(map(tuple, to_host(found)[:, :n_found].T.tolist()))
+        assert len(found) == n_found
+        expected = set()
+        for c, (a, b) in enumerate(pair.T):
+            of_a, of_b = (np.arange(start[x], start[x + 1]) for x in (a, b))
+            begin = end[c] - size[a] - size[b]
+            apart = shadow[begin + size[a] : end[c]] - shadow[begin : begin + size[a], None]
+            faces = apart <= far[c]
+            if cores is not None:
+                faces &= (core[order[of_a]] <= 0.9)[:, None] & (core[order[of_b]] <= 0.9)
+            i, j = np.nonzero(faces)
+            expected |= {(*ends, c) for ends in zip(order[of_a[i]].tolist(), order[of_b[j]].tolist(), strict=True)}
+        assert found == expected
+        assert kernels.facing_pairs(given[0], near, count, *given[1:], 1)[1] == n_found
+
+
+def test_light_pairs(where):
+    rng = np.random.default_rng(0)
+    src, dst, of_point = (rng.integers(0, 99, 5000).astype(np.int32) for _ in range(3))
+    couple, weight, upper = rng.integers(-1, 20, 5000).astype(np.int32), rng.random(5000), rng.random(20)
+    pairs = tuple(map(where.asarray, (src, dst, couple)))
+    kept, light = where.kernels("spanning_tree").keep_light(pairs, *map(where.asarray, (weight, upper, of_point)))
+    at = np.flatnonzero((couple >= 0) & (weight <= upper[couple]))
+    expected = zip(weight[at], src[at], dst[at], of_point[src[at]], of_point[dst[at]], strict=True)
+    assert sorted(zip(to_host(light), *to_host(kept).T, strict=True)) == sorted(expected)
+
+
 @pytest.mark.parametrize(("m", "k"), [(1, 2), (1000, 3), (900, 150), (5_000_000, 2)])
 def test_supports(m, k, where):
     """The largest difference of two products, and the first place where it is; given in two parts."""
@@ -390,7 +435,7 @@ def test_the_heaviest_edge_on_every_way(n, where):
         return Couples(*ids, where.asarray(gap), where.xp.zeros((2, len(gap)), "int32"), 1.0)
 
     some = rng.permutation(n - 1)
-    paths = couples._paths(SimpleNamespace(device=where), *(where.asarray(of[some]) for of in (src, dst, weight)))
+    paths = couples.Paths(*map(where.asarray, heaviest_on_ways(src[some], dst[some], weight[some])))
     reach = reach_numbers(3, 2.0, EUCLIDEAN)
     first, second = np.triu_indices(n, 1)
     far = 2 * np.sqrt(expected[first, second])
@@ -409,10 +454,12 @@ def test_tree_of_components(n, m, values, where):
     src, dst = rng.integers(0, n, m).astype(np.int32), rng.integers(0, n, m).astype(np.int32)
     src[: n // 2], dst[: n // 2] = np.arange(n // 2), n // 2
     weight = (rng.normal(size=m) if values is None else rng.choice(values, m)).astype(np.float32).astype(float)
-    at = to_host(couples._tree(*(where.asarray(part) for part in (src, dst, weight)), n, where))
-    taken = np.zeros(m, bool)
-    taken[at] = True
-    assert taken.sum() == at.size
+    edges = tuple(where.asarray(part) for part in (src, dst, weight))
+    flags = couples._tree(*edges, n, where)
+    taken = to_host(flags)
+    listed = where.kernels("spanning_tree").list_tree(flags, *edges, int(taken.sum()))
+    expected = [part[taken].tolist() for part in (src, dst, weight)]
+    assert sorted(zip(*(part.tolist() for part in listed), strict=True)) == sorted(zip(*expected, strict=True))
     lightest = {}
     for a, b, w in zip(np.minimum(src, dst), np.maximum(src, dst), weight - weight.min() + 1, strict=True):
         if a != b:

@@ -18,7 +18,7 @@ constexpr int ROWS = 64;           // of products, that a thread looks at
 constexpr int AT_A_TIME = 4;       // points whose shadows a warp sums
 constexpr int POINTS = 128;        // whose shadows a block of THREADS sums
 constexpr int THREADS = 128;
-constexpr int TESTS = 16;          // of a thread
+constexpr int FACING = 1024;       // points that face those of a block
 constexpr int SAMPLED = 64;        // points of a component
 
 // --- Components --------------------------------------------------------------------------------------------------------------
@@ -113,6 +113,29 @@ extern "C" __global__ void measure_couples(
     first[couple] = a, second[couple] = b;
     gap[couple] = (between > 0 ? between / sqrt(apart) : -1.0 / 0.0) - moved;
     facing_second[couple] = order[~(u32)forth], facing_first[couple] = order[~(u32)back];
+}
+
+// The couples at n places.
+extern "C" __global__ void take_couples(
+    long long n, const int* __restrict__ at, const int* __restrict__ first, const int* __restrict__ second,
+    const double* __restrict__ gap, const int* __restrict__ facing_second, const int* __restrict__ facing_first,
+    int* __restrict__ to_first, int* __restrict__ to_second, double* __restrict__ to_gap, int* __restrict__ to_facing_second,
+    int* __restrict__ to_facing_first) {
+    long long i = thread_index();
+    if (i >= n) return;
+    int c = at[i];
+    to_first[i] = first[c], to_second[i] = second[c], to_gap[i] = gap[c];
+    to_facing_second[i] = facing_second[c], to_facing_first[i] = facing_first[c];
+}
+
+// The couples that were taken for a tree, and their weights, all in `room` numbers each.
+extern "C" __global__ void list_tree(
+    long long couples, const bool* __restrict__ taken, const int* __restrict__ first, const int* __restrict__ second,
+    const double* __restrict__ weight, int room, double* __restrict__ edge, int* __restrict__ count) {
+    long long c = thread_index();
+    bool set = c < couples && taken[c];
+    int slot = claim_in_warp(set, count);
+    if (set && slot < room) edge[slot] = first[c], edge[room + slot] = second[c], edge[2 * room + slot] = weight[c];
 }
 
 // Couples whose gap is less than half of how far two points are apart at most that weigh as much as the couple.
@@ -267,29 +290,68 @@ extern "C" __global__ void __launch_bounds__(THREADS) keep_facing(
 }
 
 // Every two of a couple's points that were kept and whose shadows are no farther apart than `far`: the points and the couple, as
-// far as there is room. last_test[c] is where the tests of couple c end.
-extern "C" __global__ void pair_facing(
-    long long tests, const double* __restrict__ shadow, const int* __restrict__ near, const int* __restrict__ count,
-    const long long* __restrict__ last_test, const int* __restrict__ order, const long long* __restrict__ start, int couples,
+// far as there is room. A block has THREADS of the first component's and FACING of the second's; last_block[c] is where those of
+// couple c end.
+extern "C" __global__ void __launch_bounds__(THREADS) pair_facing(
+    const double* __restrict__ shadow, const int* __restrict__ near, const int* __restrict__ count,
+    const long long* __restrict__ last_block, const int* __restrict__ order, const long long* __restrict__ start, int couples,
     const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ end,
     const double* __restrict__ far, int capacity, int* __restrict__ found_a, int* __restrict__ found_b,
     int* __restrict__ found_couple, int* __restrict__ found) {
-    long long test = (long long)blockIdx.x * blockDim.x * TESTS + threadIdx.x;
-    int c = first_above(last_test, couples, test);
-    for (int i = 0; i < TESTS; i++, test += blockDim.x) {
-        bool wanted = test < tests;
-        int a = 0, b = 0;
-        if (wanted) {
-            while (last_test[c] <= test) c++;
-            Couple couple(c, first, second, start, end);
-            u64 t = test - (c ? last_test[c - 1] : 0), of_b = count[2 * c + 1];
-            a = near[couple.begin + t / of_b], b = near[couple.begin + couple.size_a + t % of_b];
-            wanted = !(shadow[couple.begin + couple.size_a + b] - shadow[couple.begin + a] > far[c]);
-            a = order[start[couple.a] + a], b = order[start[couple.b] + b];
+    __shared__ double of_b[THREADS];
+    __shared__ int id_b[THREADS];
+    int c = first_above(last_block, couples, blockIdx.x), t = threadIdx.x, lane = t % WARP;
+    Couple couple(c, first, second, start, end);
+    long long block = blockIdx.x - (c ? last_block[c - 1] : 0), size_b = count[2 * c + 1], across = (size_b + FACING - 1) / FACING;
+    long long i = block / across * THREADS + t, j = block % across * FACING, last = min(j + FACING, size_b);
+    bool real = i < count[2 * c];
+    int a = real ? near[couple.begin + i] : 0;
+    const double most = far[c], of_a = shadow[couple.begin + a];
+    a = order[start[couple.a] + a];
+    near += couple.begin + couple.size_a, shadow += couple.begin + couple.size_a, order += start[couple.b];
+    for (; j < last; j += THREADS) {
+        __syncthreads();
+        if (j + t < last) {
+            int b = near[j + t];
+            of_b[t] = shadow[b], id_b[t] = order[b];
         }
-        int slot = claim_in_warp(wanted, found);
-        if (wanted && slot < capacity) found_a[slot] = a, found_b[slot] = b, found_couple[slot] = c;
+        __syncthreads();
+        u32 hits[THREADS / WARP];
+        int n = 0;
+#pragma unroll
+        for (int w = 0; w < THREADS / WARP; w++) {
+            hits[w] = 0;
+#pragma unroll
+            for (int l = 0; l < WARP; l++) hits[w] |= (u32) !(of_b[w * WARP + l] - of_a > most) << l;
+            long long left = last - j - w * WARP;
+            if (left < WARP) hits[w] &= left > 0 ? (1u << left) - 1 : 0;
+            if (!real) hits[w] = 0;
+            n += __popc(hits[w]);
+        }
+        if (!__any_sync(~0u, n)) continue;
+        int before = n;
+        for (int step = 1; step < WARP; step *= 2) {
+            int less = __shfl_up_sync(~0u, before, step);
+            if (lane >= step) before += less;
+        }
+        int slot = lane == WARP - 1 ? atomicAdd(found, before) : 0;
+        slot = __shfl_sync(~0u, slot, WARP - 1) + before - n;
+        for (int w = 0; w < THREADS / WARP; w++)
+            for (u32 left = hits[w]; left; left &= left - 1, slot++)
+                if (slot < capacity)
+                    found_a[slot] = a, found_b[slot] = id_b[w * WARP + __ffs(left) - 1], found_couple[slot] = c;
     }
+}
+
+// Pairs that weigh no more than their couple may: their points and these's components, and the weight. Of no couple is none.
+extern "C" __global__ void keep_light(
+    long long pairs, const int* __restrict__ a, const int* __restrict__ b, const int* __restrict__ couple,
+    const double* __restrict__ weight, const double* __restrict__ upper, const int* __restrict__ of_point, int4* __restrict__ kept,
+    double* __restrict__ kept_weight, int* __restrict__ count) {
+    long long i = thread_index();
+    bool light = i < pairs && couple[i] >= 0 && weight[i] <= upper[couple[i]];
+    int slot = claim_in_warp(light, count);
+    if (light) kept[slot] = make_int4(a[i], b[i], of_point[a[i]], of_point[b[i]]), kept_weight[slot] = weight[i];
 }
 
 // --- Work for the fused filter -----------------------------------------------------------------------------------------------

@@ -19,8 +19,9 @@ nearly the closest of the two where components are well apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ SHARE, ROWS_A_COMPONENT = 1 / 16, 48  # of all points, and rows on average, that
 ROUNDS = 3  # of searches that would be made otherwise
 #: A round looks at its rows times all points. So many of these pairs take as long as
 SHADOW_PAIRS = 512  # a product in float64,
-TEST_PAIRS = 16  # a test of two such,
+TEST_PAIRS = 2  # a test of two such,
 WEIGHT_PAIRS = 1024  # an exact weight.
 SHADOW_BYTES, FOUND_BYTES = 16, 64  # of a product in float64, and of a pair of points that is left, or an item's
 FIRST_ROOM, MOST_TESTS = 2**22, 2**31 - 1  # pairs of points
@@ -55,7 +56,7 @@ ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ featu
 UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
 ROOT_OF_UNDERFLOW = 1.5e-154  # and than the root of a square does
 
-#: Pairs of points and what they may weigh at most, or None.
+#: Pairs of points, src and dst, and which couple's they are, or None.
 PairsWithin = tuple[Any, Any, Any] | None
 
 
@@ -121,10 +122,6 @@ class Couples:
     facing: Any
     radius: float
 
-    def take(self, at: Any) -> Couples:
-        """Those at these places."""
-        return Couples(self.first[at], self.second[at], self.gap[at], self.facing[:, at], self.radius)
-
 
 @dataclass(frozen=True)
 class Job:
@@ -148,6 +145,11 @@ class Job:
         """What pairs of points weigh."""
         weight = self.search.kernels.pair_values(self.search.values, a, b, metric=self.search.metric)
         return weight if self.core is None else mutual_reachability(weight, self.core, a, b, self.device.xp)
+
+    def take(self, couples: Couples, at: Any) -> Couples:
+        """Those at these places."""
+        first, second, gap, facing = self.kernels.take(couples, at)
+        return Couples(first, second, gap, facing, couples.radius)
 
     def room(self, bytes_of_each: int) -> int:
         """How many there may be of what takes so many bytes each."""
@@ -202,32 +204,25 @@ def join_components(
     job = Job(search, core, Components.of(component, k, device), ROUNDS * rows * component.size, device)
     couples = _couples(job)
     if couples.gap.size > MANY_COUPLES:
-        tree = couples.take(_tree(couples.first, couples.second, couples.gap, k, device))
-        paths = _paths(job, tree.first, tree.second, job.weigh(*tree.facing))
-        couples = couples.take(job.kernels.within(couples, paths, job.reach)[0])
+        tree = job.take(couples, search.kernels.positions(_tree(couples.first, couples.second, couples.gap, k, device)))
+        couples, _ = _within(job, couples, map(to_host, (tree.first, tree.second, job.weigh(*tree.facing))))
     weight = job.weigh(*couples.facing)
     if not _compare_samples(job, couples, weight):
         return None
     edges = couples.first, couples.second, weight
-    taken = _tree(*edges, k, device)
-    paths = _paths(job, *(column[taken] for column in edges))
-    left, upper = job.kernels.within(couples, paths, job.reach)
-    couples, found = couples.take(left), None
+    couples, upper = _within(job, couples, job.kernels.list_tree(_tree(*edges, k, device), *edges, k - 1))
+    found = None
     for way in (_by_size, _by_filter, _by_shadows, _by_products):
         found = way(job, couples, upper)
         if found is not None:
             break
     else:
         return None
-    src, dst, most = found
-    weight = job.weigh(src, dst)
-    kept = search.kernels.positions(weight <= most)
-    report.count("connect", joined_at_once=1, pairs_kept=kept.size)
-    src, dst = src[kept], dst[kept]
-    columns = src, dst, weight[kept], job.parts.of_point[src], job.parts.of_point[dst]
-    where = CPU if kept.size <= FEW_EDGES else device
-    src, dst, weight, first, second = (where.asarray(column) for column in columns)
-    xp = where.xp
+    kept, weight = job.kernels.keep_light(found, job.weigh(*found[:2]), upper, job.parts.of_point)
+    report.count("connect", joined_at_once=1, pairs_kept=weight.size)
+    where = CPU if weight.size <= FEW_EDGES else device
+    xp, weight = where.xp, where.asarray(weight)
+    src, dst, first, second = where.asarray(kept).T
     rising = sorting_rows(src, dst, weight, xp)
     taken = rising[_tree(first[rising], second[rising], weight[rising], k, where)]
     if taken.size != k - 1:
@@ -265,9 +260,8 @@ def _couples(job: Job) -> Couples:
 
 
 def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
-    """Which of these edges are in the minimum spanning tree of k components, in no order; ties go to the earlier."""
-    taken, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-    return device.kernels("neighbors").positions(taken)
+    """Whether each of these edges is in the minimum spanning tree of k components; ties go to the earlier."""
+    return spanning_forest(EdgeList(first, second, weight, k), device)[0]
 
 
 def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
@@ -300,14 +294,15 @@ class Paths:
     heaviest: Any
 
 
-def _paths(job: Job, first: Any, second: Any, weight: Any) -> Paths:
-    """Those of a tree of all components with these edges."""
-    on_host = heaviest_on_ways(*map(to_host, (first, second, weight)))
-    return Paths(*map(job.device.asarray, on_host))
+def _within(job: Job, couples: Couples, tree: Iterable[np.ndarray]) -> tuple[Couples, Any]:
+    """The couples that a tree of these edges does not rule out, and what pairs of each may weigh at most."""
+    paths = Paths(*map(job.device.asarray, heaviest_on_ways(*tree)))
+    at, upper = job.kernels.within(couples, paths, job.reach)
+    return job.take(couples, at), upper
 
 
 def _by_size(job: Job, couples: Couples, upper: Any) -> PairsWithin:
-    """The pairs of points that may weigh at most `upper` of their couple, and that: by shadows where that is faster.
+    """The pairs of points that may weigh at most `upper` of their couple: by shadows where that is faster.
 
     These are large couples with a gap; the others are the fused filter's. None if there are none such, or too many
     pairs are left.
@@ -320,14 +315,17 @@ def _by_size(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     at = job.search.kernels.positions(large)
     if not at.size:
         return None
-    found = [_by_shadows(job, couples.take(at), upper[at], budget=int((a * b)[at].sum()) // 4)]
-    if found[0] is not None and at.size < upper.size:
-        at = job.search.kernels.positions(~large)
-        found.append(_by_filter(job, couples.take(at), upper[at]))
-    if found[-1] is None:
-        return None
-    src, dst, most = (job.device.xp.concatenate(parts) for parts in zip(*found, strict=True))
-    return src, dst, most
+    groups: list[tuple[Any, Any]] = [(at, partial(_by_shadows, budget=int((a * b)[at].sum()) // 4))]
+    if at.size < upper.size:
+        groups.append((job.search.kernels.positions(~large), _by_filter))
+    parts = []
+    for at, way in groups:
+        found = way(job, job.take(couples, at), upper[at])
+        if found is None:
+            return None
+        parts.append((*found[:2], at[found[2]]))
+    src, dst, couple = map(job.device.xp.concatenate, zip(*parts, strict=True))
+    return src, dst, couple
 
 
 def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
@@ -346,11 +344,7 @@ def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     if not search.packs(plan.n_blocks * fused.BLOCK):
         return None
     order, given = kernels.items(job.parts, couples, plan)
-    pairs = search.pairs_of(order, given, upper, job.most_found(job.budget))
-    if pairs is None:
-        return None
-    src, dst, couple = pairs
-    return src, dst, upper[couple]
+    return search.pairs_of(order, given, upper, job.most_found(job.budget))
 
 
 def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = None) -> PairsWithin:
@@ -372,16 +366,15 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
     far = (search.metric.distance_above(upper, search.features, xp) * (1 + ROUNDING) + off) * length + UNDERFLOW
     shadow = kernels.shadows(search.points, search.scaling.centre, parts, middles, couples, end)
     near, count = kernels.facing_points(shadow, parts, couples, end, far, upper, job.core)
-    tests = xp.cumsum(count[:, 0].astype("int64") * count[:, 1])
-    n_tests, most = int(tests[-1]), job.most_found(budget)
+    n_tests, most = int((count[:, 0].astype("int64") * count[:, 1]).sum()), job.most_found(budget)
     if TEST_PAIRS * n_tests > budget or n_tests > MOST_TESTS:
         return None
     capacity = min(n_tests, FIRST_ROOM, most)
     while capacity <= most:
-        found, n_found = kernels.facing_pairs(shadow, near, count, tests, parts, couples, end, far, capacity)
+        found, n_found = kernels.facing_pairs(shadow, near, count, parts, couples, end, far, capacity)
         if n_found <= capacity:
             src, dst, couple = found[:, :n_found]
-            return src, dst, upper[couple]
+            return src, dst, couple
         capacity = n_found
     return None
 
@@ -390,11 +383,13 @@ def _by_products(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     """The same by all pairs' products; not where they would be written while the fused filter is faster in rounds."""
     if job.search.filter is not None or job.search.tested_pairs(job.parts.of_point) > job.budget:
         return None
-    n = len(job.parts)
-    table = job.device.xp.zeros((n, n))  # what is left out is apart, and no pair of it weighs so little
-    table[couples.first, couples.second] = table[couples.second, couples.first] = upper
-    pairs = job.search.pairs_below(job.parts.of_point, table, job.core)
+    n, xp, of_point = len(job.parts), job.device.xp, job.parts.of_point
+    table = xp.zeros((n, n))  # what is left out is apart, and no pair of it weighs so little
+    number = xp.full((n, n), -1, "int32")
+    for ends in ((couples.first, couples.second), (couples.second, couples.first)):
+        table[ends], number[ends] = upper, xp.arange(upper.size, dtype="int32")
+    pairs = job.search.pairs_below(of_point, table, job.core)
     if pairs is None:
         return None
     src, dst = pairs
-    return src, dst, table[job.parts.of_point[src], job.parts.of_point[dst]]
+    return src, dst, number[of_point[src], of_point[dst]]

@@ -145,6 +145,16 @@ def couples(supports: Any, order: np.ndarray, inner: np.ndarray, lost: float, mo
     return first, second, gap - moved, order[np.stack([place[first, second], place[second, first]])]
 
 
+def take(couples: Any, at: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The columns of the couples at these places."""
+    return couples.first[at], couples.second[at], couples.gap[at], couples.facing[:, at]
+
+
+def list_tree(taken: np.ndarray, first: Any, second: Any, weight: Any, n: int) -> tuple[np.ndarray, ...]:
+    """The n edges that were taken for a tree, on the host."""
+    return first[taken], second[taken], weight[taken]
+
+
 def close(couples: Any, weight: np.ndarray, reach: tuple[float, ...]) -> np.ndarray:
     """Which couples' gap is less than half of how far points are apart at most that weigh as much as the couple.
 
@@ -219,7 +229,7 @@ def facing_points(
 
 
 def facing_pairs(
-    shadow: Any, near: Any, count: Any, tests: Any, parts: Any, couples: Any, end: Any, far: Any, capacity: int
+    shadow: Any, near: Any, count: Any, parts: Any, couples: Any, end: Any, far: Any, capacity: int
 ) -> tuple[np.ndarray, int]:
     """Every two of a couple's points that face each other and whose shadows are no farther apart than `far`.
 
@@ -233,6 +243,28 @@ def facing_pairs(
     found = np.empty((3, capacity), np.int32)
     two = couples.first, couples.second
     return found, int(_pair_facing(shadow, near, count, parts.order, parts.start, *two, end, far, found))
+
+
+def keep_light(pairs: Any, weight: np.ndarray, upper: np.ndarray, of_point: np.ndarray) -> tuple[Any, Any]:
+    """The pairs that weigh no more than their couple may.
+
+    Parameters
+    ----------
+    pairs
+        Both points and the couple, below 0 where there is none that matters.
+    weight, upper : float64 arrays
+        The pairs', and by couple.
+
+    Returns
+    -------
+    kept : (m, 4) int32 array
+        Their points and these's components.
+    weight : (m,) float64 array
+    """
+    src, dst, couple = pairs
+    light = np.flatnonzero((couple >= 0) & (weight <= upper[couple]))
+    src, dst = src[light], dst[light]
+    return np.column_stack([src, dst, of_point[src], of_point[dst]]), weight[light]
 
 
 @njit(cache=True, inline="always")

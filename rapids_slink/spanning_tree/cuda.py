@@ -13,7 +13,7 @@ from rapids_slink.device import check_arrays, cuda_kernel, launch, struct
 from rapids_slink.neighbors.cuda import value_option
 
 COUPLES = "spanning_tree/couples.cu"
-ROWS, POINTS, THREADS, TESTS, SAMPLED = 64, 128, 128, 16, 64  # as there
+ROWS, POINTS, THREADS, FACING, SAMPLED = 64, 128, 128, 1024, 64  # as there
 
 _launch = partial(launch, "spanning_tree/forest.cu")
 
@@ -147,6 +147,28 @@ def couples(supports: Any, order: Any, inner: Any, lost: float, more: float, mov
     return first, second, gap, facing
 
 
+def take(couples: Any, at: Any) -> tuple[Any, ...]:
+    """As `rapids_slink.spanning_tree.cpu.take`."""
+    n = at.size
+    check_arrays("int32", at)
+    first, second = cp.empty((2, n), cp.int32)
+    gap, facing = cp.empty(n), cp.empty((2, n), cp.int32)
+    given = *_two(couples), couples.gap, *couples.facing
+    launch(COUPLES, "take_couples", n, np.int64(n), at, *given, first, second, gap, *facing)
+    return first, second, gap, facing
+
+
+def list_tree(taken: Any, first: Any, second: Any, weight: Any, n: int) -> tuple[np.ndarray, ...]:
+    """As `rapids_slink.spanning_tree.cpu.list_tree`."""
+    m = taken.size
+    check_arrays("int32", first, second)
+    check_arrays("float64", weight)
+    edges, count = cp.empty((3, n)), cp.zeros(1, cp.int32)
+    launch(COUPLES, "list_tree", m, np.int64(m), taken, first, second, weight, np.int32(n), edges, count)
+    src, dst, weight = edges.get()
+    return src.astype(np.int32), dst.astype(np.int32), weight
+
+
 def close(couples: Any, weight: Any, reach: tuple[float, ...]) -> Any:
     """As `rapids_slink.spanning_tree.cpu.close`; in no order."""
     n = weight.size
@@ -216,15 +238,30 @@ def facing_points(shadow: Any, parts: Any, couples: Any, end: Any, far: Any, upp
 
 
 def facing_pairs(
-    shadow: Any, near: Any, count: Any, tests: Any, parts: Any, couples: Any, end: Any, far: Any, capacity: int
+    shadow: Any, near: Any, count: Any, parts: Any, couples: Any, end: Any, far: Any, capacity: int
 ) -> tuple[Any, int]:
     """As `rapids_slink.spanning_tree.cpu.facing_pairs`."""
-    found, n_found, n = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32), int(tests[-1])
-    launch(
-        COUPLES, "pair_facing", n, np.int64(n), shadow, near, count, tests, parts.order, parts.start,
-        np.int32(end.size), *_two(couples), end, far, np.int32(capacity), *found, n_found, items=TESTS,
-    )  # fmt: skip
+    found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
+    of_first, of_second = count.astype(cp.int64).T
+    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // FACING))
+    if n_blocks := int(blocks[-1]):
+        cuda_kernel(COUPLES, "pair_facing")(
+            (n_blocks,), (THREADS,),
+            (shadow, near, count, blocks, parts.order, parts.start, np.int32(end.size), *_two(couples), end, far,
+             np.int32(capacity), *found, n_found),
+        )  # fmt: skip
     return found, int(n_found[0])
+
+
+def keep_light(pairs: Any, weight: Any, upper: Any, of_point: Any) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.cpu.keep_light`; in no order."""
+    n = weight.size
+    check_arrays("int32", *pairs, of_point)
+    check_arrays("float64", weight, upper)
+    kept, kept_weight, count = cp.empty((n, 4), cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
+    launch(COUPLES, "keep_light", n, np.int64(n), *pairs, weight, upper, of_point, kept, kept_weight, count)
+    found = int(count[0])
+    return kept[:found], kept_weight[:found]
 
 
 @dataclass(frozen=True)
