@@ -122,7 +122,7 @@ def comparable(array: Any) -> Any:
 
 
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
-    """The row of the last edge of the lightest part, about `LIGHT` a node; None if all edges go at once.
+    """The row of the last edge of the lightest part, about `LIGHT` a node, by a sample; None if all edges go at once.
 
     They do in graphs of fewer than `smallest` edges.
     """
@@ -130,9 +130,9 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
     if not _is_dense(m, n, smallest):
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
-    weight = to_host(edges.weight[device.asarray(rows)])
-    order = np.lexsort((-rows, weight))[::-1] if edges.maximum else np.lexsort((rows, weight))
-    return int(rows[order[min(int(SAMPLE * LIGHT * n / m), SAMPLE - 1)]])
+    keys = to_host(device.kernels("spanning_tree.edges").keys_of_rows(edges, device.asarray(rows)))
+    place = min(int(SAMPLE * LIGHT * n / m), SAMPLE - 1)
+    return int(rows[keys.argpartition(place)[place]])
 
 
 def _is_dense(m: int, n: int, smallest: int) -> bool:
