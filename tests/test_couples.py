@@ -19,7 +19,7 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import couples
 from rapids_slink.spanning_tree.couples import Components, Couples, Job, join_components
-from rapids_slink.spanning_tree.cpu import heaviest_on_ways
+from rapids_slink.spanning_tree.couples.cpu import heaviest_on_ways
 
 ENDLESS = 10**9  # rows that would have to search: everything is cheaper
 WAYS = ["filter", "both", "shadows", "products"]
@@ -185,6 +185,7 @@ def test_too_many_pairs_are_left_to_rounds(where, ways, monkeypatch):
     search = TileSearch(where.asarray(X), where, Report())
     component = where.asarray((np.arange(1000) % 20).astype(np.int32))
     report = Report()
+    monkeypatch.setattr(couples, "TEST_PAIRS", 16)
 
     def join():
         ways.clear()
@@ -278,7 +279,9 @@ def test_samples(dtype, where):
     X[number == 1, 5] = np.finfo("float64").max if dtype == "float64" else 1.0
     parts = Components.of(where.asarray(number.astype(np.int32)), 4, where)
     otherwise = where.xp.full(300, 0.5)
-    sample, middles = map(to_host, where.kernels("spanning_tree").sample_components(where.asarray(X), parts, otherwise))
+    sample, middles = map(
+        to_host, where.kernels("spanning_tree.couples").sample_components(where.asarray(X), parts, otherwise)
+    )
     for a, size in enumerate([1, 7, 64, 900]):
         points = np.flatnonzero(number == a)
         assert np.isin(sample[a], points).all()
@@ -294,7 +297,7 @@ def test_samples(dtype, where):
 def test_largest_norm_and_error(n, where):
     rng = np.random.default_rng(n)
     norm, error = rng.random((2, n)).astype(np.float32)
-    largest, kernels = where.xp.zeros(2, "float32"), where.kernels("spanning_tree")
+    largest, kernels = where.xp.zeros(2, "float32"), where.kernels("spanning_tree.couples")
     kernels.raise_largest(largest, where.asarray(norm))
     np.testing.assert_array_equal(to_host(largest), [norm.max(), 0])
     kernels.raise_largest(largest, where.asarray(norm / 2), where.asarray(error))
@@ -308,12 +311,12 @@ def test_samples_of_close_couples(step, where):
     gap, weight = rng.normal(size=first.size), rng.random(first.size)
     some = Couples(*map(where.asarray, (first, second, gap)), where.xp.zeros((2, first.size), "int32"), 1.0)
     sample = rng.integers(0, 999, (30, 64)).astype(np.int32)
-    kernels, lowered = where.kernels("spanning_tree"), where.asarray(weight.copy())
+    kernels, lowered = where.kernels("spanning_tree.couples"), where.asarray(weight.copy())
     at = kernels.close(some, lowered, reach_numbers(5, 2.0, EUCLIDEAN))
     on_host = to_host(at)
     np.testing.assert_array_equal(np.sort(on_host), np.flatnonzero(gap < np.sqrt(weight)))
     a, b = kernels.pair_samples(where.asarray(sample), some, at, step)
-    value = lambda i, j: (i * 31 + j * 17) % 1009 / 1009  # noqa: E731
+    value = lambda i, j: (i * 31_337 + j * 17_389) % 10_000_019 / 10_000_019  # noqa: E731
     kernels.lower_to_least(lowered, at, value(a, b))
     expected = weight.copy()
     for c in on_host:
@@ -327,7 +330,7 @@ def test_samples_of_close_couples(step, where):
 def test_facing_pairs(sizes, where):
     """Of three components, every two points whose shadows are near, no matter how many of either are; each once."""
     rng = np.random.default_rng(sum(sizes))
-    kernels, number = where.kernels("spanning_tree"), np.repeat([0, 1, 2], [*sizes, 7])
+    kernels, number = where.kernels("spanning_tree.couples"), np.repeat([0, 1, 2], [*sizes, 7])
     parts = Components.of(where.asarray(rng.permutation(number).astype(np.int32)), 3, where)
     order, start = to_host(parts.order), to_host(parts.start)
     pair = np.array([[0, 0, 1], [1, 2, 2]], np.int32)
@@ -362,7 +365,9 @@ def test_light_pairs(where):
     src, dst, of_point = (rng.integers(0, 99, 5000).astype(np.int32) for _ in range(3))
     couple, weight, upper = rng.integers(-1, 20, 5000).astype(np.int32), rng.random(5000), rng.random(20)
     pairs = tuple(map(where.asarray, (src, dst, couple)))
-    kept, light = where.kernels("spanning_tree").keep_light(pairs, *map(where.asarray, (weight, upper, of_point)))
+    kept, light = where.kernels("spanning_tree.couples").keep_light(
+        pairs, *map(where.asarray, (weight, upper, of_point))
+    )
     at = np.flatnonzero((couple >= 0) & (weight <= upper[couple]))
     expected = zip(weight[at], src[at], dst[at], of_point[src[at]], of_point[dst[at]], strict=True)
     assert sorted(zip(to_host(light), *to_host(kept).T, strict=True)) == sorted(expected)
@@ -375,7 +380,7 @@ def test_supports(m, k, where):
     number = np.concatenate([np.arange(k), rng.integers(0, k, m)]) if m > 1 else np.arange(k)
     number = np.sort(number).astype(np.int32)
     product = rng.integers(-9, 10, (number.size, k)).astype(np.float32)
-    kernels = where.kernels("spanning_tree")
+    kernels = where.kernels("spanning_tree.couples")
     found, middle = kernels.new_supports(k), number.size // 2
     for part in (slice(0, middle), slice(middle, None)):
         rows, of = where.asarray(product[part]), where.asarray(number[part])
@@ -440,7 +445,7 @@ def test_the_heaviest_edge_on_every_way(n, where):
     first, second = np.triu_indices(n, 1)
     far = 2 * np.sqrt(expected[first, second])
     for gap in (far * (1 - 1e-6) - 1e-6, far * (1 + 1e-6) + 1e-6):
-        at, upper = where.kernels("spanning_tree").within(couples_of(first, second, gap), paths, reach)
+        at, upper = where.kernels("spanning_tree.couples").within(couples_of(first, second, gap), paths, reach)
         at, upper = to_host(at), to_host(upper)
         assert sorted(at) == (list(range(first.size)) if gap[0] < far[0] else [])
         np.testing.assert_array_equal(upper, expected[first[at], second[at]])
@@ -457,7 +462,8 @@ def test_tree_of_components(n, m, values, where):
     edges = tuple(where.asarray(part) for part in (src, dst, weight))
     flags = couples._tree(*edges, n, where)
     taken = to_host(flags)
-    listed = where.kernels("spanning_tree").list_tree(flags, *edges, int(taken.sum()))
+    some = Couples(*edges[:2], None, None, 1.0)
+    listed = where.kernels("spanning_tree.couples").list_tree(flags, some, edges[2], int(taken.sum()))
     expected = [part[taken].tolist() for part in (src, dst, weight)]
     assert sorted(zip(*(part.tolist() for part in listed), strict=True)) == sorted(zip(*expected, strict=True))
     lightest = {}
@@ -474,9 +480,9 @@ def test_tree_of_components(n, m, values, where):
 @pytest.mark.parametrize("of_bytes", [False, True])
 @pytest.mark.parametrize("d", [5, 64, 130, 300, 784])
 def test_couples_in_the_fused_filter(d, of_bytes, where):
-    """Every pair within its item's reach is found, each once; of more than there is room for there are none."""
+    """Every pair within its couple's reach is found, each once; of more than there is room for there are none."""
     needs_fused_filter(where)
-    xp, kernels = where.xp, where.kernels("spanning_tree")
+    xp, kernels = where.xp, where.kernels("spanning_tree.couples")
     rng = np.random.default_rng(d)
     n, label = 3000, np.sort(np.concatenate([rng.integers(0, 9, 2400), np.full(600, 9)]))
     X = rng.integers(0, 256, (n, d)) if of_bytes else rng.normal(size=(n, d))

@@ -230,6 +230,20 @@ def test_lightest_first_in_dense_graphs(weights, maximum, device, monkeypatch):
         pd.testing.assert_frame_equal(found, graph.iloc[expected])
 
 
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("values", [None, [1.0], [0.0, 1.0, 2.0, 3.0]])
+def test_the_lightest_are_few_among_equal_weights(values, maximum, device):
+    """About `LIGHT` edges a node, by weight and then by row: what is admitted has room for no more."""
+    device, n, m = resolve(device), 20_000, 2_000_000
+    rng = np.random.default_rng(1)
+    weight = rng.random(m) if values is None else rng.choice(values, m)
+    ends = (device.asarray(rng.integers(0, n, m).astype(np.int32)) for _ in range(2))
+    limit = rounds._heaviest_of_lightest(rounds.EdgeList(*ends, device.asarray(weight), n, maximum), 0, device)
+    sign = -1 if maximum else 1
+    before = (sign * weight < sign * weight[limit]) | ((weight == weight[limit]) & (np.arange(m) <= limit))
+    assert 0.5 < before.sum() / (rounds.LIGHT * n) < 2
+
+
 @pytest.mark.parametrize("weights", ["float32", "float64", "int8", "int32", "int64", "uint8", "uint64"])
 @pytest.mark.parametrize("ids", ["int8", "uint16", "int32", "uint32", "int64", "uint64"])
 @pytest.mark.parametrize("maximum", [False, True])

@@ -3,7 +3,7 @@
 Each round searches, for every component that is not certified but the largest, the points that may have an edge
 below the best one known, for the nearest point outside, bounded by that best. What a search learnt, the point found
 and the raised bound, is kept in the forest's state, so that next time `grow` finds each of these components certain of
-its lightest leaving edge. When few large components are left, couples.py may join them all at once instead.
+its lightest leaving edge. When few large components are left, couples/ may join them all at once instead.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device,
             report.count("connect", rounds=1)
             rows = device.kernels("spanning_tree").unsure_rows(state)
             if components <= most_components and pays(search, components, rows.size, state.component.size):
-                labels = state.component, components
-                bridges = join_components(search, lists.core, *labels, rows.size, device, report)
+                bridges = join_components(
+                    search, lists.core, state.component, components, rows.size, device, report
+                )  # fmt: skip
                 if bridges is not None:
                     report.count("connect", edges_certified_by_search=bridges[0].size)
                     src, dst, weight = (device.xp.concatenate(both) for both in zip(edges, bridges, strict=True))

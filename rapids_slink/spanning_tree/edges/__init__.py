@@ -132,7 +132,8 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
     keys = to_host(device.kernels("spanning_tree.edges").keys_of_rows(edges, device.asarray(rows)))
     place = min(int(SAMPLE * LIGHT * n / m), SAMPLE - 1)
-    return int(rows[keys.argpartition(place)[place]])
+    last = np.partition(keys, place)[place]
+    return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # of equal ones the earlier first
 
 
 def _is_dense(m: int, n: int, smallest: int) -> bool:

@@ -1,4 +1,4 @@
-// What couples.py looks at: how far components reach towards each other, and the pairs of points that this leaves.
+// What __init__.py looks at: how far components reach towards each other, and the pairs of points that this leaves.
 //
 // A couple's shadows are float64 numbers in a row: those of its first component's points, then of the second's. end[c] is
 // where couple c's end.
@@ -128,7 +128,7 @@ extern "C" __global__ void take_couples(
     to_facing_second[i] = facing_second[c], to_facing_first[i] = facing_first[c];
 }
 
-// The couples that were taken for a tree, and their weights, all in `room` numbers each.
+// The couples that were taken for a tree, `room` of them, and their weights: as many numbers each.
 extern "C" __global__ void list_tree(
     long long couples, const bool* __restrict__ taken, const int* __restrict__ first, const int* __restrict__ second,
     const double* __restrict__ weight, int room, double* __restrict__ edge, int* __restrict__ count) {
@@ -148,7 +148,7 @@ extern "C" __global__ void keep_close(
     if (close) at[slot] = c;
 }
 
-// Every sampled point of the first component with every one of the second, of n couples: `taken` of each, `step` apart.
+// Every sampled point of the first component with every one of the second, of each couple: `taken` of either, `step` apart.
 extern "C" __global__ void pair_samples(
     long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
     const int* __restrict__ couple, int taken, int step, int* __restrict__ a, int* __restrict__ b) {

@@ -33,7 +33,7 @@ from rapids_slink.neighbors.operand import BLOCK, EXTRA_FEATURES, blocks, reach_
 from rapids_slink.neighbors.tiles import MOST_PAIRS, TileSearch
 from rapids_slink.ordering import sorting_rows
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.cpu import SAMPLED, heaviest_on_ways
+from rapids_slink.spanning_tree.couples.cpu import SAMPLED, heaviest_on_ways
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MOST_COMPONENTS = 4096  # their couples are listed
@@ -84,7 +84,7 @@ class Components:
     @classmethod
     def of(cls, component: Any, k: int, device: Device) -> Components:
         """By any labels, of which there are k."""
-        return cls(*device.kernels("spanning_tree").sort_by_component(component, k))
+        return cls(*device.kernels("spanning_tree.couples").sort_by_component(component, k))
 
     def __len__(self) -> int:
         return int(self.start.size) - 1
@@ -172,7 +172,7 @@ class Job:
     @property
     def kernels(self) -> Any:
         """The device's."""
-        return self.device.kernels("spanning_tree")
+        return self.device.kernels("spanning_tree.couples")
 
     @cached_property
     def reach(self) -> tuple[float, ...]:
@@ -205,12 +205,13 @@ def join_components(
     couples = _couples(job)
     if couples.gap.size > MANY_COUPLES:
         tree = job.take(couples, search.kernels.positions(_tree(couples.first, couples.second, couples.gap, k, device)))
-        couples, _ = _within(job, couples, map(to_host, (tree.first, tree.second, job.weigh(*tree.facing))))
+        couples = _within(job, couples, map(to_host, (tree.first, tree.second, job.weigh(*tree.facing))))[0]
     weight = job.weigh(*couples.facing)
     if not _compare_samples(job, couples, weight):
         return None
-    edges = couples.first, couples.second, weight
-    couples, upper = _within(job, couples, job.kernels.list_tree(_tree(*edges, k, device), *edges, k - 1))
+    taken = _tree(couples.first, couples.second, weight, k, device)
+    couples, upper = _within(job, couples, job.kernels.list_tree(taken, couples, weight, k - 1))
+    del taken, weight
     found = None
     for way in (_by_size, _by_filter, _by_shadows, _by_products):
         found = way(job, couples, upper)
@@ -219,6 +220,7 @@ def join_components(
     else:
         return None
     kept, weight = job.kernels.keep_light(found, job.weigh(*found[:2]), upper, job.parts.of_point)
+    del found
     report.count("connect", joined_at_once=1, pairs_kept=weight.size)
     where = CPU if weight.size <= FEW_EDGES else device
     xp, weight = where.xp, where.asarray(weight)
@@ -307,8 +309,10 @@ def _by_size(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     These are large couples with a gap; the others are the fused filter's. None if there are none such, or too many
     pairs are left.
     """
+    if job.search.filter is None:
+        return None
     smaller, larger = job.parts.largest_couple
-    if job.search.filter is None or smaller * larger <= LARGE * (smaller + larger):
+    if smaller * larger <= LARGE * (smaller + larger):
         return None
     a, b = job.parts.size[couples.first], job.parts.size[couples.second]
     large = (a * b > LARGE * (a + b)) & (couples.gap > 0)
