@@ -204,6 +204,28 @@ def test_too_many_pairs_are_left_to_rounds(where, ways, monkeypatch):
     assert ("_by_products", True) not in ways
 
 
+def test_more_shadows_than_there_is_room_for(where, ways, monkeypatch):
+    """They are looked for again, with room for all."""
+    monkeypatch.setattr(couples, "MOST_CLOSE", ENDLESS)
+    monkeypatch.setattr(couples, "_by_filter", lambda *_: None)
+    monkeypatch.setattr(couples, "FIRST_ROOM", 20)
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 4, 900)
+    X = (4 * rng.normal(size=(4, 16)))[label] + rng.normal(size=(900, 16))
+    component = np.unique(label, return_index=True)[1][label].astype(np.int32)
+    search = TileSearch(where.asarray(X), where, Report())
+    rooms, look = [], where.kernels("spanning_tree.couples").facing_pairs
+
+    def noted(*given):
+        rooms.append(given[-1])
+        return look(*given)
+
+    monkeypatch.setattr(where.kernels("spanning_tree.couples"), "facing_pairs", noted)
+    assert joined(search, component) == bridges(*every_pair(search), component)
+    assert rooms[0] == 20 < rooms[1]
+    assert ways[-1] == ("_by_shadows", True)
+
+
 @pytest.mark.gpu
 def test_large_couples_go_by_shadows(where, ways, monkeypatch):
     needs_fused_filter(where)
@@ -363,12 +385,12 @@ def test_facing_pairs(sizes, where):
 def test_light_pairs(where):
     rng = np.random.default_rng(0)
     src, dst, of_point = (rng.integers(0, 99, 5000).astype(np.int32) for _ in range(3))
-    couple, weight, upper = rng.integers(-1, 20, 5000).astype(np.int32), rng.random(5000), rng.random(20)
+    couple, weight, upper = rng.integers(0, 20, 5000).astype(np.int32), rng.random(5000), rng.random(20)
     pairs = tuple(map(where.asarray, (src, dst, couple)))
     kept, light = where.kernels("spanning_tree.couples").keep_light(
         pairs, *map(where.asarray, (weight, upper, of_point))
     )
-    at = np.flatnonzero((couple >= 0) & (weight <= upper[couple]))
+    at = np.flatnonzero(weight <= upper[couple])
     expected = zip(weight[at], src[at], dst[at], of_point[src[at]], of_point[dst[at]], strict=True)
     assert sorted(zip(to_host(light), *to_host(kept).T, strict=True)) == sorted(expected)
 

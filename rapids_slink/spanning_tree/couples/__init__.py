@@ -219,7 +219,9 @@ def join_components(
             break
     else:
         return None
-    kept, weight = job.kernels.keep_light(found, job.weigh(*found[:2]), upper, job.parts.of_point)
+    weight = job.weigh(*found[:2])
+    search.kernels.lower_groups(upper, found[2], weight[:, None])  # no couple needs any but its lightest
+    kept, weight = job.kernels.keep_light(found, weight, upper, job.parts.of_point)
     del found
     report.count("connect", joined_at_once=1, pairs_kept=weight.size)
     where = CPU if weight.size <= FEW_EDGES else device
@@ -396,4 +398,6 @@ def _by_products(job: Job, couples: Couples, upper: Any) -> PairsWithin:
     if pairs is None:
         return None
     src, dst = pairs
-    return src, dst, number[of_point[src], of_point[dst]]
+    couple = number[of_point[src], of_point[dst]]
+    known = job.search.kernels.positions(couple >= 0)
+    return src[known], dst[known], couple[known]

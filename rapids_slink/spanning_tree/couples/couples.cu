@@ -343,13 +343,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) pair_facing(
     }
 }
 
-// Pairs that weigh no more than their couple may: their points and these's components, and the weight. Of no couple is none.
+// Pairs that weigh no more than their couple may: their points and these's components, and the weight.
 extern "C" __global__ void keep_light(
     long long pairs, const int* __restrict__ a, const int* __restrict__ b, const int* __restrict__ couple,
     const double* __restrict__ weight, const double* __restrict__ upper, const int* __restrict__ of_point, int4* __restrict__ kept,
     double* __restrict__ kept_weight, int* __restrict__ count) {
     long long i = thread_index();
-    bool light = i < pairs && couple[i] >= 0 && weight[i] <= upper[couple[i]];
+    bool light = i < pairs && weight[i] <= upper[couple[i]];
     int slot = claim_in_warp(light, count);
     if (light) kept[slot] = make_int4(a[i], b[i], of_point[a[i]], of_point[b[i]]), kept_weight[slot] = weight[i];
 }

@@ -201,7 +201,7 @@ def keep_light(pairs: Any, weight: np.ndarray, upper: np.ndarray, of_point: np.n
     Parameters
     ----------
     pairs
-        Both points and the couple, below 0 where there is none that matters.
+        Both points and the couple.
     weight, upper : float64 arrays
         The pairs', and by couple.
 
@@ -212,7 +212,7 @@ def keep_light(pairs: Any, weight: np.ndarray, upper: np.ndarray, of_point: np.n
     weight : (m,) float64 array
     """
     src, dst, couple = pairs
-    light = np.flatnonzero((couple >= 0) & (weight <= upper[couple]))
+    light = np.flatnonzero(weight <= upper[couple])
     src, dst = src[light], dst[light]
     return np.column_stack([src, dst, of_point[src], of_point[dst]]), weight[light]
 
