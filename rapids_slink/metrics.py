@@ -46,6 +46,7 @@ Boxes: in few dimensions, the value of the gaps between a point and a box bounds
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -134,8 +135,7 @@ class Metric:
         (2d + 16)2⁻⁵³; a computed unit row is off by less than (d + 8)2⁻⁵³, and the chord of two exact ones is the root
         of twice the value.
         """
-        off, stretch, longer, more = self.margins(n_features)
-        return xp.sqrt(xp.maximum(weight + off, 0.0) * stretch) * longer + more
+        return apart_at_most(weight, self.margins(n_features), xp)
 
     def margins(self, n_features: int) -> tuple[float, float, float, float]:
         """What `distance_above` adds to the weight and multiplies it by, and then the root."""
@@ -238,6 +238,12 @@ def great_circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     across, along = (np.sin((y[:, c] - x[:, c]) / 2) for c in (0, 1))
     half_versine = across * across + np.cos(x[:, 0]) * np.cos(y[:, 0]) * along * along
     return 2 * np.arcsin(np.sqrt(np.minimum(half_versine, 1.0)))
+
+
+def apart_at_most(weight: Any, margins: Sequence[float], xp: Any) -> Any:
+    """`Metric.distance_above`, by the metric's margins."""
+    off, stretch, longer, more = margins
+    return xp.sqrt(xp.maximum(weight + off, 0.0) * stretch) * longer + more
 
 
 def accumulation_bound(n_features: int, accumulator: str) -> float:

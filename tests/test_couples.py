@@ -337,15 +337,14 @@ def test_samples_of_close_couples(step, where):
     at = kernels.close(some, lowered, reach_numbers(5, 2.0, EUCLIDEAN))
     on_host = to_host(at)
     np.testing.assert_array_equal(np.sort(on_host), np.flatnonzero(gap < np.sqrt(weight)))
-    a, b = kernels.pair_samples(where.asarray(sample), some, at, step)
+    a, b, of_pair = kernels.pair_samples(where.asarray(sample), some, at, step)
     value = lambda i, j: (i * 31_337 + j * 17_389) % 10_000_019 / 10_000_019  # noqa: E731
-    kernels.lower_to_least(lowered, at, value(a, b))
+    where.kernels("neighbors").lower_groups(lowered, of_pair, value(a, b)[:, None])
     expected = weight.copy()
     for c in on_host:
         pairs = value(sample[first[c], ::step, None], sample[second[c], None, ::step])
         expected[c] = min(weight[c], pairs.min())
     np.testing.assert_array_equal(to_host(lowered), expected)
-    kernels.lower_to_least(lowered, at[:0], value(a[:0], b[:0]))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (128, 1024), (129, 1025), (40, 5000), (5000, 33)])

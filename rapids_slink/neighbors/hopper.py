@@ -370,10 +370,10 @@ def _keep_near(
 ) -> tuple[Any, int]:
     """The kernel, and its shared memory, for which it is made ready on the device."""
     resident = atoms if atoms <= 4 else 0
-    flags = {"RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": int(symmetric), "BYTES": int(of_bytes)}
-    if couples:
-        flags["COUPLES"] = 1
-    options = "-arch=sm_90a", *(f"-D{name}={value}" for name, value in flags.items())
+    flags = {
+        "RESIDENT": resident, "LAST_STEPS": last_steps, "SYMMETRIC": symmetric, "COUPLES": couples, "BYTES": of_bytes
+    }  # fmt: skip
+    options = "-arch=sm_90a", *(f"-D{name}={int(value)}" for name, value in flags.items())
     kernel = cuda_kernel("neighbors/hopper.cu", "keep_near", *options)
     stages = (4, 8, 8, 6, 5)[resident]  # these and the tails as in hopper.cu
     tails = -(-stages // resident) if resident else 1

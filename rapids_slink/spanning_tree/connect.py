@@ -64,9 +64,7 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device,
             report.count("connect", rounds=1)
             rows = device.kernels("spanning_tree").unsure_rows(state)
             if components <= most_components and pays(search, components, rows.size, state.component.size):
-                bridges = join_components(
-                    search, lists.core, state.component, components, rows.size, device, report
-                )  # fmt: skip
+                bridges = join_components(search, lists.core, state.component, components, rows.size, device, report)
                 if bridges is not None:
                     report.count("connect", edges_certified_by_search=bridges[0].size)
                     src, dst, weight = (device.xp.concatenate(both) for both in zip(edges, bridges, strict=True))

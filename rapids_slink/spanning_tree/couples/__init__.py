@@ -37,7 +37,7 @@ from rapids_slink.spanning_tree.couples.cpu import SAMPLED, heaviest_on_ways
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MOST_COMPONENTS = 4096  # their couples are listed
-COUPLE_BYTES, MIDDLE_BYTES = 128, 24  # of each couple while their gaps are found and sorted, and of a middle's feature
+COUPLE_BYTES, MIDDLE_BYTES = 128, 24  # of each couple while their gaps are found, and of a middle's feature
 MOST_CLOSE = 32  # couples with no gap, or a small one, for each component
 LEAST_SAMPLED = 8  # points of a component, to be compared with another's
 MANY_COUPLES = 2**18  # more are thinned out by gaps before any points are compared
@@ -146,6 +146,12 @@ class Job:
         weight = self.search.kernels.pair_values(self.search.values, a, b, metric=self.search.metric)
         return weight if self.core is None else mutual_reachability(weight, self.core, a, b, self.device.xp)
 
+    def lower(self, bound: Any, src: Any, dst: Any, couple: Any) -> Any:
+        """What pairs of points of these couples weigh: the couples' bounds are lowered to the least."""
+        weight = self.weigh(src, dst)
+        self.search.kernels.lower_groups(bound, couple, weight[:, None])
+        return weight
+
     def take(self, couples: Couples, at: Any) -> Couples:
         """Those at these places."""
         first, second, gap, facing = self.kernels.take(couples, at)
@@ -219,8 +225,7 @@ def join_components(
             break
     else:
         return None
-    weight = job.weigh(*found[:2])
-    search.kernels.lower_groups(upper, found[2], weight[:, None])  # no couple needs any but its lightest
+    weight = job.lower(upper, *found)  # no couple needs any but its lightest
     kept, weight = job.kernels.keep_light(found, weight, upper, job.parts.of_point)
     del found
     report.count("connect", joined_at_once=1, pairs_kept=weight.size)
@@ -275,8 +280,7 @@ def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
     if close.size > MOST_CLOSE * len(job.parts) or width < LEAST_SAMPLED:
         return False
     for at in job.blocks(close.size, SAMPLED**2):
-        pairs = job.kernels.pair_samples(job.samples[0], couples, close[at], -(-SAMPLED // width))
-        job.kernels.lower_to_least(weight, close[at], job.weigh(*pairs))
+        job.lower(weight, *job.kernels.pair_samples(job.samples[0], couples, close[at], -(-SAMPLED // width)))
     return True
 
 

@@ -148,29 +148,16 @@ extern "C" __global__ void keep_close(
     if (close) at[slot] = c;
 }
 
-// Every sampled point of the first component with every one of the second, of each couple: `taken` of either, `step` apart.
+// Every sampled point of the first component with every one of the second, and the couple, of each couple: `taken` of either,
+// `step` apart.
 extern "C" __global__ void pair_samples(
     long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
-    const int* __restrict__ couple, int taken, int step, int* __restrict__ a, int* __restrict__ b) {
+    const int* __restrict__ couple, int taken, int step, int* __restrict__ a, int* __restrict__ b, int* __restrict__ of_pair) {
     long long i = thread_index();
     if (i >= pairs) return;
     int of = couple[i / (taken * taken)], pair = i % (taken * taken);
     a[i] = sample[first[of] * SAMPLED + pair / taken * step], b[i] = sample[second[of] * SAMPLED + pair % taken * step];
-}
-
-// Lowers what a couple weighs to the least of its pairs. A block a couple.
-extern "C" __global__ void __launch_bounds__(THREADS) lower_to_least(
-    const double* __restrict__ of_pair, int pairs, const int* __restrict__ couple, double* __restrict__ weight) {
-    __shared__ double of_warp[THREADS / WARP];
-    double least = 1.0 / 0.0;
-    for (int i = threadIdx.x; i < pairs; i += THREADS) least = fmin(least, of_pair[(size_t)blockIdx.x * pairs + i]);
-    for (int step = WARP / 2; step; step /= 2) least = fmin(least, __shfl_xor_sync(~0u, least, step));
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = least;
-    __syncthreads();
-    if (threadIdx.x) return;
-    for (int w = 1; w < THREADS / WARP; w++) least = fmin(least, of_warp[w]);
-    double* of = weight + couple[blockIdx.x];
-    *of = fmin(*of, least);
+    of_pair[i] = of;
 }
 
 // Couples whose gap is at most how far the heaviest edge on the way between them reaches, and that edge. A path's is the larger of

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from rapids_slink.metrics import apart_at_most
 from rapids_slink.neighbors.operand import blocks
 from rapids_slink.spanning_tree.cpu import root
 
@@ -110,20 +111,17 @@ def close(couples: Any, weight: np.ndarray, reach: tuple[float, ...]) -> np.ndar
 
     `reach` are the filter's `reach_numbers`.
     """
-    return np.flatnonzero(couples.gap < _far(weight, *reach[:5]) / 2).astype(np.int32)
+    return np.flatnonzero(couples.gap < _far(weight, reach) / 2).astype(np.int32)
 
 
-def pair_samples(sample: np.ndarray, couples: Any, at: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Every `step`-th of the sampled points of the couples' first components with every one of their second's."""
+def pair_samples(sample: np.ndarray, couples: Any, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
+    """Every `step`-th of the sampled points of the couples' first components with every one of their second's.
+
+    Both points, and the couple.
+    """
     sample = sample[:, ::step]
     a, b = np.broadcast_arrays(sample[couples.first[at], :, None], sample[couples.second[at], None, :])
-    return a.ravel(), b.ravel()
-
-
-def lower_to_least(weight: np.ndarray, at: np.ndarray, of_pairs: np.ndarray) -> None:
-    """Lower some couples' weights to the least of as many pairs each."""
-    if at.size:
-        weight[at] = np.minimum(weight[at], of_pairs.reshape(at.size, -1).min(axis=1))
+    return a.ravel(), b.ravel(), np.repeat(at, sample.shape[1] ** 2)
 
 
 def heaviest_on_ways(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -134,7 +132,7 @@ def heaviest_on_ways(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tu
 
 def within(couples: Any, paths: Any, reach: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Which couples' gap is at most how far the heaviest edge on the way between them reaches, and that edge."""
-    far = _far(paths.heaviest, *reach[:5])
+    far = _far(paths.heaviest, reach)
     return _within(couples.first, couples.second, couples.gap, paths.place, paths.heaviest, far)
 
 
@@ -241,8 +239,9 @@ def _means(points, sample, otherwise):
     return means
 
 
-def _far(weight, off, stretch, longer, more, scale):
-    return scale * (np.sqrt(np.maximum(weight + off, 0.0) * stretch) * longer + more)
+def _far(weight: np.ndarray, reach: tuple[float, ...]) -> np.ndarray:
+    *margins, scale = reach[:5]
+    return scale * apart_at_most(weight, margins, np)
 
 
 @njit(cache=True)

@@ -112,24 +112,14 @@ def close(couples: Any, weight: Any, reach: tuple[float, ...]) -> Any:
     return at[: int(count[0])]
 
 
-def pair_samples(sample: Any, couples: Any, at: Any, step: int) -> tuple[Any, Any]:
+def pair_samples(sample: Any, couples: Any, at: Any, step: int) -> tuple[Any, Any, Any]:
     """As `rapids_slink.spanning_tree.couples.cpu.pair_samples`."""
     check_arrays("int32", sample, at)
     taken = -(-SAMPLED // step)
-    a, b = cp.empty((2, at.size * taken**2), cp.int32)
+    a, b, of_pair = cp.empty((3, at.size * taken**2), cp.int32)
     sizes = np.int32(taken), np.int32(step)
-    _launch("pair_samples", a.size, np.int64(a.size), sample, *_two(couples), at, *sizes, a, b)
-    return a, b
-
-
-def lower_to_least(weight: Any, at: Any, of_pairs: Any) -> None:
-    """As `rapids_slink.spanning_tree.couples.cpu.lower_to_least`."""
-    check_arrays("float64", weight, of_pairs)
-    check_arrays("int32", at)
-    if at.size:
-        cuda_kernel(SOURCE, "lower_to_least")(
-            (at.size,), (THREADS,), (of_pairs, np.int32(of_pairs.size // at.size), at, weight)
-        )
+    _launch("pair_samples", a.size, np.int64(a.size), sample, *_two(couples), at, *sizes, a, b, of_pair)
+    return a, b, of_pair
 
 
 def within(couples: Any, paths: Any, reach: tuple[float, ...]) -> tuple[Any, Any]:
