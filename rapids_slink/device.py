@@ -68,7 +68,7 @@ class DeviceMemoryError(ValueError, MemoryError):
 class _Run:
     """Work that is under way.
 
-    Its ``memory_limit`` as it was given and in bytes, its pool and the allocator under it, and room for chunks.
+    Its ``memory_limit`` as it was given and in bytes, a GPU's pool and the allocator under it, and room for chunks.
     """
 
     given: Any = None
@@ -76,6 +76,14 @@ class _Run:
     pool: Any = None
     allocator: Any = None
     spare: float = inf
+
+    def allocate(self, size: int) -> Any:
+        """A GPU's memory, from the pool, which is made when it is first asked."""
+        if self.pool is None:
+            self.pool = sys.modules["cupy"].cuda.MemoryPool(self.allocator)
+            if self.limit is not None:
+                self.pool.set_limit(size=min(self.limit, sys.maxsize))
+        return self.pool.malloc(size)
 
 
 def _run() -> _Run:
@@ -157,22 +165,20 @@ class Device:
         cuda = self.xp.cuda
         _import_cudf()
         run.allocator = cuda.get_allocator()
-        run.pool = pool = cuda.MemoryPool(run.allocator)
-        if run.limit is not None:
-            pool.set_limit(size=min(run.limit, sys.maxsize))
 
         def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
             gc.collect()
-            pool.free_all_blocks()
+            run.pool.free_all_blocks()
 
         try:
-            with cuda.using_allocator(_twice(pool.malloc, clear)):
+            with cuda.using_allocator(_twice(run.allocate, clear)):
                 if reserve and (run.limit is None or reserve <= run.limit):
-                    pool.malloc(reserve)  # and free at once: what follows is cut from it
+                    run.allocate(reserve)  # and free at once: what follows is cut from it
                 yield
         finally:
-            _retired.append(pool)
-            _give_back()
+            if run.pool is not None:
+                _retired.append(run.pool)
+                _give_back()
 
     def admit(self, need: Need, what: str, taken: int = 0, reserve: bool = False) -> None:
         """Raise unless what the run needs for `what` fits; what is left then is `spare`, for chunks of work.
@@ -201,9 +207,14 @@ class Device:
         room = min(inf if run.limit is None else run.limit, inf if free is None else free + taken)
         run.spare = room - (least - need.chunk)
         reserved = need.peak - need.lasting + need.wanted
-        if reserve and run.pool is not None and run.limit is None and 0 < reserved <= room * RESERVED:
+        if reserve and run.allocator is not None and run.limit is None and 0 < reserved <= room * RESERVED:
             with suppress(MemoryError):
-                run.pool.malloc(reserved)
+                run.allocate(reserved)
+
+    @property
+    def ordinal(self) -> int:
+        """The current GPU's number; 0 for the CPU."""
+        return 0 if self.name == "cpu" else int(self.xp.cuda.runtime.getDevice())
 
     @property
     def limited(self) -> bool:
@@ -226,7 +237,7 @@ class Device:
         return free if free is None or run.pool is None else free + run.pool.free_bytes()
 
     def _state(self, run: _Run) -> str:
-        if run.limit is not None and run.pool is not None:
+        if run.limit is not None and run.allocator is not None:
             return f"memory_limit={run.given!r} was reached"
         free = self._free(run)
         return "it ran out" if free is None else f"{in_words(free)} are free"
@@ -287,18 +298,31 @@ class FrameAhead:
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """The arrays to be written into, made when they are first asked for; without any on a CPU."""
+        """The arrays to be written into; without any on a CPU."""
         if self._device.name == "cpu":
             return {}
-        layout = _columns_layout(self._rows, *self._dtypes.values())
-        return dict(zip(self._dtypes, layout.arrays(self._device._lasting_allocator()), strict=True))
+        return dict(zip(self._dtypes, self._layout.on(self._block), strict=True))
+
+    @property
+    def addresses(self) -> list[int]:
+        """Where a GPU's columns are, for a kernel that has no need of arrays."""
+        return [self._block.ptr + start for _, _, start in self._layout.parts]
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return _columns_layout(self._rows, *self._dtypes.values())
+
+    @cached_property
+    def _block(self) -> Any:
+        """A GPU's memory for the columns, taken when it is first asked for."""
+        return self._device._lasting_allocator()(self._layout.size)
 
     def make(self) -> FrameAhead:
         """Make a GPU's frame now, while its columns are being written.
 
         Where cuDF may spill it is made when it is filled: one that was spilled would not get what is written then.
         """
-        if self.columns and not self._device.frames.get_option("spill"):
+        if self._device.name == "cuda" and not self._device.frames.get_option("spill"):
             self.frame()
         return self
 
@@ -315,14 +339,15 @@ class FrameAhead:
         """A GPU's frame of what is written into its columns: cuDF takes twice as long to make one of arrays."""
         if self._frame is None:
             library = importlib.import_module("pylibcudf")
-            table = library.Table([_frame_column(library, part) for part in self.columns.values()])
-            self._frame = self._device.frames.DataFrame.from_pylibcudf(table, {"columns": list(self.columns)})
+            table = library.Table([
+                library.Column(
+                    _column_type(library, dtype), self._rows, _Span(self._block, start, self._rows * dtype.itemsize),
+                    None, 0, 0, [],
+                )
+                for _, dtype, start in self._layout.parts
+            ])  # fmt: skip
+            self._frame = self._device.frames.DataFrame.from_pylibcudf(table, {"columns": list(self._dtypes)})
         return self._frame
-
-
-def _frame_column(library: Any, array: Any) -> Any:
-    """pylibcudf's column of an array, whose memory it shares: by CUDA's array interface it takes five times as long."""
-    return library.Column(_column_type(library, array.dtype), array.size, _Span(array), None, 0, 0, [])
 
 
 @cache
@@ -331,12 +356,12 @@ def _column_type(library: Any, dtype: np.dtype) -> Any:
 
 
 class _Span:
-    """An array's memory as pylibcudf takes it. CuPy describes an array anew each time it is asked."""
+    """A part of a GPU's memory as pylibcudf takes it: an array that CuPy describes takes it five times as long."""
 
-    def __init__(self, array: Any) -> None:
-        self.array, self.ptr, self.size = array, array.data.ptr, array.nbytes
+    def __init__(self, block: Any, start: int, size: int) -> None:
+        self.block, self.ptr, self.size = block, block.ptr + start, size
         self.__cuda_array_interface__ = {
-            "data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3,
+            "data": (self.ptr, False), "shape": (size,), "strides": None, "typestr": "|u1", "version": 3,
         }  # fmt: skip
 
 
@@ -538,19 +563,25 @@ class Layout:
     ----------
     size : int
         Bytes that they take.
+    parts : list of (shape, dtype, start)
+        Each array's, and where it starts.
     """
 
     def __init__(self, *kinds: tuple[tuple[int, ...], Any]) -> None:
-        self.size, self._parts = 0, []
+        self.size: int = 0
+        self.parts: list[tuple[tuple[int, ...], np.dtype, int]] = []
         for shape, dtype in kinds:
-            self._parts.append((shape, np.dtype(dtype), self.size))
+            self.parts.append((shape, np.dtype(dtype), self.size))
             self.size += -(-prod(shape) * np.dtype(dtype).itemsize // ALIGNED) * ALIGNED
 
     def arrays(self, allocate: Callable[[int], Any] | None = None) -> list[Any]:
         """New ones, with nothing in them."""
+        return self.on((allocate or sys.modules["cupy"].cuda.alloc)(self.size))
+
+    def on(self, block: Any) -> list[Any]:
+        """Those in a block of memory."""
         cupy = sys.modules["cupy"]
-        block = (allocate or cupy.cuda.alloc)(self.size)
-        return [cupy.ndarray(shape, dtype, block + start) for shape, dtype, start in self._parts]
+        return [cupy.ndarray(shape, dtype, block + start) for shape, dtype, start in self.parts]
 
 
 @lru_cache(maxsize=256)

@@ -57,6 +57,8 @@ class Need:
 
 def in_turn(*stages: Need) -> Need:
     """The need of stages that follow one another."""
+    if len(stages) == 1:
+        return stages[0]
     peak = kept = chunk = wanted = lasting = 0
     for stage in stages:
         peak = max(peak, kept + stage.peak)

@@ -8,7 +8,7 @@ from hard_cases import CASES
 from test_neighbors import least, rows_hard_to_round, squares
 
 from rapids_slink import nearest_neighbors, neighbors
-from rapids_slink.device import resolve, to_host
+from rapids_slink.device import to_host
 from rapids_slink.metrics import EUCLIDEAN, METRICS, accumulation_bound
 from rapids_slink.neighbors.operand import EXTRA_FEATURES
 
@@ -31,17 +31,22 @@ def few():
     return nearest
 
 
-def edges(few, X, Y, metric=EUCLIDEAN):
-    """The edges of `FewQueries`, None if they are not proven."""
+def written(search, X, Y):
+    """What is written for (src, dst, distance), whether it is proven, and what is left in memory."""
     import cupy
 
-    m, given = len(X), (cupy.asarray(X), cupy.asarray(Y))
+    m = len(X)
     out = cupy.full(m, -7, "int32"), cupy.full(m, -7, "int32"), cupy.empty(m)
-    search = few.FewQueries(m, *Y.shape, metric, Y.dtype.name)
+    proven, found = search.write(cupy.asarray(X), cupy.asarray(Y), *(part.data.ptr for part in out))
+    return out, proven(), found
+
+
+def edges(few, X, Y, metric=EUCLIDEAN):
+    """The edges of `FewQueries`, None if they are not proven."""
+    search = few.FewQueries(len(X), *Y.shape, metric, Y.dtype.name)
     assert search.serves
-    found = search.keep(*given)
-    proven = search.choose(found, *given, *out)
-    return [to_host(part) for part in out] if proven() else None
+    out, proven, _ = written(search, X, Y)
+    return [to_host(part) for part in out] if proven else None
 
 
 def assert_edges(found, X, Y, root=True):
@@ -171,8 +176,7 @@ def test_both_ways_agree(spilling, device, few, ways, monkeypatch):
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(700, 40)), rng.normal(size=(9000, 40)).astype(np.float32)
     quick = nearest_neighbors(X, Y, device=device)
-    kernels = resolve(device).kernels("neighbors")
-    monkeypatch.setattr(kernels, "_few_queries", kernels._few_queries.__wrapped__)  # none of these is remembered
+    monkeypatch.setattr(neighbors, "_plan", neighbors._plan.__wrapped__)  # none of these is remembered
     monkeypatch.setattr(few, "LEAST_KEPT", 1)
     monkeypatch.setattr(few, "MOST_KEPT", 1)
     assert nearest_neighbors(X, Y, device=device).equals(quick)
@@ -215,15 +219,13 @@ def test_many_queries_are_not_few(device, few, ways):
 
 def everything_kept(few, X, Y, monkeypatch):
     """All pairs as the filter sees them, by a ceiling that lowers nothing; None if the numbers do not suit it."""
-    import cupy
-
     monkeypatch.setattr(few, "LEAST_KEPT", len(Y))
     monkeypatch.setattr(few, "MOST_KEPT", len(Y))
     search = few.FewQueries(len(X), *Y.shape, EUCLIDEAN, Y.dtype.name)
     rounding, ceiling, reach = constants = search._constants
     *numbers, _, off = ceiling
     monkeypatch.setitem(vars(search), "_constants", (rounding, (*numbers, np.inf, off), reach))
-    found = search.keep(cupy.asarray(X), cupy.asarray(Y))
+    *_, found = written(search, X, Y)
     m = len(X)
     rows, kept, frame = to_host(found.rows)[:m], to_host(found.kept)[:m], to_host(found.frame)
     if to_host(found.state)[1]:
@@ -277,14 +279,12 @@ def test_proof_of_every_hard_case(name, dtype, few, monkeypatch):
 @pytest.mark.parametrize("name", sorted(set(CASES) - UNSUITED))
 def test_queries_look_as_far_as_their_nearest(name, dtype, few):
     """How far each looks in the end is not less, and its nearest is among what is kept."""
-    import cupy
-
     X = CASES[name](dtype)[:1500]
     queries = X[::11]
     if X.shape[1] > 400:
         pytest.skip("too many features")
     search = few.FewQueries(len(queries), *X.shape, EUCLIDEAN, X.dtype.name)
-    found = search.keep(cupy.asarray(queries), cupy.asarray(X))
+    *_, found = written(search, queries, X)
     rows, kept, frame = (to_host(part) for part in (found.rows, found.kept, found.frame))
     m, d, reach = len(queries), X.shape[1], search._constants[2]
     if to_host(found.state)[1]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from rapids_slink.device import Device, FrameAhead, resolve
@@ -228,7 +228,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     def following(m: int, d: int, itemsize: int) -> Need:
         nonlocal plan
         itemsizes = points.values.dtype.itemsize, itemsize
-        plan = _plan((n, m, d), itemsizes, _copied(points, X), metric, device)
+        plan = _plan((n, m, d), itemsizes, _copied(points, X), metric, device, device.ordinal, device.limited)
         return plan.need
 
     others = as_points(Y, device, following, name="Y", checked=False)
@@ -276,24 +276,38 @@ class _Plan:
         The search that comes first.
     before : Need
         What is taken before any search.
+    of_few : Need or None
+        What it takes with `few`.
     whole : callable
         The need with the search that serves any points, which is seldom asked for where `few` comes first.
     """
 
     few: Any
     before: Need
+    of_few: Need | None
     whole: Callable[[], Need]
 
     @property
     def need(self) -> Need:
         """What it takes at first."""
-        return in_turn(self.before, self.few.need) if self.few else self.whole()
+        return self.of_few or self.whole()
 
 
+@lru_cache(maxsize=256)
 def _plan(
-    shape: tuple[int, int, int], itemsizes: tuple[int, int], copied: int, metric: Metric, device: Device
+    shape: tuple[int, int, int],
+    itemsizes: tuple[int, int],
+    copied: int,
+    metric: Metric,
+    device: Device,
+    ordinal: int,
+    limited: bool,
 ) -> _Plan:
-    """For (queries, columns, features), bytes of either's values and of a copy of the queries."""
+    """For (queries, columns, features), bytes of either's values and of a copy of the queries.
+
+    Plans are remembered, for one takes the host a third of the time that few queries take the GPU: also by the GPU's
+    `ordinal`, and by whether there is a ``memory_limit``.
+    """
     n, m, d = shape
     wide = max(itemsizes)
     widened = wide * d * sum(rows for rows, size in zip((n, m), itemsizes, strict=True) if size < wide)
@@ -307,14 +321,15 @@ def _plan(
     if metric.kernel == "squares" and metric.rows == "given":
         dtype = "float32" if wide == 4 else "float64"
         few = device.kernels("neighbors").few_queries(n, m, d, metric, dtype)
-    if few and few.need.least > (0 if device.limited else MUCH_FOR_FEW) and few.need.least > search().least:
+    if few and few.need.least > (0 if limited else MUCH_FOR_FEW) and few.need.least > search().least:
         few = None
-    return _Plan(few, before, lambda: in_turn(before, _rows(n), search(), Need(EDGE_BYTES * n)))
+    of_few = in_turn(before, few.need) if few else None
+    return _Plan(few, before, of_few, lambda: in_turn(before, _rows(n), search(), Need(EDGE_BYTES * n)))
 
 
 def _written_for_few(few: Any, both: tuple[Any, Any], ahead: FrameAhead) -> bool:
     """Write the edges to where the frame's columns are; whether all are proven."""
-    proven: Callable[[], bool] = few.write(*both, ahead)
+    proven, _ = few.write(*both, *ahead.addresses)
     ahead.make()  # while the GPU works
     return proven()
 

@@ -229,16 +229,10 @@ def fused_filter(values: Any = None) -> Any:
 
 
 def few_queries(n_queries: int, n_columns: int, n_features: int, metric: Metric, dtype: str) -> Any:
-    """The search that suits few queries, or None where another is wanted."""
-    return _few_queries(cp.cuda.runtime.getDevice(), n_queries, n_columns, n_features, metric, dtype)
-
-
-@lru_cache(maxsize=256)
-def _few_queries(device: int, *search: Any) -> Any:
-    """The same for a GPU: what a search knows beforehand is worked out once."""
+    """The search that suits few queries on the current GPU, or None where another is wanted."""
     from rapids_slink.neighbors.nearest import FewQueries
 
-    found = FewQueries(*search)
+    found = FewQueries(n_queries, n_columns, n_features, metric, dtype)
     return found if found.serves else None
 
 
@@ -351,7 +345,7 @@ def rerank(
     which = np.int32(above), np.int32(rows_a_warp)
     arguments = rows, np.int32(m), candidates.ids, candidates.count, *which, capacity, order, *groups, core, upper
     jobs = -(-m // rows_a_warp)
-    launch_by_warp("rerank", metric, jobs, k, queries, values, arguments, (top.ids, top.weights, top.lost))
+    _launch_by_warp("rerank", metric, jobs, k, queries, values, arguments, (top.ids, top.weights, top.lost))
 
 
 def rerank_all(
@@ -374,7 +368,7 @@ def rerank_all(
         return _by_sorting(metric, queries, values, rows, row_group, column_group, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
-    launch_by_warp(
+    _launch_by_warp(
         "rerank_all", metric, m * parts, k, queries, values,
         (rows, np.int32(m), row_group, column_group, np.int32(n), np.int32(parts),
          np.uintp(0) if core is None else core, upper), (ids,),
@@ -496,18 +490,14 @@ def _by_sorting(
     return ids, weights
 
 
-def launch_by_warp(
-    name: str, metric: Metric, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple,
-    segment: int = SEGMENT,
-) -> None:  # fmt: skip
-    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries.
-
-    It brings `segment` bytes of a candidate into shared memory at a time.
-    """
+def _launch_by_warp(
+    name: str, metric: Metric, jobs: int, k: int, queries: Any, values: Any, arguments: tuple, outputs: tuple
+) -> None:
+    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries."""
     check_arrays(values.dtype, queries, values)
     itemsize, d = values.dtype.itemsize, values.shape[1]
     aligned = d * itemsize % 16 == 0 and values.data.ptr % 16 == 0
-    space, warps, size = _warp_space(k, d, itemsize, aligned, segment)
+    space, warps, size = _warp_space(k, d, itemsize, aligned)
     if jobs:
         _rerank_kernel(name, values.dtype, metric)(
             (-(-jobs // warps),), (warps * WARP,), (queries, values, np.int32(d), *arguments, space, *outputs),
@@ -516,10 +506,10 @@ def launch_by_warp(
 
 
 @lru_cache(maxsize=256)
-def _warp_space(k: int, d: int, itemsize: int, aligned: bool, segment: int) -> tuple[Any, int, int]:
+def _warp_space(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, int, int]:
     """What `rerank.cu` calls a `Space`, the warps of a block, and the bytes that each has."""
     size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
-    width = min(segment // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
+    width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
     bytes_a_warp = -(-(width * 8 + WARP * pitch + size * 12) // 16) * 16
     warps = max(1, min(WARPS, 48 * 1024 // bytes_a_warp))

@@ -1,6 +1,9 @@
 // The nearest column of each of a few queries, without a look at the points beforehand: one read of the columns.
 //
-//     pack_queries ──▶ keep_nearest ──▶ nearest_of_kept (rerank.cu)
+//     pack ──▶ keep, of a sample of the columns ──▶ keep ──▶ choose
+//
+// All four are one kernel, for a launch takes the host as long as one of them takes the GPU. A block takes the next piece of
+// work, and waits until all pieces of the steps before have ended: those have been taken by blocks that run already.
 //
 // The test and its proof are operand.py's; `Query.reach` is lowered as columns turn out to be near (its converse), by all
 // blocks at once, and a column is kept if it passes at the time. The centre and the scale are those of a sample of the
@@ -14,7 +17,7 @@
 #include "neighbors/copies.cuh"
 #include "neighbors/half.cuh"
 #include "neighbors/reach.cuh"
-#include "neighbors/nearest.cuh"
+#include "ordering.cuh"
 
 #ifndef VALUE
 #define VALUE float
@@ -36,6 +39,29 @@ constexpr float FAR = 1e14f;                   // a reach beyond all products,
 constexpr float NOWHERE = 1e30f;               // and the half norm of a row that there is not
 constexpr int UNFIT = 1 << 30;                 // a count that no room is enough for
 constexpr float LONGEST = 1e13f;               // above the square of any row of 1,024 features that fp16 holds
+constexpr int CHOOSERS = THREADS / WARP;       // warps of a block that chooses
+constexpr int AHEAD = 16;                      // features of two rows that are read at a time
+
+// What is known of a query while its nearest column is looked for.
+struct Query {
+    float half_norm, error;  // as in operand.py
+    float reach;             // how far it still looks: lowered by whoever finds a column that is near
+    int count;               // of the columns kept for it, with those for which there was no room
+};
+struct Kept {
+    int id;
+    float near;  // the product less the column's half norm
+};
+struct State {
+    int error;     // the largest of all columns': a float that is not negative, as an integer
+    int unproven;  // whether anything stood in the way of the filter
+};
+
+// What a product less the column's half norm is at least, if that column may be within a query's reach.
+__device__ __forceinline__ float least_near(const Query& query, float column_error) {
+    float both = query.reach + column_error;
+    return query.half_norm - both * both;
+}
 
 // What is the same for all rows. Behind the centre stand the scale and its inverse.
 struct Rounding {
@@ -47,11 +73,19 @@ struct Rounding {
     }
 };
 
-// What a search knows beforehand, as nearest.py lays it out: n columns, m queries, the tiles of either, and how many columns are
-// kept for a query.
+// Blocks that keep: tiles of columns, by shares of the queries.
+struct Grid {
+    int across, shares;
+    __device__ int blocks() const { return across * shares; }
+};
+
+// What a search knows beforehand, as nearest.py lays it out: n columns, m queries, the tiles of either, how many columns are
+// kept for a query, and whether the root of the value is asked for.
 struct Search {
     long long n;
     int m, tiles, column_tiles, capacity;
+    Grid sample, all;
+    bool root;
     Rounding rounding;
     Ceiling ceiling;  // like the reach, for a scale of 1
     Reach reach;
@@ -100,10 +134,9 @@ __device__ __forceinline__ bool rows_are_aligned(const VALUE* values, int d) {
 
 // The queries' operand, row by row and filled up to tiles, with nothing found yet; the centre and the scale, of a sample of
 // the n columns; and an empty `state`. Every block looks at the sample.
-extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
-    const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, u16* __restrict__ y,
-    Query* __restrict__ rows, double* __restrict__ frame, State* __restrict__ state) {
-    extern __shared__ double centre[];
+__device__ __forceinline__ void pack(
+    int block, const VALUE* values, const VALUE* queries, const Search& search, u16* y, Query* rows, double* frame,
+    State* state, double* centre) {
     __shared__ int widest, odd;
     const Rounding& rounding = search.rounding;
     int d = rounding.d, sampled = (int)min(search.n, (long long)SAMPLE);
@@ -130,11 +163,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_queries(
     bool suits = !odd && (spread == 0 || (spread >= 0x1p-50f && spread < 0x1p100f));
     int power = suits && spread > 0 ? LARGEST - 1 - ilogbf(spread) : 0;
     VALUE scale = (VALUE)ldexp(1.0, power);
-    if (blockIdx.x == 0) {
+    if (block == 0) {
         for (int f = threadIdx.x; f < d; f += THREADS) frame[f] = centre[f];
         if (threadIdx.x == 0) frame[d] = scale, frame[d + 1] = ldexp(1.0, -power), *state = State{0, !suits};
     }
-    int first = blockIdx.x * ROWS + threadIdx.x / LANES * BATCH, width = rounding.steps * STEP;
+    int first = block * ROWS + threadIdx.x / LANES * BATCH, width = rounding.steps * STEP;
     const VALUE* x[BATCH];
 #pragma unroll
     for (int b = 0; b < BATCH; b++) x[b] = first + b < search.m ? queries + (size_t)(first + b) * d : nullptr;
@@ -175,22 +208,17 @@ struct Stage {
     Query query[TILE];  // of the tile that the stage belongs to
 };
 
-// For a search that fits, so that nothing has to be allocated. One search at a time: see nearest.py.
-extern "C" {
-__device__ __align__(256) char room[ROOM];
-}
-
 // A block holds a tile of columns from all over in shared memory: BATCH together, the next of them `apart` times BATCH further,
-// and the first ones `next` times BATCH after those of the block before. Of the tiles of queries it takes the share blockIdx.y,
-// in turn from one on that depends on the block, so that not all look for the same queries at once. Without `kept` it only
-// lowers how far these look.
-extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
-    const VALUE* __restrict__ values, const Search search, const u16* __restrict__ y, Query* rows, const double* __restrict__ frame,
-    State* state, Kept* __restrict__ kept) {
-    extern __shared__ __align__(16) char shared[];
+// and the first ones `next` times BATCH after those of the block before. Of the tiles of queries it takes a share, in turn from
+// one on that depends on the block, so that not all look for the same queries at once. Without `kept` it only lowers how far
+// these look.
+__device__ __forceinline__ void keep(
+    int block, const Grid& grid, const VALUE* values, const Search& search, const u16* y, Query* rows, const double* frame,
+    State* state, Kept* kept, char* shared) {
     const Rounding& rounding = search.rounding;
     long long n = search.n;
-    int tiles = search.tiles, apart = search.column_tiles, next = apart / gridDim.x, capacity = search.capacity;
+    int column = block % grid.across, share = block / grid.across;
+    int tiles = search.tiles, apart = search.column_tiles, next = apart / grid.across, capacity = search.capacity;
     int d = rounding.d, steps = rounding.steps, width = steps * STEP, pitch = width + 8;
     Stage* stage = (Stage*)shared;
     u16* columns = (u16*)(stage + STAGES);
@@ -198,9 +226,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
     __shared__ int most_norm, most_error, unfit;
     int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
 
-    int begin = (int)((long long)tiles * blockIdx.y / gridDim.y), own = (int)((long long)tiles * (blockIdx.y + 1) / gridDim.y) - begin;
+    int begin = (int)((long long)tiles * share / grid.shares), own = (int)((long long)tiles * (share + 1) / grid.shares) - begin;
     int chunks = (steps + STEPS - 1) / STEPS, total = own * chunks;
-    int bring_tile = blockIdx.x % own, bring_chunk = 0, brought = 0;
+    int bring_tile = column % own, bring_chunk = 0, brought = 0;
     constexpr int PIECES = STEPS * STEP / 8, APART = THREADS / PIECES;  // of 16 bytes in a row, and rows that a thread is in
     int bring_row = threadIdx.x / PIECES, piece = threadIdx.x % PIECES;
     auto bring = [&]() {
@@ -227,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
     const VALUE* x[BATCH];
 #pragma unroll
     for (int b = 0; b < BATCH; b++) {
-        long long id = (long long)first * apart + (long long)blockIdx.x * next * BATCH + b;
+        long long id = (long long)first * apart + (long long)column * next * BATCH + b;
         x[b] = id < n ? values + (size_t)id * d : nullptr;
     }
     float norm[BATCH], moved[BATCH], longest = 0, error = 0;
@@ -259,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
     unsigned of_columns =
         shared_address(columns + (first_column + lane % 8 + lane / 16 * 8) * pitch + lane / 8 % 2 * 8);
     float sum[4][4][4];  // of 16 queries each, of 8 columns each: rows `group` and `group` + 8, columns `pair` and the next
-    int chunk = 0, tile = blockIdx.x % own;
+    int chunk = 0, tile = column % own;
     for (int t = 0; t < total; t++) {
         wait<STAGES - 2>();
         __syncthreads();
@@ -337,10 +365,102 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) keep_nearest(
                     if (near < least) continue;
                     int place = atomicAdd(&at->count, 1);
                     if (place >= capacity) continue;
-                    int c = first_column + e / 2 * 8 + pair + e % 2, id = c / BATCH * BATCH * apart + (int)blockIdx.x * next * BATCH + c % BATCH;
+                    int c = first_column + e / 2 * 8 + pair + e % 2;
+                    int id = c / BATCH * BATCH * apart + column * next * BATCH + c % BATCH;
                     kept[((size_t)(begin + tile) * TILE + r) * capacity + place] = Kept{id, near};
                 }
             }
         if (++tile == own) tile = 0;
     }
+}
+
+// The canonical value of two rows: the zeros that come behind their features add nothing.
+__device__ __forceinline__ double value_of_rows(const VALUE* x, const VALUE* y, int d, bool x_aligned, bool y_aligned) {
+    squares sum;
+    for (int f = 0; f < d; f += AHEAD) {
+        VALUE a[AHEAD], b[AHEAD];
+        bring(x, f, d, x_aligned, a), bring(y, f, d, y_aligned, b);
+#pragma unroll
+        for (int e = 0; e < AHEAD; e++) sum.add(widen(a[e]), widen(b[e]));
+    }
+    return sum.total;
+}
+
+// By a warp: of the columns kept for query i that are still within its reach, the nearest, and the distance.
+__device__ __forceinline__ void choose(
+    int i, const VALUE* values, const VALUE* queries, const Search& search, const Query* rows, const State* state,
+    const Kept* kept, int* src, int* dst, double* distance, int* unproven) {
+    int d = search.rounding.d, lane = threadIdx.x % WARP;
+    Query query = rows[i];
+    if (state->unproven || query.count > search.capacity) {
+        if (lane == 0) *unproven = 1;
+        return;
+    }
+    float least = least_near(query, __int_as_float(state->error));
+    bool x_aligned = rows_are_aligned(queries, d), y_aligned = rows_are_aligned(values, d);
+    int id = NOBODY;
+    double weight = 1.0 / 0.0;
+    for (int c = lane; c < query.count; c += WARP) {
+        Kept one = kept[(size_t)i * search.capacity + c];
+        if (one.near < least) continue;
+        double value = value_of_rows(queries + (size_t)i * d, values + (size_t)one.id * d, d, x_aligned, y_aligned);
+        if (before(value, one.id, weight, id)) weight = value, id = one.id;
+    }
+    for (int apart = WARP / 2; apart; apart /= 2) {
+        double other = __shfl_xor_sync(ALL, weight, apart);
+        int other_id = __shfl_xor_sync(ALL, id, apart);
+        if (before(other, other_id, weight, id)) weight = other, id = other_id;
+    }
+    if (lane) return;
+    src[i] = i, dst[i] = id, distance[i] = search.root ? __dsqrt_rn(weight) : weight;
+    if (!(weight < 1.0 / 0.0)) *unproven = 1;
+}
+
+extern "C" {
+// For a search that fits, so that nothing has to be allocated. One search at a time: see nearest.py.
+__device__ __align__(256) char room[ROOM];
+// Blocks that have taken a piece of work, and that are done with it; none before and after a search.
+__device__ int begun, ended;
+}
+
+// Waits for the blocks that took the first `pieces` of work.
+__device__ __forceinline__ void wait_for(int pieces) {
+    if (threadIdx.x == 0)
+        while (true) {
+            int done;
+            asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(done) : "l"(&ended) : "memory");
+            if (done >= pieces) break;
+            __nanosleep(32);
+        }
+    __syncthreads();
+}
+
+// The edges from the m queries to the nearest of the n columns. `unproven`, in the host's memory, is set if of any query
+// nothing is proven. What lies between `search` and `src` is written by some blocks and read by others: not __restrict__.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) find_nearest(
+    const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, u16* y, Query* rows, Kept* kept,
+    double* frame, State* state, int* src, int* dst, double* distance, int* unproven) {
+    extern __shared__ __align__(16) char shared[];
+    __shared__ int taken;
+    if (threadIdx.x == 0) taken = atomicAdd(&begun, 1);
+    __syncthreads();
+    int piece = taken, sampling = search.tiles, keeping = sampling + search.sample.blocks();
+    int choosing = keeping + search.all.blocks(), choosers = ((int)gridDim.x - choosing) * CHOOSERS;
+    if (piece < sampling) {
+        pack(piece, values, queries, search, y, rows, frame, state, (double*)shared);
+    } else if (piece < choosing) {
+        bool sample = piece < keeping;
+        int first = sample ? sampling : keeping;
+        wait_for(first);
+        keep(piece - first, sample ? search.sample : search.all, values, search, y, rows, frame, state,
+             sample ? nullptr : kept, shared);
+    } else {
+        wait_for(choosing);
+        for (int i = (piece - choosing) * CHOOSERS + threadIdx.x / WARP; i < search.m; i += choosers)
+            choose(i, values, queries, search, rows, state, kept, src, dst, distance, unproven);
+    }
+    __syncthreads();
+    if (threadIdx.x) return;
+    __threadfence();
+    if (atomicAdd(&ended, 1) == gridDim.x - 1) begun = ended = 0;
 }

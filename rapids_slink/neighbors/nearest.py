@@ -1,4 +1,4 @@
-"""The nearest column of few queries on a GPU (cuSLINK's Algorithm 4): launchers of `nearest.cu`.
+"""The nearest column of few queries on a GPU (cuSLINK's Algorithm 4): the launcher of `nearest.cu`.
 
 All else makes operands, orders and first bounds beforehand, which pays when there are many rows to look for.
 """
@@ -14,10 +14,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import FrameAhead, Layout, check_arrays, cuda_kernel, cuda_memory, multiprocessors, struct
+from rapids_slink.device import Layout, check_arrays, cuda_kernel, cuda_memory, multiprocessors, struct
 from rapids_slink.memory import Need
 from rapids_slink.metrics import EPSILON, Metric, accumulation_bound
-from rapids_slink.neighbors.cuda import launch_by_warp, value_option
+from rapids_slink.neighbors.cuda import value_option
 from rapids_slink.neighbors.operand import EXTRA_FEATURES, TINY, Ceiling, Scaling, growth, reach_numbers, shrinkage
 
 SOURCE = "neighbors/nearest.cu"
@@ -30,7 +30,8 @@ SUMMED = 64
 MOST_WORK, MOST_WORK_IN_SPACE = 4e11, 5e10
 MIN_CAPABILITY = 80  # mma of fp16 with 16 features, and copies that do not wait
 MOST_SHARED_MEMORY = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
-QUERY, KEPT = 4, 2  # numbers of 32 bits, as in nearest.cuh
+CHOOSERS = 8  # warps of a block that chooses, as there
+QUERY, KEPT = 4, 2  # numbers of 32 bits, as there
 #: Beyond, `SUMMED` would be too few.
 MOST_FEATURES = 1024
 #: Columns that are kept for a query: at least, at most, and bytes for those of all. About five are, and
@@ -38,15 +39,13 @@ MOST_FEATURES = 1024
 #: queries of 256 features all memory is in `ROOM`.
 LEAST_KEPT, MOST_KEPT, KEPT_BYTES = 60, 480, 15 * 2**15
 ROOM = 2**20  # bytes of nearest.cu's own memory, as there
-SEGMENT = 512  # bytes of a candidate at a time, for there are few
 
-_launching = threading.Lock()
 _of_thread = threading.local()  # `told`: `_told()`
 
 
 @dataclass(frozen=True)
 class Found:
-    """What `keep_nearest` leaves, until the next search.
+    """What a search leaves in its memory, until the next.
 
     Attributes
     ----------
@@ -68,7 +67,7 @@ class Found:
 
 @dataclass(frozen=True)
 class FewQueries:
-    """m queries among n columns of d features, float32 or float64, by a metric of squares.
+    """m queries among n columns of d features, float32 or float64, by a metric of squares, on the current GPU.
 
     A small search works in memory that stands ready, and is every search's.
     """
@@ -92,61 +91,39 @@ class FewQueries:
         """Bytes that it takes, besides what stands ready."""
         return Need(0 if self._ready else self._layout.size)
 
-    def write(self, queries: Any, values: Any, into: FrameAhead) -> Callable[[], bool]:
-        """Write the edges to a frame's columns; what is returned is `choose`'s.
+    def write(self, queries: Any, values: Any, src: int, dst: int, distance: int) -> tuple[Callable[[], bool], Found]:
+        """Write the edges from each query to its nearest column.
 
-        All kernels are launched, on one stream, before another search's.
-        """
-        with _launching:
-            return self.choose(self.keep(queries, values), queries, values, *into.columns.values())
-
-    def keep(self, queries: Any, values: Any) -> Found:
-        """What the filter keeps: the nearest column of each query, unless something stands in the way, and a few more.
-
-        A sample of the columns lowers how far the queries look before any is kept.
+        A sample of the columns lowers how far the queries look before any is kept: the nearest of each, unless
+        something stands in the way, and a few more, of which it is chosen. All by one kernel: what stands ready is one
+        search's at a time, since all are on one stream.
 
         Parameters
         ----------
         queries, values : (m, d) and (n, d) arrays
             They may hold anything.
-        """
-        check_arrays(self.dtype, values, queries)
-        y, rows, kept, frame, state = self._ready or self._layout.arrays()
-        search, (pack, keep_nearest) = self._search, self._kernels
-        pack((self._tiles,), (THREADS,), (values, queries, search, y, rows, frame, state), shared_mem=8 * self.d)
-        for grid, into in zip(self._grids, (np.uintp(0), kept), strict=True):
-            keep_nearest(grid, (THREADS,), (values, search, y, rows, frame, state, into), shared_mem=self._shared)
-        return Found(rows, kept, frame, state)
-
-    def choose(self, found: Found, queries: Any, values: Any, src: Any, dst: Any, distance: Any) -> Callable[[], bool]:
-        """Write the edges to the nearest of what was kept.
-
-        Parameters
-        ----------
-        found : Found
-            By `keep`, of the same points.
-        src, dst : (m,) int32 arrays
-        distance : (m,) float64 array
+        src, dst, distance : int
+            Addresses of m int32, int32 and float64 numbers on the GPU.
 
         Returns
         -------
-        callable
+        proven : callable
             Waits, and says whether all is proven: else no edge is to be trusted. To be asked before this thread's next.
+        found : Found
         """
-        check_arrays("int32", src, dst)
-        check_arrays("float64", distance)
-        root = np.bool_(self.metric.distance == "root")
+        check_arrays(self.dtype, values, queries)
+        y, rows, kept, frame, state = self._ready or self._layout.arrays()
         told, address = _told()
         told[0] = 0
-        arguments = np.int32(self.m), found.rows, found.kept, np.int32(self._capacity), found.state, root
-        outputs = src, dst, distance, address
-        launch_by_warp("nearest_of_kept", self.metric, self.m, 1, queries, values, arguments, outputs, segment=SEGMENT)
+        work, outputs = (y, rows, kept, frame, state), map(np.uintp, (src, dst, distance))
+        arguments = values, queries, self._search, *work, *outputs, address
+        self._kernel((self._blocks,), (THREADS,), arguments, shared_mem=self._shared)
 
         def proven() -> bool:
             cp.cuda.get_current_stream().synchronize()
             return not told[0]
 
-        return proven
+        return proven, Found(rows, kept, frame, state)
 
     @cached_property
     def _width(self) -> int:
@@ -183,10 +160,10 @@ class FewQueries:
         return value_option(np.dtype(self.dtype))
 
     @cached_property
-    def _kernels(self) -> tuple[Any, Any]:
-        keep_nearest = cuda_kernel(SOURCE, "keep_nearest", self._option)
-        keep_nearest.max_dynamic_shared_size_bytes = _abilities(cp.cuda.runtime.getDevice())[1]
-        return cuda_kernel(SOURCE, "pack_queries", self._option), keep_nearest
+    def _kernel(self) -> Any:
+        kernel = cuda_kernel(SOURCE, "find_nearest", self._option)
+        kernel.max_dynamic_shared_size_bytes = _abilities(cp.cuda.runtime.getDevice())[1]
+        return kernel
 
     @cached_property
     def _column_tiles(self) -> int:
@@ -194,11 +171,16 @@ class FewQueries:
 
     @cached_property
     def _grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Blocks of `keep_nearest`, for a sample of the columns and for all: tiles of them, by shares of queries."""
+        """Blocks that keep, for a sample of the columns and for all: tiles of them, by shares of queries."""
         tiles, at_once = self._column_tiles, 2 * multiprocessors()
         sample = min(tiles, max(tiles // 64, 8, min(tiles // 8, at_once // self._tiles)))
         first, last = ((some, min(self._tiles, max(1, at_once // some))) for some in (sample, tiles))
         return first, last
+
+    @cached_property
+    def _blocks(self) -> int:
+        keeping = sum(across * shares for across, shares in self._grids)
+        return self._tiles + keeping + min(-(-self.m // CHOOSERS), 2 * multiprocessors())
 
     @cached_property
     def _constants(self) -> tuple[tuple[np.float32, ...], tuple[float, ...], tuple[float, ...]]:
@@ -214,7 +196,8 @@ class FewQueries:
         """What nearest.cu calls a `Search`."""
         rounding, ceiling, reach = self._constants
         sizes = np.int64(self.n), self.m, self._tiles, self._column_tiles, self._capacity
-        return struct(*sizes, self.d, self._width // STEP, *rounding, *ceiling, *reach)
+        (sample, all_), root = self._grids, self.metric.distance == "root"
+        return struct(*sizes, *sample, *all_, root, self.d, self._width // STEP, *rounding, *ceiling, *reach)
 
 
 def _told() -> tuple[np.ndarray, Any]:

@@ -8,7 +8,6 @@ __device__ __forceinline__ double widen(byte x) { return x; }
 
 #include "neighbors/canonical.cuh"
 #include "neighbors/copies.cuh"
-#include "neighbors/nearest.cuh"
 #include "ordering.cuh"
 
 #ifndef VALUE
@@ -321,35 +320,4 @@ extern "C" __global__ void pair_values(
     long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= n) return;
     out[at] = value_of(values + (size_t)src[at] * d, values + (size_t)dst[at] * d, d);
-}
-
-// The end of nearest.cu: of the columns kept for each query that are still within its reach, the nearest, and the distance
-// (the value's root, if `root`). `unproven`, in the host's memory, is set if of any query nothing is proven.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) nearest_of_kept(
-    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, int m, const Query* __restrict__ rows,
-    const Kept* __restrict__ kept, int capacity, const State* __restrict__ state, bool root, const Space space,
-    int* __restrict__ src, int* __restrict__ dst, double* __restrict__ distance, int* unproven) {
-    extern __shared__ __align__(16) char shared[];
-    int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    if (i >= m) return;
-    if (state->unproven || rows[i].count > capacity) {
-        if (lane == 0) *unproven = 1;
-        return;
-    }
-    Room room;
-    warp_space(shared, space, room);
-    float least = least_near(rows[i], __int_as_float(state->error));
-    int id = NOBODY, last = rows[i].count;
-    double weight = 1.0 / 0.0;
-    for (int c = 0; c < last; c += WARP) {
-        Kept one = kept[(size_t)i * capacity + min(c + lane, last - 1)];
-        bool near = c + lane < last && one.near >= least;
-        if (!__any_sync(ALL, near)) continue;
-        double value = canonical(queries + (size_t)i * d, values, d, near ? one.id : -1, room);
-        if (near && before(value, one.id, weight, id)) weight = value, id = one.id;
-    }
-    for (int apart = WARP / 2; apart; apart /= 2) exchange(weight, id, apart, true);
-    if (lane) return;
-    src[i] = i, dst[i] = id, distance[i] = root ? __dsqrt_rn(weight) : weight;
-    if (!(weight < 1.0 / 0.0)) *unproven = 1;
 }
