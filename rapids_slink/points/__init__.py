@@ -183,9 +183,7 @@ def as_points(X: Any, device: Device, need: Stages = None, *, name: str = "X", c
         It would not fit.
     """
     X, caller = Caller.of(X, device)
-    if not caller.frame_given and (hasattr(X, "tocsr") or hasattr(X, "tocoo")):
-        raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
-    names, index = (list(X.columns), X.index) if _is_dataframe(X) else (None, None)
+    names, index = (list(X), X.index) if _is_dataframe(X) else (None, None)  # X.columns are slow to go through
     values = _frame_values(X, device, need, name) if names is not None else _array_values(X, device, need, name)
     points = Points(values, names, index, caller)
     if checked:
@@ -199,9 +197,10 @@ def _admit(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device,
     if not copies and not need:
         return
     size = n * d * dtype.itemsize
-    copied = Need(copies * size, kept=size if copies else 0)
-    following = need(n, d, dtype.itemsize) if need else Need(0)
-    device.admit(in_turn(copied, following), f"{counted(n, 'row')} of {counted(d, 'feature')}", reserve=True)
+    stages = [Need(copies * size, kept=size)] if copies else []
+    if need:
+        stages.append(need(n, d, dtype.itemsize))
+    device.admit(in_turn(*stages), f"{counted(n, 'row')} of {counted(d, 'feature')}", reserve=True)
 
 
 def on_device(frame: Any, device: Device) -> Any:
@@ -407,6 +406,8 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, wherever its data is."""
     if type(X) is device.xp.ndarray:
         return X
+    if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
+        raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
     if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read
         X = X.detach()
     if _family(X) == "cudf":  # a Series, whose dimensions are refused next; cuDF refuses np.asarray
