@@ -178,7 +178,7 @@ class Device:
         finally:
             if run.pool is not None:
                 _retired.append(run.pool)
-                _give_back()
+            _give_back()
 
     def admit(self, need: Need, what: str, taken: int = 0, reserve: bool = False) -> None:
         """Raise unless what the run needs for `what` fits; what is left then is `spare`, for chunks of work.

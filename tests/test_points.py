@@ -258,6 +258,7 @@ for name in ("cpu", "cuda"):
         (pd.DataFrame({"z": [1j]}), TypeError, "Complex data not supported: column 'z'"),
         (scipy.sparse.eye(3), TypeError, r"Sparse input is not supported .* X\.toarray\(\)"),
         (scipy.sparse.csr_array(np.eye(3)), TypeError, "Sparse input is not supported"),
+        (pd.Series([1.0], index=["tocsr"]), ValueError, "Expected 2D array, got 1D array instead"),
         (np.array([["a", "b"]]), TypeError, "X has dtype <U1, which is not numeric"),
         (np.array([[{"a": 1}, 2]], dtype=object), TypeError, "argument must be a string or a real number"),
         (pd.DataFrame({"a": [1], "s": ["x"]}), TypeError, "column 's' has dtype str.*, which is not numeric"),

@@ -803,6 +803,19 @@ def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call)
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("watched_memory")
+def test_a_run_that_takes_no_memory_gives_back_what_others_left():
+    where, left = resolve("cuda"), []
+    with where.working():
+        left.append(where.xp.zeros(2**20))
+    retired = len(device_module._retired)
+    left.clear()
+    with where.working():
+        pass
+    assert len(device_module._retired) < retired
+
+
+@pytest.mark.gpu
 def test_what_is_kept_outside_a_run(watched_memory):
     import cupy
 

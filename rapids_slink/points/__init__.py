@@ -406,7 +406,7 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, wherever its data is."""
     if type(X) is device.xp.ndarray:
         return X
-    if hasattr(X, "tocsr") or hasattr(X, "tocoo"):
+    if not _family(X) and (hasattr(X, "tocsr") or hasattr(X, "tocoo")):  # a Series has what its labels are called
         raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
     if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read
         X = X.detach()
