@@ -571,9 +571,14 @@ def test_interruptions(monkeypatch, place, device):
     assert calls.calls
     for at in spread(calls.calls, 4):
         with monkeypatch.context() as patch:
-            patch.setattr(owner, name, watch(Interrupting(function, at)))
-            with pytest.raises(KeyboardInterrupt):
+            interrupting = Interrupting(function, at)
+            patch.setattr(owner, name, watch(interrupting))
+            try:
                 model.fit(X)
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert 1 <= interrupting.calls < at  # threads lower each other's bounds: a run may take a call less
         assert threading.active_count() == threads
         assert bits(model) == expected  # of the fit before
         assert bits(fit(X, 5, n_neighbors=1, device=device)) == expected
