@@ -17,6 +17,13 @@ __device__ __forceinline__ bool before(double weight, int id, double other_weigh
     return weight < other_weight || (weight == other_weight && id < other_id);
 }
 
+// By a whole warp: the lesser of this lane's entry and that of the lane `apart` away, or the greater if not `lesser`.
+__device__ __forceinline__ void exchange(double& weight, int& id, int apart, bool lesser) {
+    double other_weight = __shfl_xor_sync(~0u, weight, apart);
+    int other_id = __shfl_xor_sync(~0u, id, apart);
+    if (before(other_weight, other_id, weight, id) == lesser) weight = other_weight, id = other_id;
+}
+
 // A float's bits as a number that orders like it, and back.
 __device__ __forceinline__ unsigned ascending(float x) {
     unsigned bits = __float_as_uint(x);

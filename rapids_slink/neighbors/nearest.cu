@@ -406,11 +406,7 @@ __device__ __forceinline__ void choose(
         double value = value_of_rows(queries + (size_t)i * d, values + (size_t)one.id * d, d, x_aligned, y_aligned);
         if (before(value, one.id, weight, id)) weight = value, id = one.id;
     }
-    for (int apart = WARP / 2; apart; apart /= 2) {
-        double other = __shfl_xor_sync(ALL, weight, apart);
-        int other_id = __shfl_xor_sync(ALL, id, apart);
-        if (before(other, other_id, weight, id)) weight = other, id = other_id;
-    }
+    for (int apart = WARP / 2; apart; apart /= 2) exchange(weight, id, apart, true);
     if (lane) return;
     src[i] = i, dst[i] = id, distance[i] = search.root ? __dsqrt_rn(weight) : weight;
     if (!(weight < 1.0 / 0.0)) *unproven = 1;

@@ -138,13 +138,6 @@ __device__ void sort_entries(double* w, int* id, int size) {
     __syncwarp();
 }
 
-// The lesser of this lane's entry and that of the lane `apart` away, or the greater if not `lesser`.
-__device__ __forceinline__ void exchange(double& w, int& id, int apart, bool lesser) {
-    double other_w = __shfl_xor_sync(ALL, w, apart);
-    int other_id = __shfl_xor_sync(ALL, id, apart);
-    if (before(other_w, other_id, w, id) == lesser) w = other_w, id = other_id;
-}
-
 // A warp's sorted list of k entries. Up to 32 stand in registers, one a lane; the entries of a longer one in shared memory,
 // followed by those that wait to be merged into it.
 struct TopK {
