@@ -168,7 +168,7 @@ class Device:
 
         def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
             gc.collect()
-            run.pool.free_all_blocks()
+            self.trim()
 
         try:
             with cuda.using_allocator(_twice(run.allocate, clear)):
@@ -574,9 +574,9 @@ class Layout:
             self.parts.append((shape, np.dtype(dtype), self.size))
             self.size += -(-prod(shape) * np.dtype(dtype).itemsize // ALIGNED) * ALIGNED
 
-    def arrays(self, allocate: Callable[[int], Any] | None = None) -> list[Any]:
+    def arrays(self) -> list[Any]:
         """New ones, with nothing in them."""
-        return self.on((allocate or sys.modules["cupy"].cuda.alloc)(self.size))
+        return self.on(sys.modules["cupy"].cuda.alloc(self.size))
 
     def on(self, block: Any) -> list[Any]:
         """Those in a block of memory."""

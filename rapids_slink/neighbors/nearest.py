@@ -153,7 +153,7 @@ class FewQueries:
     def _ready(self) -> list[Any]:
         """The same in nearest.cu's own memory, if they fit."""
         fits = self._layout.size <= ROOM
-        return self._layout.arrays(lambda _: cuda_memory(SOURCE, "room", self._option)) if fits else []
+        return self._layout.on(cuda_memory(SOURCE, "room", self._option)) if fits else []
 
     @cached_property
     def _option(self) -> str:
@@ -172,7 +172,7 @@ class FewQueries:
     @cached_property
     def _grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Blocks that keep, for a sample of the columns and for all: tiles of them, by shares of queries."""
-        tiles, at_once = self._column_tiles, 2 * multiprocessors()
+        tiles, at_once = self._column_tiles, self._at_once
         sample = min(tiles, max(tiles // 64, 8, min(tiles // 8, at_once // self._tiles)))
         first, last = ((some, min(self._tiles, max(1, at_once // some))) for some in (sample, tiles))
         return first, last
@@ -180,7 +180,12 @@ class FewQueries:
     @cached_property
     def _blocks(self) -> int:
         keeping = sum(across * shares for across, shares in self._grids)
-        return self._tiles + keeping + min(-(-self.m // CHOOSERS), 2 * multiprocessors())
+        return self._tiles + keeping + min(-(-self.m // CHOOSERS), self._at_once)
+
+    @property
+    def _at_once(self) -> int:
+        """Blocks that run at a time."""
+        return 2 * multiprocessors()
 
     @cached_property
     def _constants(self) -> tuple[tuple[np.float32, ...], tuple[float, ...], tuple[float, ...]]:
