@@ -19,10 +19,10 @@ from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.spanning_tree import couples
 from rapids_slink.spanning_tree.couples import Components, Couples, Job, join_components
-from rapids_slink.spanning_tree.couples.cpu import heaviest_on_ways
+from rapids_slink.spanning_tree.couples.cpu import heaviest_on_ways, tree_of_all
 
 ENDLESS = 10**9  # rows that would have to search: everything is cheaper
-WAYS = ["filter", "both", "shadows", "products"]
+WAYS = ["filter", "both", "narrowed", "shadows", "products"]
 
 
 def needs_fused_filter(where):
@@ -34,10 +34,10 @@ def needs_fused_filter(where):
 def search_by(request, where, monkeypatch):
     """A function from points to a search whose components are joined in one of the ways."""
     way = request.param
-    if way in ("filter", "both"):
+    if way in ("filter", "both", "narrowed"):
         needs_fused_filter(where)
     monkeypatch.setattr(couples, "MOST_CLOSE", ENDLESS)
-    monkeypatch.setattr(couples, "LARGE", 30 if way == "both" else ENDLESS)
+    monkeypatch.setattr(couples, "LARGE", 30 if way in ("both", "narrowed") else ENDLESS)
     if way in ("shadows", "products"):
         monkeypatch.setattr(couples, "_by_filter", lambda *_: None)
     if way == "products":
@@ -46,6 +46,9 @@ def search_by(request, where, monkeypatch):
         monkeypatch.setattr(couples, "SHADOW_PAIRS", 0)
         monkeypatch.setattr(couples, "TEST_PAIRS", 0)
         monkeypatch.setattr(couples, "WEIGHT_PAIRS", 1)
+    if way == "narrowed":  # no more pairs may be left than the shadows' points, which the filter then looks at
+        monkeypatch.setattr(couples, "SHADOW_PAIRS", 0)
+        monkeypatch.setattr(couples, "MOST_TESTS", -1)
     return partial(TileSearch, fused=way != "products")
 
 
@@ -198,7 +201,8 @@ def test_too_many_pairs_are_left_to_rounds(where, ways, monkeypatch):
     without = search.filter is None  # else products are not tried
     for limit in ("SHADOW_PAIRS", "TEST_PAIRS", "WEIGHT_PAIRS"):
         assert (join() is None) == (not without)
-        assert ways == [("_by_size", False), ("_by_filter", False), ("_by_shadows", False), ("_by_products", without)]
+        tried = list(dict.fromkeys(ways))  # the filter once more, of what shadows leave
+        assert tried == [("_by_size", False), ("_by_filter", False), ("_by_shadows", False), ("_by_products", without)]
         monkeypatch.setattr(couples, limit, 1 if limit == "WEIGHT_PAIRS" else 0)
     assert join() is not None
     assert ("_by_products", True) not in ways
@@ -292,6 +296,33 @@ def test_components(n, k, where):
     assert k < 2 or parts.largest_couple == tuple(sizes[-2:])
 
 
+def test_points_that_face_each_other(where):
+    """Each couple's, by component; those of one component may be in several couples."""
+    xp, kernels = where.xp, where.kernels("spanning_tree.couples")
+    rng = np.random.default_rng(0)
+    number = np.sort(np.concatenate([np.arange(5), rng.integers(0, 5, 300)]))
+    label = rng.permutation(number).astype(np.int32)
+    parts = Components.of(where.asarray(label), 5, where)
+    first, second = (end.astype(np.int32) for end in np.triu_indices(5, 1))
+    two = Couples(*map(where.asarray, (first, second)), xp.zeros(10), None, 1.0)
+    end = xp.cumsum(parts.size[two.first] + parts.size[two.second])
+    shadow, upper = where.asarray(rng.normal(size=int(end[-1]))), xp.ones(10)
+    far = where.asarray(np.linspace(-9, 1, 10))  # of the first none are left
+    near, count = kernels.facing_points(shadow, parts, two, end, far, upper, None)
+    facing = couples._facing_parts(parts, two, end, near, count, xp)
+    order, start = to_host(facing.order), to_host(facing.start)
+    cast, last, sizes = to_host(shadow), to_host(end), np.bincount(label)
+    points = [np.flatnonzero(label == a) for a in range(5)]
+    for c, (a, b) in enumerate(zip(first, second, strict=True)):
+        of_a, of_b = np.split(cast[last[c] - sizes[a] - sizes[b] : last[c]], [sizes[a]])
+        apart = of_b[None].min() - of_a, of_b - of_a.max()
+        for side, (which, gaps) in enumerate(zip((a, b), apart, strict=True)):
+            expected = points[which][gaps <= to_host(far)[c]]
+            kept = order[start[2 * c + side] : start[2 * c + side + 1]]
+            np.testing.assert_array_equal(np.sort(kept), expected)
+    assert start[2] == 0 < start[-1] == order.size
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_samples(dtype, where):
     """Of small components every point, of large ones points from all over; and their means."""
@@ -313,6 +344,24 @@ def test_samples(dtype, where):
         means = X[sample].mean(axis=1, dtype="float64")
     np.testing.assert_allclose(middles, np.where(np.isfinite(means), means, 0.5), rtol=1e-13, atol=1e-15)
     assert (dtype == "float32") or middles[1, 5] == 0.5
+
+
+@pytest.mark.parametrize("values", ["any", "few", "zeros", "infinite"])
+@pytest.mark.parametrize("n", [2, 3, 50])
+def test_tree_of_all_couples(n, values):
+    """As heavy as SciPy's, which takes no weights of zero for edges."""
+    rng = np.random.default_rng(n)
+    weight = rng.random(n * (n - 1) // 2)
+    if values in ("few", "zeros"):
+        weight = np.floor(3 * weight) * (values == "few")
+    if values == "infinite":
+        weight[weight < 0.5] = np.inf
+    src, dst, found = tree_of_all(weight, n)
+    table = squareform(weight)
+    np.testing.assert_array_equal(table[src, dst], found)
+    assert connected_components(coo_array((np.ones(n - 1), (src, dst)), shape=(n, n)), directed=False)[0] == 1
+    expected = scipys_tree(np.where(np.isinf(table), 9.0, table + 1.0)).data
+    np.testing.assert_allclose(np.sort(np.where(np.isinf(found), 9.0, found + 1.0)), np.sort(expected))
 
 
 @pytest.mark.parametrize("n", [1, 33, 100_000])

@@ -198,6 +198,11 @@ struct Item {
     }
 };
 
+// Whether the point at a place stands there for the first time in its block.
+__device__ __forceinline__ bool is_first(const int* point, u32 place) {
+    return place % ROWS == 0 || point[place - 1] != point[place];
+}
+
 // Where survivors go. A place among a row's candidates is an atomic addition away, and a warp that waited for it at every
 // hit would hold up the other three of its group: 32 are collected first.
 //
@@ -230,7 +235,7 @@ struct Survivors {
         u32 column = item.tile(item.first + at / COLUMNS, blocks) * COLUMNS + at % COLUMNS;
         if (COUPLES) {
             int a = lane < n ? column_group[row] : 0, b = lane < n ? column_group[column] : 0;
-            bool real = lane < n && (!row || column_group[row - 1] != a) && (!column || column_group[column - 1] != b);
+            bool real = lane < n && is_first(column_group, row) && is_first(column_group, column);
             u32 votes = __ballot_sync(~0u, real);
             if (!votes) return;
             u64 slot = lane ? 0 : atomicAdd((u64*)count, (u64)__popc(votes));
@@ -262,7 +267,7 @@ struct Survivors {
 //
 // COUPLES: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns and the one
 // after the last, and its couple; a pair passes that may be within the couple's `reach`, which is added to the row's radius. By
-// `column_group` both are points, of which one that stands there again, right behind itself, only fills up a tile. `out` has three
+// `column_group` both are points, of which one that stands in a block again, right behind itself, only fills it up. `out` has three
 // rows of `capacity`: the points of each pair and its couple. `count` is of 64 bits; once it is above `capacity` no more
 // items are begun.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) keep_near(

@@ -195,7 +195,7 @@ class FusedFilter:
         Returns
         -------
         found : (3, capacity) int32 array
-            The pairs' points, none for those that stand in the order once more, and their couples.
+            The pairs' points, none for those that stand in a block once more, and their couples.
         n_found : int
             How many there are, or some number above the capacity.
         """

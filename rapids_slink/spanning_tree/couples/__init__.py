@@ -13,14 +13,15 @@ nearly the closest of the two where components are well apart.
    on the tree's way from A to B closes a cycle with lighter ones, so it is not in the minimum spanning tree.
 3. Few couples have a gap within that bound, and few pairs of their points. These are found by each point's x·w, in
    float64, in large couples; by the fused filter in the others; by x·w in all where fp16 tells a component's points
-   too little apart, or there is no fused filter; and if that leaves too many, by products of all pairs.
+   too little apart, or there is no fused filter; and if that leaves too many, by the fused filter among those that it
+   leaves, or by products of all pairs.
 4. With each component taken for one node, the minimum spanning tree of these pairs is exactly what was missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +34,7 @@ from rapids_slink.neighbors.operand import BLOCK, EXTRA_FEATURES, blocks, reach_
 from rapids_slink.neighbors.tiles import MOST_PAIRS, TileSearch
 from rapids_slink.ordering import sorting_rows
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.couples.cpu import SAMPLED, heaviest_on_ways
+from rapids_slink.spanning_tree.couples.cpu import SAMPLED, heaviest_on_ways, joining, tree_of_all
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MOST_COMPONENTS = 4096  # their couples are listed
@@ -41,7 +42,7 @@ COUPLE_BYTES, MIDDLE_BYTES = 128, 24  # of each couple while their gaps are foun
 MOST_CLOSE = 32  # couples with no gap, or a small one, for each component
 LEAST_SAMPLED = 8  # points of a component, to be compared with another's
 MANY_COUPLES = 2**18  # more are thinned out by gaps before any points are compared
-FEW_EDGES = 2**12  # take less time on the host than a GPU's calls do
+FEW_EDGES, FEW_COMPONENTS = 2**12, 2**8  # take less time on the host than a GPU's calls do
 LEAST_PAIRS = {"cpu": 2**23, "cuda": 2**32}  # of a round of searches: fewer take less time than all of this
 SHARE, ROWS_A_COMPONENT = 1 / 16, 48  # of all points, and rows on average, that have to search if components are apart
 ROUNDS = 3  # of searches that would be made otherwise
@@ -215,9 +216,8 @@ def join_components(
     weight = job.weigh(*couples.facing)
     if not _compare_samples(job, couples, weight):
         return None
-    taken = _tree(couples.first, couples.second, weight, k, device)
-    couples, upper = _within(job, couples, job.kernels.list_tree(taken, couples, weight, k - 1))
-    del taken, weight
+    couples, upper = _within(job, couples, _listed_tree(job, couples, weight))
+    del weight
     found = None
     for way in (_by_size, _by_filter, _by_shadows, _by_products):
         found = way(job, couples, upper)
@@ -233,7 +233,9 @@ def join_components(
     xp, weight = where.xp, where.asarray(weight)
     src, dst, first, second = where.asarray(kept).T
     rising = sorting_rows(src, dst, weight, xp)
-    taken = rising[_tree(first[rising], second[rising], weight[rising], k, where)]
+    first, second = first[rising], second[rising]
+    joins = joining(first, second, k) if where is CPU else _tree(first, second, weight[rising], k, where)
+    taken = rising[joins]
     if taken.size != k - 1:
         raise RuntimeError("some components are not joined by any pair of points: please report this")
     src, dst, weight = src[taken], dst[taken], weight[taken]
@@ -271,6 +273,16 @@ def _couples(job: Job) -> Couples:
 def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
     """Whether each of these edges is in the minimum spanning tree of k components; ties go to the earlier."""
     return spanning_forest(EdgeList(first, second, weight, k), device)[0]
+
+
+def _listed_tree(job: Job, couples: Couples, weight: Any) -> tuple[np.ndarray, ...]:
+    """The edges of a minimum spanning tree of the components, on the host."""
+    k = len(job.parts)
+    if k <= FEW_COMPONENTS and weight.size == k * (k - 1) // 2:
+        return tree_of_all(to_host(weight), k)
+    taken = _tree(couples.first, couples.second, weight, k, job.device)
+    edges: tuple[np.ndarray, ...] = job.kernels.list_tree(taken, couples, weight, k - 1)
+    return edges
 
 
 def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
@@ -353,6 +365,9 @@ def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
         return None
     if not search.packs(plan.n_blocks * fused.BLOCK):
         return None
+    if not plan.n_items:  # of each couple one has no points
+        src, dst, couple = job.device.xp.empty((3, 0), "int32")
+        return src, dst, couple
     order, given = kernels.items(job.parts, couples, plan)
     return search.pairs_of(order, given, upper, job.most_found(job.budget))
 
@@ -360,7 +375,8 @@ def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
 def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = None) -> PairsWithin:
     """The same by each point's shadow (x - o)·w, with the centre o of the scaling and w between its couple's middles.
 
-    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget is the job's, or less.
+    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget is the job's, or less. If
+    too many pairs are left, the fused filter looks at those of the points that are left.
     """
     search, parts, middles, xp = job.search, job.parts, job.samples[1], job.device.xp
     kernels, budget = job.kernels, job.budget if budget is None else min(job.budget, budget)
@@ -377,16 +393,33 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
     shadow = kernels.shadows(search.points, search.scaling.centre, parts, middles, couples, end)
     near, count = kernels.facing_points(shadow, parts, couples, end, far, upper, job.core)
     n_tests, most = int((count[:, 0].astype("int64") * count[:, 1]).sum()), job.most_found(budget)
-    if TEST_PAIRS * n_tests > budget or n_tests > MOST_TESTS:
+    if TEST_PAIRS * n_tests <= budget and n_tests <= MOST_TESTS:
+        capacity = min(n_tests, FIRST_ROOM, most)
+        while capacity <= most:
+            found, n_found = kernels.facing_pairs(shadow, near, count, parts, couples, end, far, capacity)
+            if n_found <= capacity:
+                src, dst, couple = found[:, :n_found]
+                return src, dst, couple
+            capacity = n_found
+    if search.filter is None:
         return None
-    capacity = min(n_tests, FIRST_ROOM, most)
-    while capacity <= most:
-        found, n_found = kernels.facing_pairs(shadow, near, count, parts, couples, end, far, capacity)
-        if n_found <= capacity:
-            src, dst, couple = found[:, :n_found]
-            return src, dst, couple
-        capacity = n_found
-    return None
+    del shadow
+    sides = 2 * xp.arange(end.size, dtype="int32")
+    facing = replace(couples, first=sides, second=sides + 1)
+    return _by_filter(replace(job, parts=_facing_parts(parts, couples, end, near, count, xp)), facing, upper)
+
+
+def _facing_parts(parts: Components, couples: Couples, end: Any, near: Any, count: Any, xp: Any) -> Components:
+    """The points of the first couple's first component that `facing_points` has kept, its second's, and so on."""
+    size_a, size_b = parts.size[couples.first], parts.size[couples.second]
+    begin = xp.stack([end - size_a - size_b, end - size_b], axis=1).ravel()
+    component = xp.stack([couples.first, couples.second], axis=1).ravel()
+    start = xp.zeros(count.size + 1, "int64")
+    start[1:] = xp.cumsum(count, dtype="int64")
+    place = xp.arange(int(start[-1]))
+    side = xp.searchsorted(start, place, side="right") - 1
+    order = parts.order[parts.start[component[side]] + near[begin[side] + place - start[side]]]
+    return Components(order, side.astype("int32"), start, None)
 
 
 def _by_products(job: Job, couples: Couples, upper: Any) -> PairsWithin:

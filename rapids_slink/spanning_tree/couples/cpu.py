@@ -106,6 +106,16 @@ def list_tree(taken: np.ndarray, couples: Any, weight: np.ndarray, n: int) -> tu
     return couples.first[taken], couples.second[taken], weight[taken]
 
 
+def tree_of_all(weight: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
+    """The edges of a minimum spanning tree of n components, of the weights of all couples in the order of `couples`."""
+    return _prim(weight, n)
+
+
+def joining(src: np.ndarray, dst: np.ndarray, n: int) -> np.ndarray:
+    """Whether each of these edges, one after the other, joins two trees of the n nodes."""
+    return _joining(src, dst, n)
+
+
 def close(couples: Any, weight: np.ndarray, reach: tuple[float, ...]) -> np.ndarray:
     """Which couples' gap is less than half of how far points are apart at most that weigh as much as the couple.
 
@@ -298,6 +308,39 @@ def _pair_facing(shadow, near, count, order, start, first, second, end, far, fou
                     found[2, n_found] = c
                 n_found += 1
     return n_found
+
+
+@njit(cache=True)
+def _prim(weight, n):
+    src, dst, least = np.zeros(n - 1, np.int32), np.zeros(n - 1, np.int32), np.empty(n - 1)
+    nearest, near = np.full(n, np.inf), np.zeros(n, np.int32)
+    outside = np.ones(n, np.bool_)
+    new = 0
+    for e in range(n - 1):
+        outside[new] = False
+        following = -1
+        for i in range(n):
+            if not outside[i]:
+                continue
+            a, b = min(new, i), max(new, i)
+            apart = weight[(a * (2 * n - a - 1) >> 1) + b - a - 1]
+            if apart < nearest[i]:
+                nearest[i], near[i] = apart, new
+            if following < 0 or nearest[i] < nearest[following]:
+                following = i
+        src[e], dst[e], least[e] = near[following], following, nearest[following]
+        new = following
+    return src, dst, least
+
+
+@njit(cache=True)
+def _joining(src, dst, n):
+    parent, joins = np.arange(n), np.empty(src.size, np.bool_)
+    for e in range(src.size):
+        a, b = root(parent, src[e]), root(parent, dst[e])
+        joins[e] = a != b
+        parent[b] = a
+    return joins
 
 
 @njit(cache=True)
