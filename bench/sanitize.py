@@ -140,7 +140,8 @@ def join(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]
     with patch.multiple(couples, **ways):
         bridges = couples.join_components(among, None, component, -(-len(points) // 60), 10**9, device, Report())
     assert bridges is not None
-    return sort_edges(*bridges, device.xp)
+    src, dst, weight = map(device.asarray, bridges)
+    return sort_edges(src, dst, weight, device.xp)
 
 
 def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:

@@ -119,6 +119,13 @@ class Device:
             return to_host(array) if dtype is None else to_host(array).astype(dtype, copy=False)
         return self.xp.asarray(array, dtype=dtype)
 
+    def copy(self, array: Any, into: Any) -> None:
+        """Copy an array, maybe the host's, into one of this device, of the same type."""
+        if self.name == "cuda" and isinstance(array, np.ndarray):
+            into.set(array)
+        else:
+            into[:] = array
+
     def frame(self, columns: dict[str, Any]) -> Any:
         """A dataframe of the given columns, which are arrays of this device without NaN."""
         rows = max((array.size for array in columns.values()), default=0)

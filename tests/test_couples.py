@@ -154,11 +154,16 @@ def test_other_weights(kind, search_by, where):
         assert joined(search, component, core) == bridges(src, dst, weight, component), name
 
 
-def test_many_couples_are_thinned_out_first(search_by, where, monkeypatch):
+@pytest.mark.parametrize("apart", [5, 0])
+def test_many_couples_are_thinned_out_first(apart, search_by, where, monkeypatch):
+    """Also where all are left, in another order."""
+    kernels = where.kernels("spanning_tree.couples")
+    within = kernels.within
+    monkeypatch.setattr(kernels, "within", lambda *given: tuple(part[::-1].copy() for part in within(*given)))
     monkeypatch.setattr(couples, "MANY_COUPLES", 50)
     rng = np.random.default_rng(0)
     label = np.sort(rng.integers(0, 60, 800))
-    X = (5 * rng.normal(size=(60, 20)))[label] + rng.normal(size=(800, 20))
+    X = (apart * rng.normal(size=(60, 20)))[label] + rng.normal(size=(800, 20))
     search = search_by(where.asarray(X), where, Report())
     component = np.searchsorted(label, label).astype(np.int32)
     assert joined(search, component) == bridges(*every_pair(search), component)
@@ -510,12 +515,12 @@ def test_the_heaviest_edge_on_every_way(n, where):
         return Couples(*ids, where.asarray(gap), where.xp.zeros((2, len(gap)), "int32"), 1.0)
 
     some = rng.permutation(n - 1)
-    paths = couples.Paths(*map(where.asarray, heaviest_on_ways(src[some], dst[some], weight[some])))
+    ways = where.asarray(heaviest_on_ways(src[some], dst[some], weight[some]))
     reach = reach_numbers(3, 2.0, EUCLIDEAN)
     first, second = np.triu_indices(n, 1)
     far = 2 * np.sqrt(expected[first, second])
     for gap in (far * (1 - 1e-6) - 1e-6, far * (1 + 1e-6) + 1e-6):
-        at, upper = where.kernels("spanning_tree.couples").within(couples_of(first, second, gap), paths, reach)
+        at, upper = where.kernels("spanning_tree.couples").within(couples_of(first, second, gap), ways, reach)
         at, upper = to_host(at), to_host(upper)
         assert sorted(at) == (list(range(first.size)) if gap[0] < far[0] else [])
         np.testing.assert_array_equal(upper, expected[first[at], second[at]])

@@ -30,7 +30,7 @@ from rapids_slink.spanning_tree import (
     spanning_tree,
 )
 from rapids_slink.spanning_tree import edges as rounds
-from rapids_slink.spanning_tree.forest import NO_EDGE, grow, initial_state
+from rapids_slink.spanning_tree.forest import NO_EDGE, grow, initial_state, new_state
 
 COLUMNS = ["src", "dst", "weight"]
 
@@ -840,11 +840,14 @@ def test_many_components(where):
 
 
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 257, 10_000])
-def test_largest_component(n, where):
-    rng = np.random.default_rng(n)
+def test_all_but_the_largest_component_search(n, where):
+    """Of as large ones it is the one of the least label."""
+    rng, xp = np.random.default_rng(n), where.xp
     for labels in (rng.integers(0, n, n), np.sort(rng.integers(0, max(1, n // 50), n)), np.full(n, n - 1)):
-        component = where.asarray(labels.astype(np.int32))
-        assert where.kernels("spanning_tree").largest_component(component) == np.bincount(labels).argmax()
+        state = new_state(where.asarray(labels.astype(np.int32)), xp.zeros(n), xp.zeros(n, "int64"), xp)
+        state.best_weight[:], state.best_code[:] = 1.0, 0
+        rows = to_host(where.kernels("spanning_tree").unsure_rows(state))
+        np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(labels != np.bincount(labels).argmax()))
 
 
 def test_propose_and_choose(where):

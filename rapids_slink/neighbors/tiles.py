@@ -237,7 +237,8 @@ class TileSearch:
         Parameters
         ----------
         order : (n',) int32 array
-            The points, in blocks of the fused filter, which there has to be; one more than once in a block in a row.
+            The points, in blocks of the fused filter, which there has to be; in a block one more than once only in a
+            row.
         items : (m, 4) int32 array
             As of its `keep_couples`.
         upper : float64 array

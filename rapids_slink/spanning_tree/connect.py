@@ -57,17 +57,19 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device,
             if not grown:
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
         taken += grown
-        edges = state.src[:taken], state.dst[:taken], state.weight[:taken]
         if components == 1:
-            return edges
+            return state.src[:taken], state.dst[:taken], state.weight[:taken]
         with report.stage("connect", device):
             report.count("connect", rounds=1)
             rows = device.kernels("spanning_tree").unsure_rows(state)
             if components <= most_components and pays(search, components, rows.size, state.component.size):
                 bridges = join_components(search, lists.core, state.component, components, rows.size, device, report)
                 if bridges is not None:
-                    report.count("connect", edges_certified_by_search=bridges[0].size)
-                    src, dst, weight = (device.xp.concatenate(both) for both in zip(edges, bridges, strict=True))
+                    report.count("connect", edges_certified_by_search=components - 1)
+                    edges = state.src, state.dst, state.weight
+                    for column, bridge in zip(edges, bridges, strict=True):
+                        device.copy(bridge, column[taken:-1])
+                    src, dst, weight = (column[:-1] for column in edges)
                     return src, dst, weight
                 most_components = components / 2  # before it may be worth another try
             _search_bridges(state, rows, search, lists.core, device, report)

@@ -39,7 +39,7 @@ def choose(state: Any) -> None:
 def unsure_rows(state: Any) -> np.ndarray:
     """The points of uncertified components, but the largest, that may have an edge below their component's best."""
     s = state
-    largest = largest_component(s.component)
+    largest = np.bincount(s.component).argmax()
     return _unsure_rows(
         s.component, s.certified, largest, s.bound_weight, s.bound_code, s.best_weight, s.best_code
     )  # fmt: skip
@@ -53,11 +53,6 @@ def learn(state: Any, rows: np.ndarray, found: Any) -> None:
     s = state
     ids, weights = found.ids.ravel(), found.weights.ravel()
     _learn(rows, ids, weights, found.upper, s.found, s.found_weight, s.bound_weight, s.bound_code)
-
-
-def largest_component(component: np.ndarray) -> int:
-    """The label that most points have."""
-    return int(np.bincount(component).argmax())
 
 
 @njit(cache=True, inline="always")

@@ -57,9 +57,13 @@ def choose(state: Any) -> None:
 def unsure_rows(state: Any) -> Any:
     """As `rapids_slink.spanning_tree.cpu.unsure_rows`; in no order."""
     s, n = state, state.component.size
+    size = np.int64(n)
+    members, largest = cp.zeros(n, cp.int32), cp.zeros(1, cp.uint64)  # CuPy's bincount would take a gigabyte
+    _launch("count_members", n, size, s.component, members)
+    _launch("find_largest", n, size, members, largest)
     rows, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
     bounds = (s.bound_weight, s.bound_code, s.best_weight, s.best_code, s.certified)
-    _launch("list_unsure", n, np.int64(n), s.component, np.int32(largest_component(s.component)), *bounds, rows, count)
+    _launch("list_unsure", n, size, s.component, largest, *bounds, rows, count)
     return rows[: int(count[0])]
 
 
@@ -70,11 +74,3 @@ def learn(state: Any, rows: Any, found: Any) -> None:
     check_arrays("float64", found.weights, found.upper)
     known = (s.found, s.found_weight, s.bound_weight, s.bound_code)
     _launch("learn", m, np.int64(m), rows, found.ids, found.weights, found.upper, *known)
-
-
-def largest_component(component: Any) -> int:
-    """The label that most points have. CuPy's bincount would take a gigabyte for a million labels."""
-    n = component.size
-    size = cp.zeros(n, cp.int32)
-    _launch("count_members", n, np.int64(n), component, size)
-    return int(size.argmax())

@@ -106,16 +106,26 @@ extern "C" __global__ void count_members(long long n, const int* __restrict__ co
     if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + mine, __popc(same));
 }
 
+// Raises `largest` to the size of a component and ~label, of as large ones the least label's.
+extern "C" __global__ void find_largest(long long n, const int* __restrict__ size, unsigned long long* largest) {
+    long long c = thread_index();
+    unsigned long long most = c < n && size[c] ? (unsigned long long)size[c] << 32 | ~(unsigned)c : 0;
+    for (int step = 16; step; step /= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
+    if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
+}
+
 // The points of uncertified components, but the largest, that may have an edge below their component's best.
 extern "C" __global__ void list_unsure(
-    long long n, const int* __restrict__ component, int largest, const double* __restrict__ bound_weight,
-    const long long* __restrict__ bound_code, const double* __restrict__ best_weight,
-    const long long* __restrict__ best_code, const bool* __restrict__ certified, int* __restrict__ rows, int* count) {
+    long long n, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
+    const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
+    const double* __restrict__ best_weight, const long long* __restrict__ best_code, const bool* __restrict__ certified,
+    int* __restrict__ rows, int* count) {
     long long v = thread_index();
     bool unsure = false;
     if (v < n) {
         int c = component[v];
-        unsure = c != largest && !certified[c] && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
+        bool searches = c != (int)~(unsigned)*largest && !certified[c];
+        unsure = searches && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
     }
     int place = claim_in_warp(unsure, count);
     if (unsure) rows[place] = v;

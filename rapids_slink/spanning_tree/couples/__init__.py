@@ -205,18 +205,20 @@ def join_components(
 ) -> tuple[Any, Any, Any] | None:
     """The bridges that make one tree of all k components, or None if too many pairs of points may be among them.
 
-    They are the columns of an edge list. `core` is as in a `Task`: each point's, or None. So many `rows` would have to
-    search otherwise.
+    They are the columns of an edge list, on the device or on the host. `core` is as in a `Task`: each point's, or
+    None. So many `rows` would have to search otherwise.
     """
     job = Job(search, core, Components.of(component, k, device), ROUNDS * rows * component.size, device)
     couples = _couples(job)
-    if couples.gap.size > MANY_COUPLES:
+    if thinned := couples.gap.size > MANY_COUPLES:
         tree = job.take(couples, search.kernels.positions(_tree(couples.first, couples.second, couples.gap, k, device)))
         couples = _within(job, couples, map(to_host, (tree.first, tree.second, job.weigh(*tree.facing))))[0]
     weight = job.weigh(*couples.facing)
     if not _compare_samples(job, couples, weight):
         return None
-    couples, upper = _within(job, couples, _listed_tree(job, couples, weight))
+    few = k <= FEW_COMPONENTS and not thinned
+    edges = tree_of_all(to_host(weight), k) if few else _listed_tree(job, couples, weight)
+    couples, upper = _within(job, couples, edges)
     del weight
     found = None
     for way in (_by_size, _by_filter, _by_shadows, _by_products):
@@ -239,7 +241,7 @@ def join_components(
     if taken.size != k - 1:
         raise RuntimeError("some components are not joined by any pair of points: please report this")
     src, dst, weight = src[taken], dst[taken], weight[taken]
-    return device.asarray(xp.minimum(src, dst)), device.asarray(xp.maximum(src, dst)), device.asarray(weight)
+    return xp.minimum(src, dst), xp.maximum(src, dst), weight
 
 
 def _couples(job: Job) -> Couples:
@@ -260,13 +262,14 @@ def _couples(job: Job) -> Couples:
         rows = search.packed(parts.order[at])
         kernels.offer_supports(search.space.product(rows, operand), parts.number[at], start, supports)
         kernels.raise_largest(largest, rows.half_norm, rows.error)
+    y = operand.y.astype("float64")
+    inner = y @ y.T
     half_norm, error = largest.tolist()
     width = operand.y.shape[1] + EXTRA_FEATURES
     square = 2 * half_norm / shrinkage(width, "float32") * (1 + 2 * EPSILON["float32"])  # of the longest y
     moved = 2**0.5 * error
     lost = 4 * (accumulation_bound(width, "float32") + 2 * EPSILON["float32"]) * square
-    y = operand.y.astype("float64")
-    first, second, gap, facing = kernels.couples(supports, parts.order, y @ y.T, lost, ROUNDING * square, 2 * moved)
+    first, second, gap, facing = kernels.couples(supports, parts.order, inner, lost, ROUNDING * square, 2 * moved)
     return Couples(first, second, gap, facing, (square**0.5 + moved) / search.scaling.scale)
 
 
@@ -278,8 +281,6 @@ def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
 def _listed_tree(job: Job, couples: Couples, weight: Any) -> tuple[np.ndarray, ...]:
     """The edges of a minimum spanning tree of the components, on the host."""
     k = len(job.parts)
-    if k <= FEW_COMPONENTS and weight.size == k * (k - 1) // 2:
-        return tree_of_all(to_host(weight), k)
     taken = _tree(couples.first, couples.second, weight, k, job.device)
     edges: tuple[np.ndarray, ...] = job.kernels.list_tree(taken, couples, weight, k - 1)
     return edges
@@ -296,28 +297,9 @@ def _compare_samples(job: Job, couples: Couples, weight: Any) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Paths:
-    """The heaviest edge on the way between any two of a tree's n nodes.
-
-    With the nodes in the order of a dendrogram's leaves it is the largest height between their places.
-
-    Attributes
-    ----------
-    place : (n,) int32 array
-        Each node's among the leaves.
-    heaviest : (levels, n) float64 array
-        The largest of the 1, 2, 4, ... heights from a place on.
-    """
-
-    place: Any
-    heaviest: Any
-
-
 def _within(job: Job, couples: Couples, tree: Iterable[np.ndarray]) -> tuple[Couples, Any]:
     """The couples that a tree of these edges does not rule out, and what pairs of each may weigh at most."""
-    paths = Paths(*map(job.device.asarray, heaviest_on_ways(*tree)))
-    at, upper = job.kernels.within(couples, paths, job.reach)
+    at, upper = job.kernels.within(couples, job.device.asarray(heaviest_on_ways(*tree)), job.reach)
     return job.take(couples, at), upper
 
 
@@ -375,8 +357,8 @@ def _by_filter(job: Job, couples: Couples, upper: Any) -> PairsWithin:
 def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = None) -> PairsWithin:
     """The same by each point's shadow (x - o)·w, with the centre o of the scaling and w between its couple's middles.
 
-    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget is the job's, or less. If
-    too many pairs are left, the fused filter looks at those of the points that are left.
+    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|. The budget for that is the job's, or
+    less. If too many pairs are left, the fused filter looks at those of the points that are left.
     """
     search, parts, middles, xp = job.search, job.parts, job.samples[1], job.device.xp
     kernels, budget = job.kernels, job.budget if budget is None else min(job.budget, budget)
@@ -401,16 +383,20 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
                 src, dst, couple = found[:, :n_found]
                 return src, dst, couple
             capacity = n_found
-    if search.filter is None:
-        return None
+            del found
     del shadow
+    if search.filter is None or not search.packs(int(count.sum())):
+        return None
     sides = 2 * xp.arange(end.size, dtype="int32")
     facing = replace(couples, first=sides, second=sides + 1)
     return _by_filter(replace(job, parts=_facing_parts(parts, couples, end, near, count, xp)), facing, upper)
 
 
 def _facing_parts(parts: Components, couples: Couples, end: Any, near: Any, count: Any, xp: Any) -> Components:
-    """The points of the first couple's first component that `facing_points` has kept, its second's, and so on."""
+    """The points of the first couple's first component that `facing_points` has kept, its second's, and so on.
+
+    A point may be in several of these, and only their `order` and `start` are known.
+    """
     size_a, size_b = parts.size[couples.first], parts.size[couples.second]
     begin = xp.stack([end - size_a - size_b, end - size_b], axis=1).ravel()
     component = xp.stack([couples.first, couples.second], axis=1).ravel()
@@ -419,7 +405,7 @@ def _facing_parts(parts: Components, couples: Couples, end: Any, near: Any, coun
     place = xp.arange(int(start[-1]))
     side = xp.searchsorted(start, place, side="right") - 1
     order = parts.order[parts.start[component[side]] + near[begin[side] + place - start[side]]]
-    return Components(order, side.astype("int32"), start, None)
+    return Components(order, None, start, None)
 
 
 def _by_products(job: Job, couples: Couples, upper: Any) -> PairsWithin:

@@ -161,18 +161,20 @@ extern "C" __global__ void pair_samples(
 }
 
 // Couples whose gap is at most how far the heaviest edge on the way between them reaches, and that edge. A path's is the larger of
-// those of two runs of heights, as long as a power of two, that cover it: `heaviest` has a row of n for each length.
+// those of two runs of heights, as long as a power of two, that cover it: in `ways` a row of n for each length follows one of the
+// nodes' places.
 extern "C" __global__ void keep_within(
     long long couples, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ gap,
-    const int* __restrict__ place, int n, const double* __restrict__ heaviest, const Reach reach, int* __restrict__ at,
-    double* __restrict__ upper, int* __restrict__ count) {
+    const double* __restrict__ ways, int n, const Reach reach, int* __restrict__ at, double* __restrict__ upper,
+    int* __restrict__ count) {
     long long c = thread_index();
     bool kept = false;
     double edge = 0;
     if (c < couples) {
-        int a = place[first[c]], b = place[second[c]], low = min(a, b), high = max(a, b);
+        int a = ways[first[c]], b = ways[second[c]], low = min(a, b), high = max(a, b);
         int level = 31 - __clz(high - low);
-        edge = fmax(heaviest[(size_t)level * n + low], heaviest[(size_t)level * n + high - (1 << level)]);
+        const double* heaviest = ways + (size_t)(1 + level) * n;
+        edge = fmax(heaviest[low], heaviest[high - (1 << level)]);
         kept = gap[c] <= times(reach.scale, reach.distance(edge));
     }
     int slot = claim_in_warp(kept, count);
@@ -358,19 +360,19 @@ struct Shape {
     }
 };
 
-// The items of each of n couples and the blocks of each of k components. In all there are so many of either, and the items form so
-// many tiles, with one more for the start of each.
+// The blocks of each of k components and then the items of each of n couples. In all there are so many of either, and the items
+// form so many tiles, with one more for the start of each.
 extern "C" __global__ void count_items(
     long long n, int k, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
-    int of_rows, int of_columns, long long* __restrict__ items, long long* __restrict__ blocks, u64* __restrict__ totals) {
+    int of_rows, int of_columns, long long* __restrict__ counts, u64* __restrict__ totals) {
     long long i = thread_index();
     u64 count[3] = {0, 0, 0};
     if (i < n) {
         Shape shape(first[i], second[i], start, of_rows, of_columns);
-        items[i] = count[0] = shape.blocks * shape.splits;
+        counts[k + i] = count[0] = shape.blocks * shape.splits;
         count[2] = shape.blocks * (shape.tiles + shape.splits) * (of_rows / of_columns);
     }
-    if (i < k) blocks[i] = count[1] = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
+    if (i < k) counts[i] = count[1] = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
 #pragma unroll
     for (int c = 0; c < 3; c++) {
         for (int step = WARP / 2; step; step /= 2) count[c] += __shfl_xor_sync(~0u, count[c], step);
@@ -378,20 +380,21 @@ extern "C" __global__ void count_items(
     }
 }
 
-// As hopper.cu takes them. last_item and last_block are where the items of each couple end, and each component's blocks.
+// As hopper.cu takes them. `ends` are where each of k components' blocks end and, counted on, each couple's items.
 extern "C" __global__ void list_items(
-    long long n, int couples, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
-    const long long* __restrict__ last_item, const long long* __restrict__ last_block, int of_rows, int of_columns,
+    long long n, int k, int couples, const int* __restrict__ first, const int* __restrict__ second,
+    const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_columns,
     int4* __restrict__ item) {
     long long i = thread_index();
     if (i >= n) return;
-    int c = first_above(last_item, couples, i), tiles_a_block = of_rows / of_columns;
+    const long long* last_item = ends + k;
+    int c = first_above(last_item, couples, ends[k - 1] + i), tiles_a_block = of_rows / of_columns;
     Shape shape(first[c], second[c], start, of_rows, of_columns);
-    i -= last_item[c] - shape.blocks * shape.splits;
-    long long row_block = i / shape.splits, at = i % shape.splits * SPLIT;
-    long long rows = shape.rows ? last_block[shape.rows - 1] : 0, columns = shape.columns ? last_block[shape.columns - 1] : 0;
+    long long of_couple = ends[k - 1] + i - (last_item[c] - shape.blocks * shape.splits);
+    long long row_block = of_couple / shape.splits, at = of_couple % shape.splits * SPLIT;
+    long long rows = shape.rows ? ends[shape.rows - 1] : 0, columns = shape.columns ? ends[shape.columns - 1] : 0;
     int row_tile = (rows + row_block) * tiles_a_block, tile = columns * tiles_a_block + at;
-    item[thread_index()] = make_int4(row_tile, tile, tile + min(shape.tiles - at, (long long)SPLIT), c);
+    item[i] = make_int4(row_tile, tile, tile + min(shape.tiles - at, (long long)SPLIT), c);
 }
 
 // The sorted points with each component in blocks of its own, filled up with its last point.

@@ -106,14 +106,39 @@ def list_tree(taken: np.ndarray, couples: Any, weight: np.ndarray, n: int) -> tu
     return couples.first[taken], couples.second[taken], weight[taken]
 
 
+@njit(cache=True)
 def tree_of_all(weight: np.ndarray, n: int) -> tuple[np.ndarray, ...]:
-    """The edges of a minimum spanning tree of n components, of the weights of all couples in the order of `couples`."""
-    return _prim(weight, n)
+    """The edges of a minimum spanning tree of n components, of the weights of all couples in the order of `couples`.
+
+    Prim's algorithm.
+    """
+    src, dst, least = np.empty(n - 1, np.int32), np.empty(n - 1, np.int32), np.empty(n - 1)
+    outside, nearest, near = np.arange(1, n), np.full(n - 1, np.inf), np.zeros(n - 1, np.int32)
+    new = 0
+    for last in range(n - 2, -1, -1):
+        lightest = 0
+        for i in range(last + 1):
+            a, b = min(new, outside[i]), max(new, outside[i])
+            apart = weight[(a * (2 * n - a - 1) >> 1) + b - a - 1]
+            if apart < nearest[i]:
+                nearest[i], near[i] = apart, new
+            if nearest[i] < nearest[lightest]:
+                lightest = i
+        new = outside[lightest]
+        src[last], dst[last], least[last] = near[lightest], new, nearest[lightest]
+        outside[lightest], nearest[lightest], near[lightest] = outside[last], nearest[last], near[last]
+    return src, dst, least
 
 
+@njit(cache=True)
 def joining(src: np.ndarray, dst: np.ndarray, n: int) -> np.ndarray:
     """Whether each of these edges, one after the other, joins two trees of the n nodes."""
-    return _joining(src, dst, n)
+    parent, joins = np.arange(n), np.empty(src.size, np.bool_)
+    for e in range(src.size):
+        a, b = root(parent, src[e]), root(parent, dst[e])
+        joins[e] = a != b
+        parent[b] = a
+    return joins
 
 
 def close(couples: Any, weight: np.ndarray, reach: tuple[float, ...]) -> np.ndarray:
@@ -134,16 +159,24 @@ def pair_samples(sample: np.ndarray, couples: Any, at: np.ndarray, step: int) ->
     return a.ravel(), b.ravel(), np.repeat(at, sample.shape[1] ** 2)
 
 
-def heaviest_on_ways(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of `Paths` for a tree of these edges, in any order."""
+def heaviest_on_ways(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """What tells the heaviest edge on the way between any two nodes of a tree of these edges, in any order.
+
+    With the nodes in the order of a dendrogram's leaves it is the largest height between their places.
+
+    Returns
+    -------
+    ways : (1 + levels, n) float64 array
+        Each node's place among the leaves; and in further rows the largest of the 1, 2, 4, ... heights from a place on.
+    """
     rows = np.argsort(weight)
     return _heaviest(src[rows], dst[rows], weight[rows])
 
 
-def within(couples: Any, paths: Any, reach: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
+def within(couples: Any, ways: np.ndarray, reach: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Which couples' gap is at most how far the heaviest edge on the way between them reaches, and that edge."""
-    far = _far(paths.heaviest, reach)
-    return _within(couples.first, couples.second, couples.gap, paths.place, paths.heaviest, far)
+    place, heaviest = ways[0].astype(np.int32), ways[1:]
+    return _within(couples.first, couples.second, couples.gap, place, heaviest, _far(heaviest, reach))
 
 
 def shadows(points: np.ndarray, origin: np.ndarray, parts: Any, middles: np.ndarray, couples: Any, end: Any) -> Any:
@@ -311,39 +344,6 @@ def _pair_facing(shadow, near, count, order, start, first, second, end, far, fou
 
 
 @njit(cache=True)
-def _prim(weight, n):
-    src, dst, least = np.zeros(n - 1, np.int32), np.zeros(n - 1, np.int32), np.empty(n - 1)
-    nearest, near = np.full(n, np.inf), np.zeros(n, np.int32)
-    outside = np.ones(n, np.bool_)
-    new = 0
-    for e in range(n - 1):
-        outside[new] = False
-        following = -1
-        for i in range(n):
-            if not outside[i]:
-                continue
-            a, b = min(new, i), max(new, i)
-            apart = weight[(a * (2 * n - a - 1) >> 1) + b - a - 1]
-            if apart < nearest[i]:
-                nearest[i], near[i] = apart, new
-            if following < 0 or nearest[i] < nearest[following]:
-                following = i
-        src[e], dst[e], least[e] = near[following], following, nearest[following]
-        new = following
-    return src, dst, least
-
-
-@njit(cache=True)
-def _joining(src, dst, n):
-    parent, joins = np.arange(n), np.empty(src.size, np.bool_)
-    for e in range(src.size):
-        a, b = root(parent, src[e]), root(parent, dst[e])
-        joins[e] = a != b
-        parent[b] = a
-    return joins
-
-
-@njit(cache=True)
 def _heaviest(src, dst, weight):
     n = weight.size + 1
     parent, last = np.arange(n), np.arange(n)
@@ -355,7 +355,8 @@ def _heaviest(src, dst, weight):
     levels = 1
     while 1 << levels < n:
         levels += 1
-    place, heaviest = np.empty(n, np.int32), np.zeros((levels, n))
+    ways = np.zeros((1 + levels, n))
+    place, heaviest = ways[0], ways[1:]
     leaf = root(parent, 0)
     for i in range(n):
         place[leaf] = i
@@ -366,4 +367,4 @@ def _heaviest(src, dst, weight):
         length = 1 << level - 1
         for i in range(n):
             heaviest[level, i] = max(heaviest[level - 1, i], heaviest[level - 1, min(i + length, n - 1)])
-    return place, heaviest
+    return ways

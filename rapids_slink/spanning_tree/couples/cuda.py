@@ -122,14 +122,14 @@ def pair_samples(sample: Any, couples: Any, at: Any, step: int) -> tuple[Any, An
     return a, b, of_pair
 
 
-def within(couples: Any, paths: Any, reach: tuple[float, ...]) -> tuple[Any, Any]:
+def within(couples: Any, ways: Any, reach: tuple[float, ...]) -> tuple[Any, Any]:
     """As `rapids_slink.spanning_tree.couples.cpu.within`; in no order."""
     n = couples.gap.size
-    check_arrays("float64", couples.gap, paths.heaviest)
+    check_arrays("float64", couples.gap, ways)
     at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
     _launch(
-        "keep_within", n, np.int64(n), *_two(couples), couples.gap, paths.place, np.int32(paths.place.size),
-        paths.heaviest, struct(*reach), at, upper, count,
+        "keep_within", n, np.int64(n), *_two(couples), couples.gap, ways, np.int32(ways.shape[1]), struct(*reach),
+        at, upper, count,
     )  # fmt: skip
     kept = int(count[0])
     return at[:kept], upper[:kept]
@@ -198,10 +198,8 @@ class Plan:
     ----------
     of_rows, of_columns : int
         The size of a block of rows and of a tile of columns.
-    last_item : (M,) int64 array
-        Where each couple's items end.
-    last_block : (K,) int64 array
-        Where each component's blocks end.
+    ends : (K + M,) int64 array
+        Where each component's blocks end and, counted on, each couple's items.
     n_items, n_blocks : int
         How many there are.
     formed : int
@@ -210,8 +208,7 @@ class Plan:
 
     of_rows: int
     of_columns: int
-    last_item: Any
-    last_block: Any
+    ends: Any
     n_items: int
     n_blocks: int
     formed: int
@@ -220,15 +217,15 @@ class Plan:
 def plan_items(parts: Any, couples: Any, of_rows: int, of_columns: int) -> Plan:
     """How to form all of their pairs."""
     n, k = couples.first.size, len(parts)
-    items, blocks, totals = cp.empty(n, cp.int64), cp.empty(k, cp.int64), cp.zeros(3, cp.int64)
+    counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
     shape = np.int32(of_rows), np.int32(of_columns)
     _launch(
         "count_items", max(n, k), np.int64(n), np.int32(k), *_two(couples), parts.start, *shape,
-        items, blocks, totals,
+        counts, totals,
     )  # fmt: skip
-    last_item, last_block = cp.cumsum(items), cp.cumsum(blocks)
+    ends = cp.cumsum(counts)
     n_items, n_blocks, tiles = totals.tolist()
-    return Plan(of_rows, of_columns, last_item, last_block, n_items, n_blocks, tiles * of_columns**2)
+    return Plan(of_rows, of_columns, ends, n_items, n_blocks, tiles * of_columns**2)
 
 
 def items(parts: Any, couples: Any, plan: Plan) -> tuple[Any, Any]:
@@ -236,11 +233,11 @@ def items(parts: Any, couples: Any, plan: Plan) -> tuple[Any, Any]:
     filled, found = cp.empty(plan.n_blocks * plan.of_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     _launch(
         "fill_blocks", filled.size, np.int64(filled.size), np.int32(len(parts)), parts.order, parts.start,
-        plan.last_block, np.int32(plan.of_rows), filled,
+        plan.ends, np.int32(plan.of_rows), filled,
     )  # fmt: skip
     _launch(
-        "list_items", plan.n_items, np.int64(plan.n_items), np.int32(plan.last_item.size), *_two(couples),
-        parts.start, plan.last_item, plan.last_block, np.int32(plan.of_rows), np.int32(plan.of_columns), found,
+        "list_items", plan.n_items, np.int64(plan.n_items), np.int32(len(parts)), np.int32(couples.first.size),
+        *_two(couples), parts.start, plan.ends, np.int32(plan.of_rows), np.int32(plan.of_columns), found,
     )  # fmt: skip
     return filled, found
 
