@@ -66,11 +66,9 @@ def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device,
                 bridges = join_components(search, lists.core, state.component, components, rows.size, device, report)
                 if bridges is not None:
                     report.count("connect", edges_certified_by_search=components - 1)
-                    edges = state.src, state.dst, state.weight
-                    for column, bridge in zip(edges, bridges, strict=True):
+                    for bridge, column in zip(bridges, (state.src, state.dst, state.weight), strict=True):
                         device.copy(bridge, column[taken:-1])
-                    src, dst, weight = (column[:-1] for column in edges)
-                    return src, dst, weight
+                    return state.src[:-1], state.dst[:-1], state.weight[:-1]
                 most_components = components / 2  # before it may be worth another try
             _search_bridges(state, rows, search, lists.core, device, report)
             searched = True

@@ -374,22 +374,30 @@ def _by_shadows(job: Job, couples: Couples, upper: Any, budget: int | None = Non
     far = (search.metric.distance_above(upper, search.features, xp) * (1 + ROUNDING) + off) * length + UNDERFLOW
     shadow = kernels.shadows(search.points, search.scaling.centre, parts, middles, couples, end)
     near, count = kernels.facing_points(shadow, parts, couples, end, far, upper, job.core)
-    n_tests, most = int((count[:, 0].astype("int64") * count[:, 1]).sum()), job.most_found(budget)
-    if TEST_PAIRS * n_tests <= budget and n_tests <= MOST_TESTS:
-        capacity = min(n_tests, FIRST_ROOM, most)
-        while capacity <= most:
-            found, n_found = kernels.facing_pairs(shadow, near, count, parts, couples, end, far, capacity)
-            if n_found <= capacity:
-                src, dst, couple = found[:, :n_found]
-                return src, dst, couple
-            capacity = n_found
-            del found
+    found = _facing_pairs(job, couples, shadow, end, far, near, count, budget)
     del shadow
-    if search.filter is None or not search.packs(int(count.sum())):
-        return None
+    if found is not None or search.filter is None or not search.packs(int(count.sum())):
+        return found
     sides = 2 * xp.arange(end.size, dtype="int32")
     facing = replace(couples, first=sides, second=sides + 1)
     return _by_filter(replace(job, parts=_facing_parts(parts, couples, end, near, count, xp)), facing, upper)
+
+
+def _facing_pairs(
+    job: Job, couples: Couples, shadow: Any, end: Any, far: Any, near: Any, count: Any, budget: int
+) -> PairsWithin:
+    """The pairs of points that `facing_points` has kept whose shadows are near; None if they are too many."""
+    n_tests, most = int((count[:, 0].astype("int64") * count[:, 1]).sum()), job.most_found(budget)
+    if TEST_PAIRS * n_tests > budget or n_tests > MOST_TESTS:
+        return None
+    capacity = min(n_tests, FIRST_ROOM, most)
+    while capacity <= most:
+        found, n_found = job.kernels.facing_pairs(shadow, near, count, job.parts, couples, end, far, capacity)
+        if n_found <= capacity:
+            src, dst, couple = found[:, :n_found]
+            return src, dst, couple
+        capacity = n_found
+    return None
 
 
 def _facing_parts(parts: Components, couples: Couples, end: Any, near: Any, count: Any, xp: Any) -> Components:
