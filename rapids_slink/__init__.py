@@ -8,9 +8,9 @@
 
     neighbors/                spanning_tree/                  dendrogram/
 
-Every arrow is one call in `single_linkage.py`. What a user gets of them are dataframes: cuDF's on a GPU, pandas' on a
-CPU; inside, and between the stages of a run, lists and edges are arrays. The two devices differ in their kernels
-(`cuda.py` with its ``.cu`` files, `cpu.py`) and in nothing else.
+Every arrow is one call in `single_linkage.py`, and every stage takes what the one before returned. Edge lists, linkages
+and labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices differ in their kernels (`cuda.py` with
+its ``.cu`` files, `cpu.py`) and in nothing else; `runtime/` is what all stages run on.
 
 Whole runs: `fit`, `SingleLinkage`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rapids_slink.dendrogram import cut, linkage
-    from rapids_slink.device import DeviceMemoryError, DeviceUnavailableError
     from rapids_slink.graph import fit_graph
+    from rapids_slink.hierarchy.storage import load
     from rapids_slink.neighbors import knn_graph, nearest_neighbors
+    from rapids_slink.runtime.device import DeviceUnavailableError
+    from rapids_slink.runtime.memory import DeviceMemoryError
     from rapids_slink.single_linkage import SingleLinkage, fit
     from rapids_slink.spanning_tree import minimum_spanning_tree
-    from rapids_slink.storage import load
 
 __version__ = "0.1.0"
 
@@ -48,15 +49,15 @@ __all__ = [
 
 # Imported at first use: pandas, scikit-learn and the GPU packages cost seconds.
 _HOMES = {
-    "DeviceMemoryError": "device",
-    "DeviceUnavailableError": "device",
+    "DeviceMemoryError": "runtime.memory",
+    "DeviceUnavailableError": "runtime.device",
     "SingleLinkage": "single_linkage",
     "cut": "dendrogram",
     "fit": "single_linkage",
     "fit_graph": "graph",
     "knn_graph": "neighbors",
     "linkage": "dendrogram",
-    "load": "storage",
+    "load": "hierarchy.storage",
     "minimum_spanning_tree": "spanning_tree",
     "nearest_neighbors": "neighbors",
 }

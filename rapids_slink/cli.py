@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import rapids_slink
-from rapids_slink.device import NAMES, resolve
-from rapids_slink.files import replace_file
+from rapids_slink.hierarchy.files import replace_file
+from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
@@ -67,7 +68,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--min-samples", type=int, help="cluster by mutual reachability, as hdbscan does with this number"
     )
-    parser.add_argument("--device", default="auto", choices=NAMES)
+    parser.add_argument("--device", default="auto", choices=DEVICE_NAMES)
     parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
     parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
@@ -123,16 +124,16 @@ def _run(options: argparse.Namespace) -> None:
         progress=options.progress,
         memory_limit=options.memory_limit,
     )
-    labels = _on_host(model.labels_)
+    labels = on_host(model.labels_)
     if options.output is not None:
         _write(_label_table(labels), options.output)
     if options.linkage is not None:
-        _write(_on_host(model.linkage_), options.linkage)
+        _write(on_host(model.linkage_), options.linkage)
     if options.plot is not None:
         _draw(model, options.plot)
     print(_summary(labels, options.output))
     if options.demo:
-        print(f"\nThe highest merges:\n{_on_host(model.linkage_.tail(5)).iloc[::-1].to_string()}")
+        print(f"\nThe highest merges:\n{on_host(model.linkage_.tail(5)).iloc[::-1].to_string()}")
         print(f"\nWhat was proven, and how long each stage took (seconds):\n{model.report_}")
         if options.plot is None:
             _draw_demo(model)
@@ -164,11 +165,6 @@ def _select(frame: Any, columns: Sequence[str]) -> Any:
 
 def _names(columns: Iterable[Any]) -> str:
     return ", ".join(repr(str(name)) for name in columns)
-
-
-def _on_host(frame: Any) -> Any:
-    """A cuDF frame or series as a pandas one; a pandas one as it is."""
-    return frame.to_pandas() if hasattr(frame, "to_pandas") else frame
 
 
 def _label_table(labels: Any) -> Any:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rapids_slink import dendrogram
-from rapids_slink.dendrogram import build_linkage, cut_labels, cutting
-from rapids_slink.dendrogram.cutting import check_cut
-from rapids_slink.device import Device, resolve
-from rapids_slink.hierarchy import Hierarchy, number_of_clusters
-from rapids_slink.memory import Need, in_turn
-from rapids_slink.neighbors.contract import EDGE_TYPES
-from rapids_slink.points import MOST_ROWS, Caller, as_integer
+from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
+from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
+from rapids_slink.hierarchy.base import Hierarchy, number_of_clusters
+from rapids_slink.points.columns import as_integer
+from rapids_slink.points.output import OutputKind
+from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.edges import EdgeList, in_edges, merge_order, need, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, beside, read_graph
+from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
+from rapids_slink.runtime.memory import check_memory, run_scope
+from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
+from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, read_graph, to_device_of
 
 COMPLETE = ("keep", "error")
 
@@ -43,6 +45,10 @@ class GraphHierarchy(Hierarchy):
     n_connected_components_: int
     component_: Any
     report_: Report
+
+    @property
+    def _nodes(self) -> Any:
+        return range(self.n_leaves_) if self._index is None else self._index
 
 
 def fit_graph(
@@ -92,64 +98,66 @@ def fit_graph(
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
     frame = as_frame(edges)
-    place = resolve(device, frame)
-    report = Report(device=place.name)
-    with place.working(memory_limit=memory_limit):
-        result = _fit(frame, place, report, n_nodes, n_clusters, distance_threshold, complete)
+    on = resolve(device, frame)
+    report = Report(device=on.name)
+    with run_scope(on, memory_limit):
+        result = _fit(frame, on, report, n_nodes, (n_clusters, distance_threshold), complete)
     result.report_ = report
     return result
 
 
 def _fit(
-    frame: Any, place: Device, report: Report, n_nodes: Any, n_clusters: Any, distance_threshold: Any, complete: str
+    frame: Any, device: Device, report: Report, n_nodes: Any, cut: tuple[Any, Any], complete: str
 ) -> GraphHierarchy:
-    with report.stage("input", place):
-        frame, caller = Caller.of(frame, place)
-        graph = read_graph(frame, place, most_numbers=MOST_ROWS)
+    n_clusters, distance_threshold = cut
+    with report.stage("input", device):
+        frame, output = OutputKind.of(frame, device)
+        graph = read_graph(frame, device, most_numbers=MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
-        place.admit(_need(graph, edges, place), in_edges(edges), graph.taken.kept)
-    with report.stage("spanning_tree", place):
-        taken, _ = spanning_forest(edges, place)
-        rows = merge_order(edges, place.xp.flatnonzero(taken), place)
-        forest = _tree_of_rows(edges, rows, place)
+        check_memory(device, _estimate(graph, edges, device), size_text(edges), graph.estimate.retained)
+    with report.stage("spanning_tree", device):
+        taken, _ = spanning_forest(edges, device)
+        rows = merge_order(edges, device.xp.flatnonzero(taken), device)
+        forest = _forest_of_rows(edges, rows, device)
     components = n - len(forest)
     if complete == "error" and components > 1:
         raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
     if n_clusters is None and distance_threshold is None:
         n_clusters = components
     check_cut(n, components, n_clusters, distance_threshold)
-    with report.stage("linkage", place):
-        merges = build_linkage(forest, n, place)
-    with report.stage("cut", place):
+    with report.stage("linkage", device):
+        merges = build_linkage(forest, n, device)
+    with report.stage("cut", device):
         labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
     component = cut_labels(merges, n, n_clusters=components)
     if graph.ids is not None:
-        named = frame[COLUMNS].iloc[beside(rows, frame)].reset_index(drop=True)
+        named = frame[COLUMNS].iloc[to_device_of(frame, rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
-    result._caller, result._index = caller, graph.ids
-    result.linkage_, result.mst_ = caller.frame(merges), caller.frame(forest)
-    asked = caller.asked()
-    result.labels_ = asked.labels(place.keep(labels), graph.ids)
-    result.component_ = asked.labels(place.keep(component), graph.ids, name="component")
+    result._output, result._index = output, graph.ids
+    result.linkage_, result.mst_ = output.frame(merges), output.frame(forest)
+    kind = output.from_cuml_setting()
+    result.labels_ = kind.labels(labels["label"].values, graph.ids)
+    result.component_ = kind.labels(component["label"].values, graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     return result
 
 
-def _need(graph: Graph, edges: EdgeList, device: Device) -> Need:
-    """Bytes that `fit_graph` takes once its edges are read."""
+def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
+    """Bytes of `fit_graph` once its edges are read."""
     n = edges.n_nodes
-    merged = Need(64 * n, kept=16 * n)  # the forest's rows and keys while sorted, and its frame
-    return in_turn(graph.taken, need(edges, device), merged, dendrogram.need(n), cutting.need(n, 2))
+    merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
+    forest = estimate_forest(edges, device)
+    return sequential(graph.estimate, forest, merged, estimate_linkage(n), estimate_cut(n, 2))
 
 
-def _tree_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
+def _forest_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
     """The edge frame of some rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
-    tree = device.frame(dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True)))
+    columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
     # The frame's conversion keeps subnormal weights, which CuPy's makes zeros.
-    return tree.astype(EDGE_TYPES)
+    return frame_of(device, columns).astype(EDGE_TYPES)
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:
@@ -160,6 +168,6 @@ def _count_nodes(graph: Graph, n_nodes: Any) -> int:
         if as_integer(n_nodes, "n_nodes") < n:
             raise ValueError(f"n_nodes must be at least {n}, one more than the largest node number, got {n_nodes}")
         n = int(n_nodes)
-    if n > MOST_ROWS:
-        raise ValueError(f"up to {MOST_ROWS} nodes are possible, got {n}")
+    if n > MAX_ROWS:
+        raise ValueError(f"up to {MAX_ROWS} nodes are possible, got {n}")
     return n

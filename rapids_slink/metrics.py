@@ -1,11 +1,11 @@
 """The metrics: one table, which the kernels, the searches, the documentation and the tests are made from.
 
-Inside the pipeline an edge weighs the *kernel's value* of its two rows x and y. It is computed in float64 from its
-definition, term by term in the order of the features and without fused multiply-add, to the same bits on either
-device; `distances` turns it into what the user reads, at the very end.
+Inside the pipeline an edge weighs the *surrogate distance* of its two rows x and y, the value of the metric's formula.
+It is computed in float64 from its definition, term by term in the order of the features and without fused multiply-add,
+to the same bits on either device; `distances` turns it into what the user reads, at the very end.
 
 ============= ================================ =============== ======== =====
-metric        the kernel's value               distance        filter   boxes
+metric        surrogate distance               distance        filter   boxes
 ============= ================================ =============== ======== =====
 euclidean     Σ (x - y)²                       its root        product  yes
 sqeuclidean   Σ (x - y)²                       the same        product  yes
@@ -34,13 +34,13 @@ haversine takes latitude and longitude in radians. Its pairs are compared by the
 grows with the angle; the angle itself is computed from the haversine formula for the pairs that are reported. Where
 two angles differ by less than about 1e-15 radians (6 nm on the Earth) rounding may thus decide which pair is taken.
 
-Two filters may stand in front of the kernel's values. They never report a distance; they only rule pairs out.
+Two filters rule pairs out before the surrogate distance is computed. They never report a distance.
 
-- product: ‖x - y‖² = ‖x‖² + ‖y‖² - 2x·y, of unit rows for cosine and correlation; the functions below say how far it
-  may be off, and neighbors/operand.py why no neighbour is lost.
-- direct: the kernel's value itself in float32, with a bound of its error; see neighbors/direct.py.
+- product: ‖x - y‖² = ‖x‖² + ‖y‖² - 2x·y, of unit rows for cosine and correlation; `Metric.rounding_terms` bounds its
+  error, and neighbors/filter/bounds.py proves that no neighbour is lost.
+- direct: the formula itself in float32, with a bound on its error; see neighbors/filter/direct.
 
-Boxes: in few dimensions, the value of the gaps between a point and a box bounds those of the points inside from below.
+Boxes: in few dimensions, the formula of the gaps between a point and a box is a lower bound for the points inside.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import Device, to_host
+from rapids_slink.runtime.device import Device, to_host
 
-#: Spacing of float32 and float64 above 1.
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 #: Stands for values beyond float64's range, so that it orders after all others and is a weight like any other.
-BEYOND = float(np.finfo(np.float64).max)
-#: The kernels' values, by the number that the CPU's kernels know each by. `canonical.cuh` has a struct for each.
-KERNELS = (
-    "squares", "absolutes", "largest", "powers", "canberra", "braycurtis", "mismatches", "jaccard", "cosine",
-    "inner_product",
+OVERFLOW = float(np.finfo(np.float64).max)
+#: Spacing of float64 above 1.
+EPSILON = 2.0**-52
+#: The formulas, by the number that the CPU's kernels know each by. `formulas.cuh` has a struct for each.
+FORMULAS = (
+    "squared_euclidean", "manhattan", "chebyshev", "minkowski", "canberra", "braycurtis", "hamming", "jaccard",
+    "cosine", "inner_product",
 )  # fmt: skip
 
 
@@ -74,22 +74,23 @@ class Metric:
     ----------
     name : str
         SciPy's name, or scikit-learn's.
-    kernel : str
-        Which of `KERNELS` the value is.
+    formula : str
+        Which of `FORMULAS` the surrogate distance is.
     aliases : tuple of str
     distance : {"value", "root", "share", "angle"}
-        What is reported: the value, its p-th root, its part of the number of features, the great-circle angle.
+        What is reported: the surrogate distance, its p-th root, its part of the number of features, the great-circle
+        angle.
     rows : {"given", "normed", "centred", "sphere", "boolean"}
-        What the kernels read in place of the rows; see `neighbors.rows`.
+        What the formula reads in place of the rows; see `neighbors.rows`.
     filter : {"product", "direct"}
     boxes : bool
-        Whether boxes bound the value.
+        Whether boxes bound the surrogate distance.
     p : float
-        The exponent of "powers", and of "root".
+        The exponent of "minkowski", and of "root".
     """
 
     name: str
-    kernel: str
+    formula: str
     aliases: tuple[str, ...] = ()
     distance: str = "value"
     rows: str = "given"
@@ -98,36 +99,37 @@ class Metric:
     p: float = 2.0
 
     @property
-    def rule(self) -> tuple[int, float] | None:
-        """The kernel and p, as the CPU's kernels take them; None for squares."""
-        return None if self.kernel == "squares" else (KERNELS.index(self.kernel), self.p)
+    def cpu_formula(self) -> tuple[int, float] | None:
+        """The formula and p, as the CPU's kernels take them; None for squared_euclidean."""
+        return None if self.formula == "squared_euclidean" else (FORMULAS.index(self.formula), self.p)
 
     @cached_property
-    def options(self) -> tuple[str, ...]:
+    def cuda_options(self) -> tuple[str, ...]:
         """The same for the GPU's kernels: options of the compiler."""
-        if self.kernel != "powers":
-            return (f"-DMETRIC={self.kernel}",)
-        power = f"-DHALVES={int(2 * self.p)}" if self.easy_power else f"-DEXPONENT={self.p.hex()}"
-        return "-DMETRIC=powers", power
+        options = (f"-DFORMULA={self.formula}",)
+        if self.formula != "minkowski":
+            return options
+        power = f"-DHALVES={int(2 * self.p)}" if self.has_half_integer_power else f"-DEXPONENT={self.p.hex()}"
+        return *options, power
 
     @property
-    def easy_power(self) -> bool:
+    def has_half_integer_power(self) -> bool:
         """Whether p is a multiple of a half, so that a power is a product, maybe with a root."""
         return (2 * self.p).is_integer() and self.p < 2**30
 
     @property
-    def reorders(self) -> bool:
-        """Whether two distances may stand in another order than the kernel's values, by their rounding."""
-        return self.distance == "angle" or self.kernel == "powers"
+    def changes_order(self) -> bool:
+        """Whether two distances may come in another order than the surrogate distances, by rounding."""
+        return self.distance == "angle" or self.formula == "minkowski"
 
     def features(self, values: Any) -> int:
-        """How many columns of the rows the kernels read are features: a norm may stand behind them."""
+        """How many columns of the rows that the formula reads are features: a norm may follow them."""
         return int(values.shape[1]) - (self.rows in ("normed", "centred"))
 
-    def distance_above(self, weight: Any, n_features: int, xp: Any) -> Any:
+    def true_distance_bound(self, surrogate: Any, n_features: int, xp: Any) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
 
-        It holds for every pair whose computed kernel value is at most `weight`.
+        It holds for every pair whose computed surrogate distance is at most `surrogate`.
 
         Squares: each of the d terms is rounded three times and the sum d times, each by a factor of at most 1 ± 2⁻⁵³
         or, under the normal range, by at most 2⁻¹⁰⁷⁵. Cosine: the dot product is off by at most d2⁻⁵³ of ‖x‖‖y‖ and a
@@ -135,45 +137,44 @@ class Metric:
         (2d + 16)2⁻⁵³; a computed unit row is off by less than (d + 8)2⁻⁵³, and the chord of two exact ones is the root
         of twice the value.
         """
-        return apart_at_most(weight, self.margins(n_features), xp)
+        return true_distance_bound(surrogate, self.rounding_terms(n_features), xp)
 
-    def margins(self, n_features: int) -> tuple[float, float, float, float]:
-        """What `distance_above` adds to the weight and multiplies it by, and then the root."""
-        epsilon = EPSILON["float64"]
-        if self.kernel == "cosine":
-            off = (2 * n_features + 16) * epsilon
-            return off, 2.0, 1 + 8 * epsilon, off
-        return n_features * 5e-324, 1 + (n_features + 8) * epsilon, 1.0, 0.0
+    def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
+        """What `true_distance_bound` adds to the surrogate distance and multiplies it by, and then the root."""
+        if self.formula == "cosine":
+            error = (2 * n_features + 16) * EPSILON
+            return error, 2.0, 1 + 8 * EPSILON, error
+        return n_features * 5e-324, 1 + (n_features + 8) * EPSILON, 1.0, 0.0
 
-    def ceiling(self, n_features: int) -> tuple[float, float, float]:
-        """The converse: `more`, `factor` and `off` of an upper bound of the computed kernel value.
+    def surrogate_bound_terms(self, n_features: int) -> tuple[float, float, float]:
+        """The converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
 
-        It is (D + more)² factor + off for points that are at most D apart in the product form. The errors are those
-        of `distance_above`; the factor has room for a few roundings of this expression.
+        It is (D + more)² factor + error for points that are at most D apart in the product form. The errors are those
+        of `true_distance_bound`; the factor has room for a few roundings of this expression.
         """
-        epsilon, room = EPSILON["float64"], 1 + 2.0**-40
-        if self.kernel == "cosine":
-            off = (2 * n_features + 16) * epsilon
-            return off, 0.5 * room, off
-        return 0.0, (1 + (n_features + 8) * epsilon) * room, n_features * 5e-324
+        rounding = 1 + 2.0**-40
+        if self.formula == "cosine":
+            error = (2 * n_features + 16) * EPSILON
+            return error, 0.5 * rounding, error
+        return 0.0, (1 + (n_features + 8) * EPSILON) * rounding, n_features * 5e-324
 
 
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("euclidean", "squares", ("l2",), distance="root", filter="product", boxes=True),
-        Metric("sqeuclidean", "squares", filter="product", boxes=True),
+        Metric("euclidean", "squared_euclidean", ("l2",), distance="root", filter="product", boxes=True),
+        Metric("sqeuclidean", "squared_euclidean", filter="product", boxes=True),
         Metric("cosine", "cosine", rows="normed", filter="product"),
         Metric("correlation", "cosine", rows="centred", filter="product"),
-        Metric("cityblock", "absolutes", ("manhattan", "l1"), boxes=True),
-        Metric("chebyshev", "largest", boxes=True),
-        Metric("minkowski", "powers", distance="root", boxes=True),
+        Metric("cityblock", "manhattan", ("manhattan", "l1"), boxes=True),
+        Metric("chebyshev", "chebyshev", boxes=True),
+        Metric("minkowski", "minkowski", distance="root", boxes=True),
         Metric("canberra", "canberra"),
         Metric("braycurtis", "braycurtis"),
-        Metric("hamming", "mismatches", distance="share"),
+        Metric("hamming", "hamming", distance="share"),
         Metric("jaccard", "jaccard", rows="boolean"),
         Metric("inner_product", "inner_product"),
-        Metric("haversine", "squares", distance="angle", rows="sphere", filter="product", boxes=True),
+        Metric("haversine", "squared_euclidean", distance="angle", rows="sphere", filter="product", boxes=True),
     )
 }
 EUCLIDEAN = METRICS["euclidean"]
@@ -187,7 +188,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
     if not isinstance(name, str) or name not in NAMES:
         raise ValueError(f"metric must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
     metric = NAMES[name]
-    if metric.kernel != "powers":
+    if metric.formula != "minkowski":
         return metric
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
         raise TypeError(f"p must be a number, got {p!r}")
@@ -198,7 +199,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
 
 
 def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
-    """What the user reads in place of the kernel's values of some pairs of rows.
+    """What the user reads in place of the surrogate distances of some pairs of rows.
 
     Parameters
     ----------
@@ -217,8 +218,8 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     ValueError
         A pair's distance is beyond float64, or not defined.
     """
-    if metric.kernel in ("powers", "braycurtis") and weight.size and not bool(weight.max() < BEYOND):
-        at = int((~(weight < BEYOND)).argmax())
+    if metric.formula in ("minkowski", "braycurtis") and weight.size and not bool(weight.max() < OVERFLOW):
+        at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
         raise ValueError(
             f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one."
@@ -227,7 +228,7 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
         return device.asarray(great_circle(*(to_host(part[end]) for part, end in zip(points, ends, strict=True))))
     if metric.distance == "share":
         return weight / points[0].shape[1]
-    if metric.kernel == "powers":  # by the host's library: CuPy's powers have other bits
+    if metric.formula == "minkowski":  # by the host's library: CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
@@ -235,24 +236,12 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
 def great_circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Angles between rows of (latitude, longitude), all in radians, by the haversine formula."""
     x, y = x.astype(np.float64), y.astype(np.float64)
-    across, along = (np.sin((y[:, c] - x[:, c]) / 2) for c in (0, 1))
-    half_versine = across * across + np.cos(x[:, 0]) * np.cos(y[:, 0]) * along * along
-    return 2 * np.arcsin(np.sqrt(np.minimum(half_versine, 1.0)))
+    latitude, longitude = (np.sin((y[:, c] - x[:, c]) / 2) for c in (0, 1))
+    haversine = latitude * latitude + np.cos(x[:, 0]) * np.cos(y[:, 0]) * longitude * longitude
+    return 2 * np.arcsin(np.sqrt(np.minimum(haversine, 1.0)))
 
 
-def apart_at_most(weight: Any, margins: Sequence[float], xp: Any) -> Any:
-    """`Metric.distance_above`, by the metric's margins."""
-    off, stretch, longer, more = margins
-    return xp.sqrt(xp.maximum(weight + off, 0.0) * stretch) * longer + more
-
-
-def accumulation_bound(n_features: int, accumulator: str) -> float:
-    """η with |computed x·y - x·y| <= η ‖x‖ ‖y‖ for a matrix product that accumulates in `accumulator`.
-
-    Products of the operands are exact or rounded once. A tensor core adds b >= 4 products to its accumulator at a
-    time, each addend cut to the accumulator's precision at the largest one's exponent (Fasi et al., "Numerical
-    behavior of NVIDIA tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to
-    the sum of |x_f y_f|, which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16
-    covers what a library may add when it splits the sum into parts.
-    """
-    return (1.25 * n_features + 16) * EPSILON[accumulator]
+def true_distance_bound(surrogate: Any, rounding_terms: Sequence[float], xp: Any) -> Any:
+    """`Metric.true_distance_bound`, by the metric's rounding terms."""
+    error, stretch, factor, more = rounding_terms
+    return xp.sqrt(xp.maximum(surrogate + error, 0.0) * stretch) * factor + more

@@ -17,10 +17,10 @@ __device__ __forceinline__ bool before(double weight, int id, double other_weigh
     return weight < other_weight || (weight == other_weight && id < other_id);
 }
 
-// By a whole warp: the lesser of this lane's entry and that of the lane `apart` away, or the greater if not `lesser`.
-__device__ __forceinline__ void exchange(double& weight, int& id, int apart, bool lesser) {
-    double other_weight = __shfl_xor_sync(~0u, weight, apart);
-    int other_id = __shfl_xor_sync(~0u, id, apart);
+// By a whole warp: the lesser of this lane's entry and that of the lane `offset` away, or the greater if not `lesser`.
+__device__ __forceinline__ void exchange(double& weight, int& id, int offset, bool lesser) {
+    double other_weight = __shfl_xor_sync(~0u, weight, offset);
+    int other_id = __shfl_xor_sync(~0u, id, offset);
     if (before(other_weight, other_id, weight, id) == lesser) weight = other_weight, id = other_id;
 }
 
@@ -31,20 +31,4 @@ __device__ __forceinline__ unsigned ascending(float x) {
 }
 __device__ __forceinline__ float from_ascending(unsigned bits) {
     return __uint_as_float(bits >> 31 ? bits & ~(1u << 31) : ~bits);
-}
-
-// *at = min(*at, value). The plain read in front may be late: it is only ever too large, so at worst a needless atomic is
-// made, and none is left out.
-__device__ __forceinline__ void atomic_min(double* at, double value) {
-    unsigned long long* bits = (unsigned long long*)at;
-    unsigned long long seen = *(volatile unsigned long long*)bits;
-    while (value < __longlong_as_double(seen)) {
-        unsigned long long before = atomicCAS(bits, seen, __double_as_longlong(value));
-        if (before == seen) return;
-        seen = before;
-    }
-}
-
-__device__ __forceinline__ void atomic_min(long long* at, long long value) {
-    if (value < *(volatile long long*)at) atomicMin(at, value);
 }

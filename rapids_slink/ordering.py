@@ -10,6 +10,7 @@ unique; it is what every stage, on either device, computes. `ordering.cuh` is th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,10 @@ def sort_edges(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]
     rows = sorting_rows(src, dst, weight, xp)
     src, dst = src[rows], dst[rows]
     return xp.minimum(src, dst), xp.maximum(src, dst), weight[rows]
+
+
+def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
+    """`sort_edges` of the columns of an edge frame."""
+    src, dst, weight = columns.values()
+    for column, values in zip((src, dst, weight), sort_edges(src, dst, weight, xp), strict=True):
+        column[...] = values

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rapids_slink.device import Device
+from rapids_slink.runtime.device import Device
 
 
 class Report(dict[str, Any]):
@@ -19,7 +19,7 @@ class Report(dict[str, Any]):
     @contextmanager
     def stage(self, name: str, device: Device) -> Iterator[None]:
         """Time a stage, device work included, and show it as an NVTX range on a GPU."""
-        nvtx = device.xp.cuda.nvtx if device.name == "cuda" else None
+        nvtx = device.xp.cuda.nvtx if device.is_gpu else None
         if nvtx is not None:
             nvtx.RangePush(f"rapids_slink.{name}")
         start = time.perf_counter()

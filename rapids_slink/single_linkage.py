@@ -9,19 +9,20 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import estimator_html_repr
 
-from rapids_slink import dendrogram, neighbors
-from rapids_slink.dendrogram import build_linkage, cut_labels, cutting
-from rapids_slink.dendrogram.cutting import check_cut
-from rapids_slink.device import Device, resolve
-from rapids_slink.hierarchy import Hierarchy, number_of_clusters
-from rapids_slink.memory import Need, in_turn
+from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
+from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
+from rapids_slink.hierarchy.base import Hierarchy, number_of_clusters
 from rapids_slink.metrics import Metric, distances, get_metric
-from rapids_slink.neighbors import check_n_neighbors, neighbor_lists, prepare
+from rapids_slink.neighbors import check_n_neighbors, estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.ordering import sort_edges
-from rapids_slink.points import as_points
+from rapids_slink.ordering import sort_in_place
+from rapids_slink.points import Points, as_points
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import connect, count_connected_components, empty_edges, spanning_tree
+from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import release_cached, run_scope
+from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
+from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
 
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
@@ -148,35 +149,41 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         min_samples = 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
         if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
             k = max(k, min_samples + 1)
-        place = resolve(self.device, X)
-        report = Report(device=place.name, metric=metric.name)
+        device = resolve(self.device, X)
+        report = Report(device=device.name, metric=metric.name)
         if self.min_samples is not None:
             report["min_samples"] = min_samples
-        with place.working(memory_limit=self.memory_limit):
-            self._fit(X, metric, k, min_samples, place, report)
+        with run_scope(device, self.memory_limit):
+            self._fit(X, metric, k, min_samples, device, report)
         self.report_ = report
         return self
 
-    def _fit(self, X: Any, metric: Metric, k: int, min_samples: int, place: Device, report: Report) -> None:
-        with report.stage("input", place):
-            points = as_points(X, place, lambda n, d, itemsize: _need(n, d, itemsize, k, min_samples, metric, place))
-            n, d = points.values.shape
+    def _fit(self, X: Any, metric: Metric, k: int, min_samples: int, device: Device, report: Report) -> None:
+        with report.stage("input", device):
+            points = as_points(
+                X, device, lambda n, d, itemsize: _estimate(n, d, itemsize, k, min_samples, metric, device)
+            )
+            n = len(points.values)
             check_cut(n, 1, self.n_clusters, self.distance_threshold)
             if self.min_samples is not None and min_samples > n - 1:
                 raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
         tree, components = minimum_spanning_tree_of_points(
-            points.values, metric, k, place, report, min_samples=min_samples, progress=self.progress
+            points.values, metric, k, device, report, min_samples=min_samples, progress=self.progress
         )
-        with report.stage("linkage", place):
-            merges = build_linkage(tree, n, place)
-        with report.stage("cut", place):
+        with report.stage("linkage", device):
+            merges = build_linkage(tree, n, device)
+        with report.stage("cut", device):
             labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
-        self._caller, self._index = points.caller, points.index
-        self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
-        self.labels_ = points.labels(place.keep(labels))
-        self.n_clusters_ = number_of_clusters(labels)
-        self.n_leaves_, self.n_features_in_ = n, d
         self.n_connected_components_ = components
+        self._set_result(points, tree, merges, labels)
+
+    def _set_result(self, points: Points, tree: Any, merges: Any, labels: Any) -> None:
+        """Set the attributes, in the caller's kind."""
+        self._output, self._index = points.output, points.index
+        self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
+        self.labels_ = points.labels(labels["label"].values)
+        self.n_clusters_ = number_of_clusters(labels)
+        self.n_leaves_, self.n_features_in_ = points.values.shape
         self._name_features(points.names)
 
     def _repr_html_(self) -> str:
@@ -194,11 +201,13 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             del self.feature_names_in_
 
 
-def _need(n: int, d: int, itemsize: int, n_neighbors: int, min_samples: int, metric: Metric, device: Device) -> Need:
-    """Bytes that `fit` takes once it has the points: the lists are given back when there is a tree."""
-    search = neighbors.need(n, d, itemsize, n_neighbors, device, min_samples=min_samples, metric=metric)
-    tree = replace(in_turn(search, connect.need(n, search)), kept=20 * n)
-    return in_turn(tree, dendrogram.need(n), cutting.need(n))
+def _estimate(
+    n: int, d: int, itemsize: int, n_neighbors: int, min_samples: int, metric: Metric, device: Device
+) -> MemoryEstimate:
+    """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
+    search = estimate_search(n, d, itemsize, n_neighbors, device, min_samples=min_samples, metric=metric)
+    tree = replace(sequential(search, estimate_connect(n, search)), retained=EDGE_BYTES * n)
+    return sequential(tree, estimate_linkage(n), estimate_cut(n))
 
 
 def minimum_spanning_tree_of_points(
@@ -224,7 +233,7 @@ def minimum_spanning_tree_of_points(
     Returns
     -------
     tree : edge frame
-        n - 1 rows in the total order, weighing distances.
+        n - 1 rows in merge order, weighing distances.
     components : int
         Connected components of the k-NN graph.
     """
@@ -233,16 +242,17 @@ def minimum_spanning_tree_of_points(
         return empty_edges(device), 1
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device)
-        search = prepare(rows, device, report, progress=progress, metric=metric)
+        search = prepare_search(rows, device, report, progress=progress, metric=metric)
         lists = neighbor_lists(search, n, n_neighbors, device, min_samples)
-    device.trim()
+    release_cached(device)
     with report.stage("components", device):
         components = count_connected_components(lists, device)
-    src, dst, weight = spanning_tree(lists, search, device, report)
-    weight = distances(metric, weight, (src, dst), (values, values), device)
-    if metric.reorders:
-        src, dst, weight = sort_edges(src, dst, weight, device.xp)
-    return device.frame({"src": src, "dst": dst, "weight": weight}), components
+    tree = spanning_tree(lists, search, device, report)
+    src, dst, weight = tree.columns.values()
+    weight[...] = distances(metric, weight, (src, dst), (values, values), device)
+    if metric.changes_order:
+        sort_in_place(tree.columns, device.xp)
+    return tree.frame, components
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

@@ -1,4 +1,8 @@
-"""What the tests share: the two devices, and how hard Hypothesis tries (``--hypothesis-profile=dev`` tries harder)."""
+"""What the tests share: the devices, and how many examples Hypothesis tries.
+
+GPU items are deselected where there is no GPU. ``-m full`` selects the items that the quick set leaves out, and
+``--hypothesis-profile=random`` draws new examples.
+"""
 
 import sys
 from types import SimpleNamespace
@@ -6,25 +10,29 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import settings
 
-from rapids_slink.device import gpu_is_usable, resolve
+from rapids_slink.runtime.device import gpu_is_usable, resolve
 
-settings.register_profile("ci", max_examples=60, derandomize=True, deadline=None)
-settings.register_profile("dev", max_examples=500, deadline=None, print_blob=True)
-settings.load_profile("ci")
+settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
+settings.register_profile("random", max_examples=200, deadline=None, print_blob=True)
+settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config, items):
+    if gpu_is_usable():
+        return
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    items[:] = [item for item in items if not item.get_closest_marker("gpu")]
+    config.hook.pytest_deselected(items=on_gpu)
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
-    """The name of each device in turn; a GPU case is skipped where there is none."""
-    if request.param == "cuda":
-        if not gpu_is_usable():
-            pytest.skip("no usable NVIDIA GPU with CuPy")
-        pytest.importorskip("cudf", reason="cuDF is not installed")
+    """The name of each device in turn."""
     return request.param
 
 
 @pytest.fixture(scope="session")
-def where(device):
+def engine(device):
     """The same as a `Device`: its array module, frame module and kernels."""
     return resolve(device)
 

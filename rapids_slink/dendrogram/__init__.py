@@ -10,7 +10,7 @@
 - A forest's linkage is the same with fewer rows, so n has to be told.
 
 Each device's ``merge_in_order(src, dst, n)`` is the kernel behind `build_linkage`; `cutting` serves both devices, on
-top of their ``follow_pointers`` and ``first_rows``.
+top of their ``follow_pointers`` and ``first_rows``. `inheritance` is a cut by groupby and merge alone.
 """
 
 from __future__ import annotations
@@ -19,20 +19,24 @@ from typing import Any
 
 from rapids_slink import ordering
 from rapids_slink.dendrogram.cutting import cut, cut_labels
-from rapids_slink.device import Device, resolve
-from rapids_slink.memory import Need
-from rapids_slink.points import MOST_ROWS, Caller, as_integer, column_values, require_columns, require_edges
+from rapids_slink.points.columns import as_integer, column_values, require_columns, require_edges
+from rapids_slink.points.output import OutputKind
+from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
+from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.memory import check_memory, run_scope
 
 __all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
 
-#: What a linkage takes at its peak, in bytes an edge.
-WORKSPACE = 96
+#: At the peak, in bytes an edge; and those of its merge in a frame.
+EDGE_BYTES, MERGE_BYTES = 96, 20
 
 
-def need(n: int) -> Need:
-    """Bytes that the linkage of a tree of n nodes takes; its frame is kept."""
-    return Need(WORKSPACE * n, kept=20 * n)
+def estimate_linkage(n: int) -> MemoryEstimate:
+    """Bytes of the linkage of a tree of n nodes; its frame is retained."""
+    return MemoryEstimate(EDGE_BYTES * n, MERGE_BYTES * n)
 
 
 def linkage(
@@ -73,17 +77,17 @@ def linkage(
     -----
     Section 3.3.1 of the cuSLINK paper, which does this on the host. Here a GPU does it in parallel: `dendrogram.cuda`.
     """
-    where = resolve(device, tree)
-    tree, caller = Caller.of(tree, where)
+    on = resolve(device, tree)
+    tree, output = OutputKind.of(tree, on)
     require_columns(tree, ("src", "dst", "weight"), "tree")
-    with where.working(reserve=WORKSPACE * len(tree), memory_limit=memory_limit):
-        return caller.frame(_linkage(tree, n_nodes, where))
+    with run_scope(on, memory_limit):
+        return output.frame(_linkage(tree, n_nodes, on))
 
 
 def _linkage(tree: Any, n_nodes: int | None, device: Device) -> Any:
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
-    device.admit(need(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
+    check_memory(device, estimate_linkage(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
     src, dst, weight = (column_values(tree[column], device) for column in ("src", "dst", "weight"))
     _check_ids(src, dst, n, n_nodes is not None)
     src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
@@ -103,13 +107,13 @@ def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> Any:
     if len(left) < len(src):
         u, v = sorted((int(src[len(left)]), int(dst[len(left)])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that weigh no more)")
-    return device.frame({"left": left, "right": right, "height": height, "size": size})
+    return frame_of(device, {"left": left, "right": right, "height": height, "size": size})
 
 
 def _count_nodes(edges: int, n_nodes: int | None) -> int:
     n = edges + 1 if n_nodes is None else as_integer(n_nodes, "n_nodes")
-    if not 1 <= n <= MOST_ROWS:
-        raise ValueError(f"a tree must have from 1 to {MOST_ROWS} nodes, got {n}")
+    if not 1 <= n <= MAX_ROWS:
+        raise ValueError(f"a tree must have from 1 to {MAX_ROWS} nodes, got {n}")
     if edges > n - 1:
         raise ValueError(f"not a tree: {edges} edges over n_nodes={n} nodes; a tree has {n - 1}, a forest fewer")
     return n

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from rapids_slink.union_find import find_root
+
 
 def merge_in_order(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Join the ends of each edge in turn.
@@ -31,35 +33,24 @@ def merge_in_order(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray
 def _merge(src, dst, n, left, right, size):
     """Fill the three outputs; return how many edges were merged.
 
-    Sets are joined by size and paths are compressed fully, so m edges cost O(m α(m)) in whatever order a tree's
-    shape makes them come. ``parent`` of a root holds minus the size of its set; ``cluster`` of a root is the set's id.
+    Sets are joined by size and paths are halved, so m edges cost O(m α(m)) in whatever order a tree's shape makes them
+    come. ``members`` and ``cluster`` of a root are the size and the id of its set.
     """
-    parent = np.full(n, -1, dtype=np.int32)
+    parent, members = np.arange(n).astype(np.int32), np.ones(n, dtype=np.int32)
     cluster = np.arange(n).astype(np.int32)
     for i in range(len(src)):
-        u, v = _find(parent, src[i]), _find(parent, dst[i])
+        u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
             return i
-        if parent[u] > parent[v]:  # u's set is the smaller
+        if members[u] < members[v]:
             u, v = v, u
-        parent[u] += parent[v]
         parent[v] = u
+        members[u] += members[v]
         left[i] = min(cluster[u], cluster[v])
         right[i] = max(cluster[u], cluster[v])
-        size[i] = -parent[u]
+        size[i] = members[u]
         cluster[u] = n + i
     return len(src)
-
-
-@njit(cache=True)
-def _find(parent, node):
-    """The root of a node's set; every node on the way then points at it."""
-    root = node
-    while parent[root] >= 0:
-        root = parent[root]
-    while parent[node] >= 0:
-        parent[node], node = root, parent[node]
-    return root
 
 
 @njit(cache=True)

@@ -16,16 +16,16 @@ follow one another in D in the order of their ranks, and after the last of them 
    lightest at one of its ends. Go on over that end: the next edge of the path on g's level is heavier, and so on up to
    f, or to an edge of a higher level, where the same holds, or to the part S' that holds h; but then the edge before
    is top(S'), and h is heavier.
-2. S was made of parts that point at each other along ever lighter edges, down to two that share theirs, core(S). An
-   edge h of chain S is one of these edges, or inside a part and heavier than the one that leaves it; with (1), what h
-   makes holds core(S). So of two edges of chain S the lighter lies below the heavier in D.
+2. S was made of parts that point at each other along ever lighter edges, down to two that share theirs, core_edge(S).
+   An edge h of chain S is one of these edges, or inside a part and heavier than the one that leaves it; with (1), what
+   h makes holds core_edge(S). So of two edges of chain S the lighter lies below the heavier in D.
 3. An edge x inside S, lighter than top(S) and of another chain, is of that of a smaller part R in S and lighter than
-   top(R): what it makes stays in R, which does not hold core(S). So x lies above no edge of chain S. What the last
+   top(R): what it makes stays in R, which does not hold core_edge(S). So x lies above no edge of chain S. What the last
    edge of chain S makes does not leave S before top(S), and top(S) takes it in (1).
 
 So an edge's children are the edge before it in its chain and the end of the chain of the part whose lightest edge it
-was; the chain's first is core(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums along
-the chains of what hangs at each edge, level by level, since what hangs is of a lower level.
+was; the chain's first is core_edge(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums
+along the chains of each edge's children, level by level, since children are of a lower level.
 
 The numbers that parts get depend on the order of threads; what is made of them does not. No step costs depth: there are
 at most log2(n) levels, and pointers are doubled.
@@ -42,11 +42,11 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.device import check_arrays, launch
 from rapids_slink.ordering import NO_EDGE
+from rapids_slink.runtime.cuda import check_arrays, launch
 
 _launch = partial(launch, "dendrogram/dendrogram.cu")
-REACH = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
+JUMP_FACTOR = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
 
 
 def merge_in_order(src: Any, dst: Any, n: int) -> tuple[Any, Any, Any]:
@@ -63,7 +63,7 @@ def follow_pointers(pointers: Any) -> None:
     """As `rapids_slink.dendrogram.cpu.follow_pointers`, for a CuPy array."""
     check_arrays("int32", pointers)
     size, rounds = pointers.size, 0
-    while REACH**rounds < size:
+    while JUMP_FACTOR**rounds < size:
         rounds += 1
     pending = cp.zeros(rounds, cp.int32)
     for i in range(rounds):
@@ -84,17 +84,17 @@ class _Contraction:
 
     Attributes
     ----------
-    hung : (m, 2) int32 array
+    children : (m, 2) int32 array
         By rank, the part whose lightest edge it was, and -1; both parts if it was that at both its ends.
-    outlook : int64 array
+    lightest_exit : int64 array
         By part, rank of the lightest edge that leaves it << 32 | the next level's part that it is a piece of; `NO_EDGE`
         where none leaves.
     first : list of int
         The number of each level's first part, and one past the last of all. Level 0 are the n leaves.
     """
 
-    hung: Any
-    outlook: Any
+    children: Any
+    lightest_exit: Any
     first: list[int]
 
 
@@ -103,10 +103,10 @@ def _contract(src: Any, dst: Any, n: int) -> _Contraction | None:
 
     The lightest edge at a part never is the heaviest of a cycle, so that one stays until both its ends are in one part.
     """
-    hung = cp.empty((src.size, 2), cp.int32)
-    outlook = cp.full(2 * n, NO_EDGE, cp.int64)  # each level has at most half the parts of the one before
+    children = cp.empty((src.size, 2), cp.int32)
+    lightest_exit = cp.full(2 * n, NO_EDGE, cp.int64)  # each level has at most half the parts of the one before
     first = [0, n]
-    m, u, v, rank = src.size, src, dst, np.uintp(0)
+    m, u, v, rank = src.size, src, dst, None
     while m:
         parts = first[-1] - first[-2]
         level = (np.int64(parts), np.int32(first[-2]))
@@ -114,29 +114,29 @@ def _contract(src: Any, dst: Any, n: int) -> _Contraction | None:
         counts = cp.zeros(3, cp.int32)
         kept = [cp.empty(m, cp.int32) for _ in range(3)]
         edges = (np.int64(m), u, v, rank)
-        _launch("offer_edges", m, *edges, outlook)
-        _launch("hook_parts", parts, *level, np.int32(first[-1]), outlook, pointer, counts)
+        _launch("offer_edges", m, *edges, lightest_exit)
+        _launch("hook_parts", parts, *level, np.int32(first[-1]), lightest_exit, pointer, counts)
         follow_pointers(pointer)
-        _launch("name_successors", parts, *level, pointer, outlook)
-        _launch("contract_edges", m, *edges, outlook, hung, *kept, counts)
+        _launch("name_successors", parts, *level, pointer, lightest_exit)
+        _launch("contract_edges", m, *edges, lightest_exit, children, *kept, counts)
         made, m, cycle = counts.tolist()
         if cycle:
             return None
         first.append(first[-1] + made)
         u, v, rank = kept
-    return _Contraction(hung, outlook, first)
+    return _Contraction(children, lightest_exit, first)
 
 
 def _merge_along_chains(contraction: _Contraction, n: int) -> tuple[Any, Any, Any]:
     """Z's left, right and size."""
-    hung, outlook, first = contraction.hung, contraction.outlook, contraction.first
-    m = len(hung)
+    children, lightest_exit, first = contraction.children, contraction.lightest_exit, contraction.first
+    m = len(children)
     left, right, size = (cp.empty(m, cp.int32) for _ in range(3))
     if not m:
         return left, right, size
     edges, leaves = np.int64(m), np.int32(n)
     key = cp.empty(m, cp.int64)
-    _launch("find_chains", m, edges, hung, outlook, key)
+    _launch("find_chains", m, edges, children, lightest_exit, key)
     key.sort()
     chains = first[-1] - n
     start = cp.empty(chains + 1, cp.int32)
@@ -144,7 +144,7 @@ def _merge_along_chains(contraction: _Contraction, n: int) -> tuple[Any, Any, An
     total = cp.empty(m, cp.uint32)
     bounds = start[cp.asarray(first[1:]) - n].tolist()
     for low, high in pairwise(bounds):
-        _launch("weigh_edges", high - low, np.int64(low), np.int64(high), leaves, key, hung, start, total)
+        _launch("sum_leaves", high - low, np.int64(low), np.int64(high), leaves, key, children, start, total)
         total[low:high] = cp.cumsum(total[low:high], dtype=cp.uint32)
-    _launch("write_merges", m, edges, leaves, key, hung, start, total, left, right, size)
+    _launch("write_merges", m, edges, leaves, key, children, start, total, left, right, size)
     return left, right, size

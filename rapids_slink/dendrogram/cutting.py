@@ -1,31 +1,36 @@
 """Labels from a linkage frame, on whichever device the frame is: whole-array gathers and pointer doubling.
 
-A cut keeps a prefix of the merges. Each kept merge points at the kept merge that absorbs it; following these pointers
-finds the last one, on a GPU by doubling them in as many steps as the depth has bits. No step depends on the shape of
-the tree. Of many cuts the finest comes first, and each further one is a cut of what is then a dendrogram over the
-clusters of the one before.
+A cut keeps a prefix of the merges. Each kept merge points at the kept merge that merges its cluster; following these
+pointers finds the last one, on a GPU by doubling them in as many steps as the depth has bits. No step depends on the
+shape of the tree. Of many cuts the finest comes first, and each further one is a cut of what is then a dendrogram over
+the clusters of the one before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from rapids_slink.device import Device, is_on_gpu, resolve, to_host
-from rapids_slink.memory import Need
-from rapids_slink.points import Caller, InputTypeError, as_integer, column_values, has_gaps, require_columns
+from rapids_slink.points.columns import as_integer, column_values, has_gaps, require_columns
+from rapids_slink.points.output import OutputKind
+from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
+from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.memory import check_memory, run_scope
 
 COLUMNS = ("left", "right", "height", "size")
 #: What checking and cutting take at their peak, in bytes a leaf.
-WORKSPACE = 64
+LEAF_BYTES = 64
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 
 
-def need(n: int, cuts: int = 1) -> Need:
-    """Bytes that cuts of a dendrogram of n leaves take; the labels are kept."""
-    return Need((WORKSPACE + 8 * cuts) * n, kept=4 * cuts * n)  # an array, and a frame
+def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
+    """Bytes of cuts of a dendrogram of n leaves; the labels are retained."""
+    return MemoryEstimate((LEAF_BYTES + 8 * cuts) * n, 4 * cuts * n)  # an array, and a frame
 
 
 def cut(
@@ -72,23 +77,52 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level; a chain has as many levels as leaves.
     """
-    linkage, caller = Caller.of(linkage, resolve("auto", linkage))
+    linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, COLUMNS, "linkage")
-    device = device_of(linkage)
-    with device.working(reserve=WORKSPACE * len(linkage)):
-        cuts = len(_cuts(distance_threshold if n_clusters is None else n_clusters)[0])
-        device.admit(need(len(linkage), cuts), f"{counted(cuts, 'cut')} of {counted(len(linkage), 'merge')}")
-        n = _check_linkage(linkage, n_leaves, device)
-        labels = device.keep(
-            cut_labels(
-                linkage,
-                n,
-                n_clusters=n_clusters,
-                distance_threshold=distance_threshold,
-                min_cluster_size=min_cluster_size,
-            )
+    given = n_clusters, distance_threshold, min_cluster_size
+    return cut_frame(linkage, lambda device: _check_linkage(linkage, n_leaves, device), given, output)
+
+
+def cut_frame(
+    linkage: Any, leaves: Callable[[Device], int], given: tuple[Any, Any, int], output: OutputKind, index: Any = None
+) -> Any:
+    """Cut a linkage frame in a run of its own.
+
+    Parameters
+    ----------
+    linkage : DataFrame
+        On either device, where the work is done.
+    leaves : callable
+        How many leaves it has, given the device: whatever checks them fails before anything is cut.
+    given : tuple
+        ``n_clusters``, ``distance_threshold`` and ``min_cluster_size``.
+    output : OutputKind
+        The kind of the answer.
+    index : Index, optional
+        Of the labels.
+
+    Returns
+    -------
+    Series, array or DataFrame
+        As `cut` says.
+    """
+    n_clusters, distance_threshold, min_cluster_size = given
+    device, merges = device_of(linkage), len(linkage)
+    values, many = _cuts(distance_threshold if n_clusters is None else n_clusters)
+    with run_scope(device):
+        what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
+        check_memory(device, estimate_cut(merges, len(values)), what)
+        labels = cut_labels(
+            linkage,
+            leaves(device),
+            n_clusters=n_clusters,
+            distance_threshold=distance_threshold,
+            min_cluster_size=min_cluster_size,
         )
-    return answer(labels, n_clusters, distance_threshold, caller, device)
+    output = output.from_cuml_setting()
+    if not many:
+        return output.labels(labels.iloc[:, 0].values, index)
+    return output.frame(labels, index) if output.is_frame else output.array(labels.values)
 
 
 def cut_labels(
@@ -103,16 +137,18 @@ def cut_labels(
 
     Returns
     -------
-    int32 array of shape (n_leaves,), or (cuts, n_leaves) for a sequence of cuts
+    DataFrame of int32
+        A row a leaf, a column a cut, named by its value; "label" if not a sequence of cuts was asked for.
     """
     device = device_of(linkage)
     xp = device.xp
     left, right, height = (column_values(linkage[column], device) for column in COLUMNS[:3])
-    kept, many = _count_merges(height, n_leaves, n_clusters, distance_threshold, xp)
+    kept, names = _count_merges(height, n_leaves, n_clusters, distance_threshold, xp)
     if as_integer(min_cluster_size, "min_cluster_size") < 1:
         raise ValueError(f"min_cluster_size must be at least 1, got {min_cluster_size}")
     left, right = (ids[: max(kept)].astype("int32", copy=False) for ids in (left, right))
-    labels = xp.empty((len(kept), n_leaves), "int32")
+    labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
+    columns = list(labels.columns.values())
     clusters = sizes = None  # of the leaves and of the clusters in the cut before
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
@@ -122,27 +158,14 @@ def cut_labels(
         if min_cluster_size > 1:
             # Counts are far below 2^53, so that their sums are exact in float64, in any order.
             sizes = xp.bincount(step, weights=sizes, minlength=n_leaves - done).astype("float64", copy=False)
-            labels[i] = _number(sizes >= min_cluster_size, xp)[clusters]
+            columns[i][...] = _number(sizes >= min_cluster_size, xp)[clusters]
         else:
-            labels[i] = clusters
-    return labels if many else labels[0]
-
-
-def answer(
-    labels: Any, n_clusters: Any, distance_threshold: Any, caller: Caller, device: Device, index: Any = None
-) -> Any:
-    """The labels of `cut_labels` in the caller's kind; those of many cuts as a column each, in a frame or an array."""
-    caller = caller.asked()
-    if labels.ndim == 1:
-        return caller.labels(labels, index)
-    if not caller.frame_given:
-        return caller.array(labels.T)
-    names, _ = _cuts(distance_threshold if n_clusters is None else n_clusters)
-    return caller.frame(device.frame(dict(zip(names, labels, strict=True))), index)
+            columns[i][...] = clusters
+    return labels.frame
 
 
 def device_of(frame: Any) -> Device:
-    """Where a frame lies."""
+    """The device of a frame."""
     return resolve("cuda" if is_on_gpu(frame) else "cpu")
 
 
@@ -155,8 +178,10 @@ def _cuts(given: Any) -> tuple[list[Any], bool]:
     return [given], False
 
 
-def _count_merges(height: Any, n: int, n_clusters: Any, distance_threshold: Any, xp: Any) -> tuple[list[int], bool]:
-    """How many of the first merges each cut keeps, and whether many were asked for."""
+def _count_merges(
+    height: Any, n: int, n_clusters: Any, distance_threshold: Any, xp: Any
+) -> tuple[list[int], list[Any]]:
+    """How many of the first merges each cut keeps, and the names of their columns."""
     name = "distance_threshold" if n_clusters is None else "n_clusters"
     values, many = _cuts(distance_threshold if n_clusters is None else n_clusters)
     for value in values:
@@ -166,12 +191,13 @@ def _count_merges(height: Any, n: int, n_clusters: Any, distance_threshold: Any,
     if len(set(values)) < len(values):
         twice = next(value for value in values if values.count(value) > 1)
         raise ValueError(f"{name} must not hold a value twice, since each names a column; got {twice} twice")
+    names = values if many else ["label"]
     if n_clusters is not None:
-        return [n - int(value) for value in values], many
+        return [n - int(value) for value in values], names
     if not len(height):
-        return [0] * len(values), many
+        return [0] * len(values), names
     # Heights ascend, so this counts those below.
-    return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), many
+    return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), names
 
 
 def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
@@ -208,19 +234,19 @@ def _merge_first(left: Any, right: Any, n: int, kept: int, device: Device) -> tu
     if kept == 0:
         return xp.arange(n, dtype="int32"), left, right
     kernels = device.kernels("dendrogram")
-    # By leaf, then by merge: the kept merge that absorbs it, or ~itself where there is none.
-    absorber = ~xp.arange(n + kept, dtype="int32")
+    # By leaf, then by merge: the kept merge that it is merged by, or ~itself where there is none.
+    parent_merge = ~xp.arange(n + kept, dtype="int32")
     for children in (left, right):
-        absorber[children[:kept]] = xp.arange(kept, dtype="int32")
-    leaves, merges = absorber[:n], absorber[n:]
+        parent_merge[children[:kept]] = xp.arange(kept, dtype="int32")
+    leaves, merges = parent_merge[:n], parent_merge[n:]
     kernels.follow_pointers(merges)
     last = ~xp.where(leaves < 0, leaves, merges[xp.maximum(leaves, 0)])
-    opener = kernels.first_rows(last, n + kept)  # the first leaf of each cluster that is left
-    number = _number(opener[last] == xp.arange(n, dtype="int32"), xp)
-    labels = number[opener[last]]
+    first_leaf = kernels.first_rows(last, n + kept)  # the first leaf of each cluster that is left
+    number = _number(first_leaf[last] == xp.arange(n, dtype="int32"), xp)
+    labels = number[first_leaf[last]]
     if len(left) == kept:
         return labels, left[:0], right[:0]
-    label = xp.concatenate([labels, number[opener[~merges]]])
+    label = xp.concatenate([labels, number[first_leaf[~merges]]])
 
     def relabel(ids: Any) -> Any:
         return xp.where(ids < n + kept, label[xp.minimum(ids, n + kept - 1)], ids - 2 * kept)

@@ -1,64 +1,52 @@
 // From ranked tree edges to a dendrogram; cuda.py says what each step means and why it is right.
 //
 // A *part* is a set of nodes: numbers 0..n-1 are the leaves themselves, higher ones what contraction made of them.
-// outlook[part] is (rank of the lightest edge that leaves the part) << 32 | x, where x is first the part across that
+// lightest_exit[part] is (rank of the lightest edge that leaves the part) << 32 | x, where x is first the part across that
 // edge and later the part that this one becomes a piece of; NO_EDGE where no edge leaves. Ranks and parts fit in 31 bits.
 // Launches order all that one kernel writes and another reads.
 #include "ordering.cuh"
-#include "threads.cuh"
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
 
-constexpr int WARP = 32, HOPS = 3;
+constexpr int HOPS = 3;
 
 struct Pair { int a, b; };
 
-__device__ __forceinline__ int upper(long long word) { return word >> 32; }
-__device__ __forceinline__ int lower(long long word) { return word & 0xffffffff; }
-__device__ __forceinline__ long long word(int upper, int lower) { return ((long long)upper << 32) | (unsigned)lower; }
+__device__ __forceinline__ int upper(long long packed) { return packed >> 32; }
+__device__ __forceinline__ int lower(long long packed) { return packed & 0xffffffff; }
+__device__ __forceinline__ long long pack(int upper, int lower) { return ((long long)upper << 32) | (unsigned)lower; }
 
-// A place of its own, counted from `counter`, for every thread that wants one. All threads of the block must call; one
-// atomic a block, since one a thread would queue millions of them at one address.
-__device__ __forceinline__ int claim_slot(bool wanted, int* counter) {
-    __shared__ int before[WARP + 1];  // before[w]: first how many warp w wants, then where it starts
-    unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = (blockDim.x + WARP - 1) / WARP;
-    unsigned ballot = __ballot_sync(0xffffffff, wanted);
-    if (lane == 0) before[warp] = __popc(ballot);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        int total = 0;
-        for (unsigned w = 0; w < warps; w++) {
-            int count = before[w];
-            before[w] = total;
-            total += count;
-        }
-        before[WARP] = total ? atomicAdd(counter, total) : 0;
-    }
-    __syncthreads();
-    return before[WARP] + before[warp] + __popc(ballot & ((1u << lane) - 1));
+// A slot, counted from `counter`, for every thread of the block that wants one.
+__device__ __forceinline__ int claim(bool wanted, int* counter) {
+    const bool one[1] = {wanted};
+    int slot[1];
+    claim_in_block(one, slot, counter);
+    return slot[0];
 }
 
 // --- contraction -----------------------------------------------------------------------------------------------------
 
-// Every edge offers itself to the parts at its two ends. Without `rank`, an edge's rank is its position.
+// Offers every edge to the parts at its two ends. Without `rank`, an edge's rank is its position.
 extern "C" __global__ void offer_edges(
-    long long m, const int* __restrict__ u, const int* __restrict__ v, const int* __restrict__ rank, long long* outlook) {
+    long long m, const int* __restrict__ u, const int* __restrict__ v, const int* __restrict__ rank, long long* lightest_exit) {
     long long i = thread_index();
     if (i >= m) return;
     int r = rank ? rank[i] : (int)i;
-    atomic_min(outlook + u[i], word(r, v[i]));
-    atomic_min(outlook + v[i], word(r, u[i]));
+    atomic_min(lightest_exit + u[i], pack(r, v[i]));
+    atomic_min(lightest_exit + v[i], pack(r, u[i]));
 }
 
 // Points each of the level's parts (first, first + 1, ...) at the part across its lightest edge. Along these pointers ranks
 // fall, so the only cycles are pairs that share their lightest edge: the smaller number becomes the root. A root gets
 // the number of a part of the next level and holds ~number; a part that no edge leaves is not followed any more.
 extern "C" __global__ void hook_parts(
-    long long parts, int first, int next, const long long* __restrict__ outlook, int* __restrict__ pointer, int* counts) {
+    long long parts, int first, int next, const long long* __restrict__ lightest_exit, int* __restrict__ pointer, int* counts) {
     long long i = thread_index();
-    long long mine = i < parts ? outlook[first + i] : NO_EDGE;
-    int across = lower(mine);
-    bool leaves = mine != NO_EDGE;
-    bool root = leaves && upper(outlook[across]) == upper(mine) && first + i <= across;
-    int slot = claim_slot(root, counts);
+    long long own = i < parts ? lightest_exit[first + i] : NO_EDGE;
+    int across = lower(own);
+    bool leaves = own != NO_EDGE;
+    bool root = leaves && upper(lightest_exit[across]) == upper(own) && first + i <= across;
+    int slot = claim(root, counts);
     if (i < parts) pointer[i] = root ? ~(next + slot) : leaves ? across - first : -1;
 }
 
@@ -75,34 +63,34 @@ extern "C" __global__ void follow_pointers(long long size, int* pointer, int* pe
     if (at >= 0 && !((volatile int*)pending)[round]) pending[round] = 1;
 }
 
-// From here on a part's outlook names the part of the next level that it is a piece of.
+// From here on a part's `lightest_exit` names the part of the next level that it is a piece of.
 extern "C" __global__ void name_successors(
-    long long parts, int first, const int* __restrict__ pointer, long long* __restrict__ outlook) {
+    long long parts, int first, const int* __restrict__ pointer, long long* __restrict__ lightest_exit) {
     long long i = thread_index();
-    if (i >= parts || outlook[first + i] == NO_EDGE) return;
-    outlook[first + i] = word(upper(outlook[first + i]), ~pointer[i]);
+    if (i >= parts || lightest_exit[first + i] == NO_EDGE) return;
+    lightest_exit[first + i] = pack(upper(lightest_exit[first + i]), ~pointer[i]);
 }
 
-// An edge that is the lightest at an end is contracted: `hung` keeps those ends, the second -1 if there is but one. The
+// An edge that is the lightest at an end is contracted: `children` gets those ends, the second -1 if there is but one. The
 // others are counted in counts[1] and kept, between parts of the next level. counts[2] tells of a cycle.
 extern "C" __global__ void contract_edges(
     long long m, const int* __restrict__ u, const int* __restrict__ v, const int* __restrict__ rank,
-    const long long* __restrict__ outlook, Pair* __restrict__ hung, int* __restrict__ kept_u, int* __restrict__ kept_v,
+    const long long* __restrict__ lightest_exit, Pair* __restrict__ children, int* __restrict__ kept_u, int* __restrict__ kept_v,
     int* __restrict__ kept_rank, int* counts) {
     long long i = thread_index();
     bool kept = false;
     int r = 0, a = 0, b = 0;
     if (i < m) {
         r = rank ? rank[i] : (int)i, a = u[i], b = v[i];
-        long long from_a = outlook[a], from_b = outlook[b];
+        long long from_a = lightest_exit[a], from_b = lightest_exit[b];
         bool at_a = upper(from_a) == r, at_b = upper(from_b) == r;
         kept = !at_a && !at_b;
-        if (!kept) hung[r] = {at_a ? a : b, at_a && at_b ? b : -1};
+        if (!kept) children[r] = {at_a ? a : b, at_a && at_b ? b : -1};
         bool loop = a == b;
         if (kept) a = lower(from_a), b = lower(from_b);
         if (loop || (kept && a == b)) counts[2] = 1;
     }
-    int slot = claim_slot(kept, counts + 1);
+    int slot = claim(kept, counts + 1);
     if (kept) kept_u[slot] = a, kept_v[slot] = b, kept_rank[slot] = r;
 }
 
@@ -110,16 +98,16 @@ extern "C" __global__ void contract_edges(
 
 // An edge's chain is named by the first part around it that no edge as light leaves; key[rank] = (chain, rank).
 extern "C" __global__ void find_chains(
-    long long m, const Pair* __restrict__ hung, const long long* __restrict__ outlook, long long* __restrict__ key) {
+    long long m, const Pair* __restrict__ children, const long long* __restrict__ lightest_exit, long long* __restrict__ key) {
     long long r = thread_index();
     if (r >= m) return;
-    int part = hung[r].a;
-    long long from = outlook[part];
+    int part = children[r].a;
+    long long from = lightest_exit[part];
     do {
         part = lower(from);
-        from = outlook[part];
+        from = lightest_exit[part];
     } while (upper(from) < r);
-    key[r] = word(part, (int)r);
+    key[r] = pack(part, (int)r);
 }
 
 // start[chain - n]: where in the sorted keys a chain starts. No chain is empty; one more entry closes the last.
@@ -140,13 +128,13 @@ __device__ __forceinline__ unsigned leaves_of(int part, int n, const int* start,
     return sum[to - 1] - (from ? sum[from - 1] : 0);
 }
 
-// What hangs at the edges of a level's chains, positions from..to-1, all of lower levels; the sum so far comes in at `from`.
-extern "C" __global__ void weigh_edges(
-    long long from, long long to, int n, const long long* __restrict__ key, const Pair* __restrict__ hung,
+// The leaves of the children of a level's edges, positions from..to-1, all of lower levels; the sum so far comes in at `from`.
+extern "C" __global__ void sum_leaves(
+    long long from, long long to, int n, const long long* __restrict__ key, const Pair* __restrict__ children,
     const int* __restrict__ start, unsigned* sum) {
     long long p = from + thread_index();
     if (p >= to) return;
-    Pair parts = hung[lower(key[p])];
+    Pair parts = children[lower(key[p])];
     unsigned leaves = leaves_of(parts.a, n, start, sum);
     if (parts.b >= 0) leaves += leaves_of(parts.b, n, start, sum);
     if (p == from && p) leaves += sum[p - 1];
@@ -158,15 +146,14 @@ __device__ __forceinline__ int cluster_of(int part, int n, const long long* key,
     return part < n ? part : n + lower(key[start[part - n + 1] - 1]);
 }
 
-// An edge joins what hangs at it to the edge before it in its chain; a chain's first edge, with a part at both ends, joins
-// those two.
+// An edge joins its child to the edge before it in its chain; a chain's first edge, with a part at both ends, joins those two.
 extern "C" __global__ void write_merges(
-    long long m, int n, const long long* __restrict__ key, const Pair* __restrict__ hung, const int* __restrict__ start,
+    long long m, int n, const long long* __restrict__ key, const Pair* __restrict__ children, const int* __restrict__ start,
     const unsigned* __restrict__ sum, int* __restrict__ left, int* __restrict__ right, int* __restrict__ size) {
     long long p = thread_index();
     if (p >= m) return;
     int chain = upper(key[p]), r = lower(key[p]);
-    Pair parts = hung[r];
+    Pair parts = children[r];
     int a = cluster_of(parts.a, n, key, start);
     int b = parts.b >= 0 ? cluster_of(parts.b, n, key, start) : n + lower(key[p - 1]);
     int from = start[chain - n];

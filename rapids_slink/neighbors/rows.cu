@@ -1,5 +1,6 @@
-// Rows with their norms behind them, a thread a row, to the bits of the CPU's; see rows.py.
-#include "neighbors/canonical.cuh"
+// Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
+#include "neighbors/exact/formulas.cuh"
+#include "runtime/include/threads.cuh"
 
 #ifndef VALUE
 #define VALUE float
@@ -51,7 +52,7 @@ __device__ double sum_of_row(const VALUE* x, int n) {
 // rows[i] = x_i in float64, minus its mean if `centre`, and then the root of its dot product with itself.
 extern "C" __global__ void put_norms(
     const VALUE* __restrict__ values, long long n, int d, bool centre, double* __restrict__ rows) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    long long i = thread_index();
     if (i >= n) return;
     const VALUE* x = values + i * d;
     double* row = rows + i * ((long long)d + 1);

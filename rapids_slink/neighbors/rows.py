@@ -1,7 +1,7 @@
-"""Points as the kernels of their metric read them.
+"""Points as the formula of their metric reads them.
 
     given, boolean   the rows themselves
-    normed           float64, each row's norm behind its features
+    normed           float64, each row's features followed by its norm
     centred          the same of the rows minus their mean
     sphere           (x, y, z) of latitude and longitude
 
@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import Device, to_host
-from rapids_slink.metrics import BEYOND, Metric
+from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.runtime.device import Device, to_host
 
 
 def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X", alone: bool = True) -> Any:
-    """The (n, d') array that the kernels read for the (n, d) array `values`, which is the argument `name`.
+    """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
     `alone` is whether pairs are formed among these rows.
 
@@ -33,18 +33,18 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
         return _on_sphere(values, name, device)
     if metric.rows == "boolean":
         _require_booleans(values, name, device)
-    if metric.kernel == "braycurtis" and alone:
+    if metric.formula == "braycurtis" and alone:
         zeros = zero_rows(values, device)
         if zeros.size > 1:
             raise ValueError(
                 f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their braycurtis "
                 "distance is not defined. Keep one of them."
             )
-    if metric.kernel == "inner_product":
+    if metric.formula == "inner_product":
         _require_finite_squares(values, metric, name, device)
     if metric.rows not in ("normed", "centred"):
         return values
-    rows = device.kernels("neighbors").with_norms(values, metric.rows == "centred")
+    rows = device.kernels("neighbors.exact").with_norms(values, metric.rows == "centred")
     _check_norms(rows[:, -1], metric, name)
     return rows
 
@@ -62,7 +62,7 @@ def zero_rows(values: Any, device: Device) -> Any:
 
 
 def unit_rows(rows: Any) -> Any:
-    """The rows behind which their norms stand, over those."""
+    """Rows that are followed by their norms, divided by those."""
     return rows[:, :-1] / rows[:, -1:]
 
 
@@ -93,7 +93,7 @@ def _require_booleans(values: Any, name: str, device: Device) -> None:
 def _require_finite_squares(values: Any, metric: Metric, name: str, device: Device) -> None:
     xp = device.xp
     largest = xp.maximum(values.max(axis=1), -values.min(axis=1)).astype("float64")
-    limit = (BEYOND / (2 * values.shape[1])) ** 0.5
+    limit = (OVERFLOW / (2 * values.shape[1])) ** 0.5
     if not bool(largest.max() <= limit):
         row = int(largest.argmax())
         raise ValueError(f"row {row} of {name} is too long for metric={metric.name!r}: rescale it")
@@ -101,7 +101,7 @@ def _require_finite_squares(values: Any, metric: Metric, name: str, device: Devi
 
 def _check_norms(norm: Any, metric: Metric, name: str) -> None:
     """Raise unless every norm is a number above zero whose products with others are finite."""
-    bad = ~((norm > 0) & (norm <= BEYOND**0.5 / 2))
+    bad = ~((norm > 0) & (norm <= OVERFLOW**0.5 / 2))
     if not bool(bad.any()):
         return
     row = int(bad.argmax())

@@ -7,7 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import c_name, check_arrays, cuda_kernel
+from rapids_slink.runtime.cuda import c_name, check_arrays, launch_blocks, value_option
 
 SOURCE = "points/points.cu"
 ROWS, COLUMNS = 128, 32  # of a block, as in points.cu
@@ -20,8 +20,10 @@ def squares_are_finite(*parts: Any) -> list[bool]:
     for i, values in enumerate(parts):
         check_arrays(values.dtype, values)
         blocks = min(BLOCKS, -(-values.size // THREADS))
-        kernel = cuda_kernel(SOURCE, "add_squares", f"-DVALUE={c_name(values.dtype)}")
-        kernel((blocks,), (THREADS,), (values, np.int64(values.size), totals[i:]))
+        options = (value_option(values.dtype),)
+        launch_blocks(
+            SOURCE, "add_squares", (blocks,), THREADS, values, np.int64(values.size), totals[i:], options=options
+        )
     return [total <= np.finfo(np.float64).max / 8 for total in totals.tolist()]
 
 
@@ -36,6 +38,6 @@ def interleave(frame: Any, dtype: np.dtype, target: np.dtype) -> Any:
     at = np.array([column.data().ptr + column.offset() * dtype.itemsize for column in columns], np.uint64)
     n, d = frame.shape
     rows = cp.empty((n, d), target)
-    kernel = cuda_kernel(SOURCE, "interleave", f"-DCOLUMN={c_name(dtype)}", f"-DVALUE={c_name(target)}")
-    kernel((-(-n // ROWS), -(-d // COLUMNS)), (ROWS,), (cp.asarray(at), np.int64(n), np.int32(d), rows))
+    grid, options = (-(-n // ROWS), -(-d // COLUMNS)), (f"-DCOLUMN={c_name(dtype)}", value_option(target))
+    launch_blocks(SOURCE, "interleave", grid, ROWS, cp.asarray(at), np.int64(n), np.int32(d), rows, options=options)
     return rows

@@ -30,7 +30,7 @@ extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long lo
 #pragma unroll 8
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x)
         sum += (double)values[i] * values[i];
-    for (int apart = 16; apart; apart /= 2) sum += __shfl_down_sync(~0u, sum, apart);
+    for (int offset = 16; offset; offset /= 2) sum += __shfl_down_sync(~0u, sum, offset);
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = sum;
     __syncthreads();
     if (threadIdx.x) return;

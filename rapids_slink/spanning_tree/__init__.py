@@ -1,6 +1,6 @@
 """Minimum spanning trees: of a point set through its k-NN lists, and of any weighted graph.
 
-    lists ──grow──▶ forest, certain edges only ──connect──▶ tree            forest.py, connect.py, couples/
+    lists ──Borůvka──▶ forest, certain edges only ──connect──▶ tree         forest.py, connect.py, component_pairs/
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
 An edge frame has the columns ``src``, ``dst``, ``weight``. Among points, ties go by the total order of `ordering`; in a
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink.device import Device, resolve
-from rapids_slink.memory import in_turn
-from rapids_slink.neighbors.contract import EDGE_TYPES, NeighborLists
-from rapids_slink.points import Caller
+from rapids_slink.neighbors.task import NeighborLists
+from rapids_slink.points.output import OutputKind
+from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.estimate import sequential
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
+from rapids_slink.runtime.memory import check_memory, copy_out, run_scope
 from rapids_slink.spanning_tree.connect import spanning_tree
-from rapids_slink.spanning_tree.edges import components, in_edges, need, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, beside, is_cugraph, read_graph
+from rapids_slink.spanning_tree.edges import components, estimate_forest, size_text, spanning_forest
+from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, is_cugraph, read_graph, to_device_of
 
 __all__ = ["count_connected_components", "empty_edges", "minimum_spanning_tree", "spanning_tree"]
 
@@ -70,22 +72,23 @@ def minimum_spanning_tree(
     if component and is_cugraph(edges):
         raise ValueError("component=True adds a column, and a cugraph.Graph has none: pass its edges as a DataFrame")
     frame = as_frame(edges)
-    place = resolve(device, frame)
-    frame, caller = Caller.of(frame, place)
-    with place.working(memory_limit=memory_limit):
-        tree = _spanning_tree(frame, place, maximum=maximum, component=component)
-    return as_cugraph(tree) if is_cugraph(edges) else caller.frame(tree)
+    on = resolve(device, frame)
+    frame, output = OutputKind.of(frame, on)
+    with run_scope(on, memory_limit):
+        tree = _spanning_tree(frame, on, maximum=maximum, component=component)
+    return as_cugraph(tree) if is_cugraph(edges) else output.frame(tree)
 
 
 def _spanning_tree(frame: Any, device: Device, *, maximum: bool, component: bool) -> Any:
     graph = read_graph(frame, device, maximum=maximum)
-    device.admit(in_turn(graph.taken, need(graph.edges, device)), in_edges(graph.edges), graph.taken.kept)
+    estimate = sequential(graph.estimate, estimate_forest(graph.edges, device))
+    check_memory(device, estimate, size_text(graph.edges), graph.estimate.retained)
     taken, parent = spanning_forest(graph.edges, device)
     columns = frame if list(frame.columns) == COLUMNS else frame[COLUMNS]
-    tree = columns[beside(taken, frame)]
+    tree = columns[to_device_of(frame, taken)]
     if component:
         number = components(graph.edges.src[taken], parent, device)
-        tree = tree.assign(component=beside(device.keep(number), frame))
+        tree = tree.assign(component=to_device_of(frame, copy_out(device, number)))
     return tree
 
 
@@ -96,4 +99,4 @@ def count_connected_components(lists: NeighborLists, device: Device) -> int:
 
 def empty_edges(device: Device) -> Any:
     """An edge frame without rows."""
-    return device.frame({name: device.xp.empty(0, dtype) for name, dtype in EDGE_TYPES.items()})
+    return frame_of(device, {name: device.xp.empty(0, dtype) for name, dtype in EDGE_TYPES.items()})

@@ -1,9 +1,9 @@
-"""Connect the forest: the bridges that the neighbour lists could not prove.
+"""Connect the forest: the edges that the neighbour lists could not prove.
 
 Each round searches, for every component that is not certified but the largest, the points that may have an edge
-below the best one known, for the nearest point outside, bounded by that best. What a search learnt, the point found
-and the raised bound, is kept in the forest's state, so that next time `grow` finds each of these components certain of
-its lightest leaving edge. When few large components are left, couples/ may join them all at once instead.
+lighter than the best one known, for the nearest point outside, bounded by that best. What a search finds, points and
+raised bounds, is entered in the forest, so that next time Borůvka finds each of these components certain of its
+lightest leaving edge. When few large components are left, component_pairs/ may connect them all at once instead.
 """
 
 from __future__ import annotations
@@ -11,72 +11,80 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from rapids_slink.device import Device
-from rapids_slink.memory import Need
-from rapids_slink.neighbors.contract import NeighborLists, Task
-from rapids_slink.ordering import sort_edges
+from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree.couples import join_components, pays
-from rapids_slink.spanning_tree.forest import ForestState, grow, initial_state
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.forest import Forest, boruvka_rounds
 
-#: At the peak, in bytes a point: the state's arrays, a search's task and answer, and its edges while sorted.
-WORKSPACE = 192
-#: An edge list's columns: src, dst and weight.
-Edges = tuple[Any, Any, Any]
-
-
-def need(n: int, search: Need) -> Need:
-    """Bytes that `spanning_tree` of n points takes beside the lists and the `search`'s own; the tree is kept."""
-    return Need(WORKSPACE * n, kept=20 * n, chunk=search.chunk)
+#: At the peak, in bytes a point: the forest's arrays, a search's task and answer, and its edges while sorted.
+POINT_BYTES = 192
+#: Bytes of an edge in a frame.
+EDGE_BYTES = 20
 
 
-def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> Edges:
+def estimate_connect(n: int, search: MemoryEstimate) -> MemoryEstimate:
+    """Bytes of `spanning_tree` of n points beside the lists and the `search`'s own; the tree is retained."""
+    return MemoryEstimate(POINT_BYTES * n, EDGE_BYTES * n, search.min_chunk)
+
+
+def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
 
     Returns
     -------
-    src, dst, weight : arrays of shape (n - 1,)
-        Its edges in the total order.
+    PreallocatedFrame
+        n - 1 edges in the total order, weighing surrogate distances.
     """
-    edges = _join(lists, initial_state(lists, device), search, device, report)
+    forest = Forest.of_points(lists, device)
+    connect_forest(forest, lists, search, device, report)
     with report.stage("spanning_tree", device):
-        return sort_edges(*edges, device.xp)
+        sort_in_place(forest.edges.columns, device.xp)
+    return forest.edges
 
 
-def _join(lists: NeighborLists, state: ForestState, search: Any, device: Device, report: Report) -> Edges:
-    """The edges that make one tree of the state's components."""
-    taken, searched, most_components = 0, False, inf
+def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: Device, report: Report) -> None:
+    """Append edges to the forest until it is a tree."""
+    searched, most_components = False, inf
     while True:
         with report.stage("spanning_tree", device):
-            grown, rounds, certified, components = grow(lists, state, device)
-            report.count("spanning_tree", rounds=rounds, components_certified=certified)
+            grown = boruvka_rounds(lists, forest, device)
+            report.count("spanning_tree", rounds=grown.rounds, components_certified=grown.certified)
         if not searched:
-            report.count("spanning_tree", edges_certified_by_lists=grown)
+            report.count("spanning_tree", edges_certified_by_lists=grown.edges)
         else:
-            report.count("connect", edges_certified_by_search=grown)
-            if not grown:
+            report.count("connect", edges_certified_by_search=grown.edges)
+            if not grown.edges:
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
-        taken += grown
-        if components == 1:
-            return state.src[:taken], state.dst[:taken], state.weight[:taken]
+        if grown.components == 1:
+            return
         with report.stage("connect", device):
             report.count("connect", rounds=1)
-            rows = device.kernels("spanning_tree").unsure_rows(state)
-            if components <= most_components and pays(search, components, rows.size, state.component.size):
-                bridges = join_components(search, lists.core, state.component, components, rows.size, device, report)
-                if bridges is not None:
-                    report.count("connect", edges_certified_by_search=components - 1)
-                    for bridge, column in zip(bridges, (state.src, state.dst, state.weight), strict=True):
-                        device.copy(bridge, column[taken:-1])
-                    return state.src[:-1], state.dst[:-1], state.weight[:-1]
-                most_components = components / 2  # before it may be worth another try
-            _search_bridges(state, rows, search, lists.core, device, report)
+            rows = device.kernels("spanning_tree").rows_to_search(forest)
+            if grown.components <= most_components and is_worthwhile(search, grown.components, forest, rows):
+                edges = connect_components(search, lists.core, forest.component, grown.components, rows, report)
+                if edges is not None:
+                    report.count("connect", edges_certified_by_search=grown.components - 1)
+                    _append(forest, edges, device)
+                    return
+                most_components = grown.components / 2  # before it may be worth another try
+            _search_crossing_edges(forest, rows, search, lists.core, device, report)
             searched = True
 
 
-def _search_bridges(state: ForestState, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:
+def _search_crossing_edges(forest: Forest, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:
     """For each of the rows the nearest point outside its component, unless its component has a lighter edge."""
-    upper = state.best_weight[state.component[rows]]
-    found = search.find(Task(rows, 1, state.component, state.component, upper, shared=True, core=core))
+    upper = forest.best_weight[forest.component[rows]]
+    component = forest.component
+    found = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
-    device.kernels("spanning_tree").learn(state, rows, found)
+    device.kernels("spanning_tree").record_search(forest, rows, found)
+
+
+def _append(forest: Forest, edges: tuple[Any, Any, Any], device: Device) -> None:
+    """Append the last edges, which may be the host's, to the forest's frame."""
+    for column, values in zip((forest.src, forest.dst, forest.weight), edges, strict=True):
+        column[column.size - len(values) :] = device.asarray(values)

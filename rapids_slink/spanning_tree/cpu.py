@@ -1,4 +1,4 @@
-"""The spanning-tree kernels on the CPU, in Numba."""
+"""The forest's kernels on the CPU, in Numba."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.ordering import NO_EDGE, edge_code, lighter
+from rapids_slink.union_find import find_root
 
 
 def connected_components(ids: np.ndarray) -> int:
@@ -15,53 +16,42 @@ def connected_components(ids: np.ndarray) -> int:
     return int(_count_components(ids))
 
 
-def propose(lists: Any, state: Any) -> tuple[int, int]:
-    """One round's lightest known edge of each component, and whether it is certified; fills the state's arrays.
+def propose_edges(lists: Any, forest: Any) -> tuple[int, int]:
+    """One round's lightest known edge of each component, and whether it is certified; fills the forest's arrays.
 
     Returns
     -------
     components, certified : int
     """
-    s = state
-    return _propose(
-        lists.ids, lists.weights, s.component, s.cursor, s.found, s.found_weight,
-        s.bound_weight, s.bound_code, s.best_weight, s.best_code, s.certified,
-    )  # fmt: skip
+    f = forest
+    nearest = f.nearest_outside, f.nearest_outside_weight
+    bound, best = (f.bound_weight, f.bound_code), (f.best_weight, f.best_code, f.certified)
+    return _propose_edges((lists.ids, lists.weights), f.component, f.cursor, nearest, bound, best)
 
 
-def choose(state: Any) -> None:
-    """Merge every certified component along its edge, and add the edges to those taken, each once."""
-    s = state
-    parent = np.empty_like(s.component)
-    _choose(s.component, s.best_weight, s.best_code, s.certified, parent, s.src, s.dst, s.weight, s.taken)
+def merge_components(forest: Any) -> None:
+    """Merge every certified component along its edge, and append the edges to those taken, each once."""
+    f = forest
+    parent, best = np.empty_like(f.component), (f.best_weight, f.best_code, f.certified)
+    _merge_components(f.component, best, parent, (f.src, f.dst, f.weight), f.taken)
 
 
-def unsure_rows(state: Any) -> np.ndarray:
-    """The points of uncertified components, but the largest, that may have an edge below their component's best."""
-    s = state
-    largest = np.bincount(s.component).argmax()
-    return _unsure_rows(
-        s.component, s.certified, largest, s.bound_weight, s.bound_code, s.best_weight, s.best_code
-    )  # fmt: skip
+def rows_to_search(forest: Any) -> np.ndarray:
+    """Points whose component is not certified, nor the largest, and that may have an edge lighter than its best."""
+    f = forest
+    largest = np.bincount(f.component).argmax()
+    bound, best = (f.bound_weight, f.bound_code), (f.best_weight, f.best_code, f.certified)
+    return _rows_to_search(f.component, largest, bound, best)
 
 
-def learn(state: Any, rows: np.ndarray, found: Any) -> None:
-    """Keep what a search for each row's nearest outside point has found, and the bounds that it has raised.
+def record_search(forest: Any, rows: np.ndarray, found: Any) -> None:
+    """Enter what a search for each row's nearest outside point has found, and the bounds that it has raised.
 
     Where nothing was found all outside points are above the bound that was reached, whatever their ids.
     """
-    s = state
-    ids, weights = found.ids.ravel(), found.weights.ravel()
-    _learn(rows, ids, weights, found.upper, s.found, s.found_weight, s.bound_weight, s.bound_code)
-
-
-@njit(cache=True, inline="always")
-def root(parent, v):
-    """The root of v's tree; what it passes comes nearer to it."""
-    while parent[v] != v:
-        parent[v] = parent[parent[v]]
-        v = parent[v]
-    return v
+    f = forest
+    nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
+    _record_search(rows, found.ids.ravel(), found.weights.ravel(), found.upper, nearest, bound)
 
 
 @njit(cache=True)
@@ -70,9 +60,9 @@ def _count_components(ids):
     parent = np.arange(n, dtype=np.int32)
     count = n
     for v in range(n):
-        a = root(parent, v)
+        a = find_root(parent, v)
         for c in range(k):
-            b = root(parent, ids[v, c])
+            b = find_root(parent, ids[v, c])
             if a != b:
                 parent[max(a, b)] = a = min(a, b)
                 count -= 1
@@ -80,9 +70,9 @@ def _count_components(ids):
 
 
 @njit(cache=True)
-def _propose(
-    ids, weights, component, cursor, found, found_weight, bound_weight, bound_code, best_weight, best_code, certified
-):
+def _propose_edges(lists, component, cursor, nearest, bound, best):
+    (ids, weights), (nearest_outside, nearest_outside_weight) = lists, nearest
+    (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
     n, k = ids.shape
     components = 0
     for v in range(n):
@@ -90,40 +80,41 @@ def _propose(
             best_weight[v], best_code[v], certified[v] = np.inf, NO_EDGE, True
             components += 1
     for v in range(n):
-        mine = component[v]
+        own = component[v]
         at = cursor[v]
-        while at < k and component[ids[v, at]] == mine:
+        while at < k and component[ids[v, at]] == own:
             at += 1
         cursor[v] = at
         weight, code, other = np.inf, NO_EDGE, -1
         if at < k:
             other, weight = ids[v, at], weights[v, at]
             code = edge_code(v, other)
-        if found[v] >= 0 and component[found[v]] != mine:
-            again = edge_code(v, found[v])
-            if lighter(found_weight[v], again, weight, code):
-                other, weight, code = found[v], found_weight[v], again
+        if nearest_outside[v] >= 0 and component[nearest_outside[v]] != own:
+            searched = edge_code(v, nearest_outside[v])
+            if lighter(nearest_outside_weight[v], searched, weight, code):
+                other, weight, code = nearest_outside[v], nearest_outside_weight[v], searched
         if other < 0:
             continue
-        theirs = component[other]
-        if lighter(weight, code, best_weight[mine], best_code[mine]):
-            best_weight[mine], best_code[mine] = weight, code
-        if lighter(weight, code, best_weight[theirs], best_code[theirs]):
-            best_weight[theirs], best_code[theirs] = weight, code
+        across = component[other]
+        if lighter(weight, code, best_weight[own], best_code[own]):
+            best_weight[own], best_code[own] = weight, code
+        if lighter(weight, code, best_weight[across], best_code[across]):
+            best_weight[across], best_code[across] = weight, code
     for v in range(n):
-        mine = component[v]
-        if lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine]):
-            certified[mine] = False
-    sure = 0
+        own = component[v]
+        if lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]):
+            certified[own] = False
+    n_certified = 0
     for v in range(n):
         if component[v] == v and best_code[v] == NO_EDGE:
             certified[v] = False
-        sure += component[v] == v and certified[v]
-    return components, sure
+        n_certified += component[v] == v and certified[v]
+    return components, n_certified
 
 
 @njit(cache=True)
-def _choose(component, best_weight, best_code, certified, parent, src, dst, weight, taken):
+def _merge_components(component, best, parent, edges, taken):
+    (best_weight, best_code, certified), (src, dst, weight) = best, edges
     n, m = component.size, taken[0]
     for v in range(n):
         parent[v] = component[v]
@@ -131,18 +122,19 @@ def _choose(component, best_weight, best_code, certified, parent, src, dst, weig
         if component[c] != c or not certified[c]:
             continue
         low, high = best_code[c] >> 32, best_code[c] & 0xFFFFFFFF
-        a, b = root(parent, low), root(parent, high)
+        a, b = find_root(parent, low), find_root(parent, high)
         if a != b:  # equal when the other side has taken the same edge
             parent[max(a, b)] = min(a, b)
             src[m], dst[m], weight[m] = low, high, best_weight[c]
             m += 1
     for v in range(n):
-        component[v] = root(parent, v)
+        component[v] = find_root(parent, v)
     taken[0] = m
 
 
 @njit(cache=True)
-def _unsure_rows(component, certified, largest, bound_weight, bound_code, best_weight, best_code):
+def _rows_to_search(component, largest, bound, best):
+    (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
     rows, m = np.empty(component.size, np.int32), 0
     for v in range(component.size):
         c = component[v]
@@ -155,10 +147,11 @@ def _unsure_rows(component, certified, largest, bound_weight, bound_code, best_w
 
 
 @njit(cache=True)
-def _learn(rows, ids, weights, upper, found, found_weight, bound_weight, bound_code):
+def _record_search(rows, ids, weights, upper, nearest, bound):
+    (nearest_outside, nearest_outside_weight), (bound_weight, bound_code) = nearest, bound
     for i in range(rows.size):
         v = rows[i]
-        found[v], found_weight[v] = ids[i], weights[i]
+        nearest_outside[v], nearest_outside_weight[v] = ids[i], weights[i]
         if ids[i] >= 0:
             bound_weight[v], bound_code[v] = weights[i], edge_code(v, ids[i])
         elif upper[i] >= bound_weight[v]:

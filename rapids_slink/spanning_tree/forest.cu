@@ -2,7 +2,8 @@
 //
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "ordering.cuh"
-#include "threads.cuh"
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
 
 // The root of v, halving the path on the way. Pointers only ever move to ancestors, so a reader between two writes
 // of other threads still climbs towards the same root. The climb ends, since no pointers close a cycle: where components
@@ -29,59 +30,59 @@ extern "C" __global__ void reset_components(
 
 // The far end of v's proposal, -1 if it has none: of its list or, if that is nearer, what a search has found.
 __device__ __forceinline__ int proposal(
-    long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* found,
-    const double* found_weight, double& weight) {
-    int other = -1, nearest = found[v];
+    long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* nearest_outside,
+    const double* nearest_outside_weight, double& weight) {
+    int other = -1, nearest = nearest_outside[v];
     weight = 1.0 / 0.0;
     if (cursor < k) other = ids[v * k + cursor], weight = weights[v * k + cursor];
     if (nearest >= 0 && component[nearest] != component[v]
-        && (other < 0 || before(found_weight[v], nearest, weight, other)))
-        other = nearest, weight = found_weight[v];
+        && (other < 0 || before(nearest_outside_weight[v], nearest, weight, other)))
+        other = nearest, weight = nearest_outside_weight[v];
     return other;
 }
 
 // Moves each point's cursor to its first listed neighbour outside its component and offers that edge to both ends.
 extern "C" __global__ void propose_weights(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, const int* __restrict__ component,
-    int* __restrict__ cursor, const int* __restrict__ found, const double* __restrict__ found_weight, double* best_weight) {
+    int* __restrict__ cursor, const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight, double* best_weight) {
     long long v = thread_index();
     if (v >= n) return;
-    int at = cursor[v], mine = component[v];
-    while (at < k && component[ids[v * k + at]] == mine) at++;
+    int at = cursor[v], own = component[v];
+    while (at < k && component[ids[v * k + at]] == own) at++;
     cursor[v] = at;
     double weight;
-    int other = proposal(v, k, ids, weights, component, at, found, found_weight, weight);
+    int other = proposal(v, k, ids, weights, component, at, nearest_outside, nearest_outside_weight, weight);
     if (other < 0) return;
-    atomic_min(best_weight + mine, weight);
+    atomic_min(best_weight + own, weight);
     atomic_min(best_weight + component[other], weight);
 }
 
 // Among the proposals of a component's least weight, the least pair of ids.
 extern "C" __global__ void propose_codes(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, const int* __restrict__ component,
-    const int* __restrict__ cursor, const int* __restrict__ found, const double* __restrict__ found_weight,
+    const int* __restrict__ cursor, const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
     const double* __restrict__ best_weight, long long* best_code) {
     long long v = thread_index();
     if (v >= n) return;
     double weight;
-    int other = proposal(v, k, ids, weights, component, cursor[v], found, found_weight, weight);
+    int other = proposal(v, k, ids, weights, component, cursor[v], nearest_outside, nearest_outside_weight, weight);
     if (other < 0) return;
-    int mine = component[v], theirs = component[other];
+    int own = component[v], across = component[other];
     long long code = edge_code((int)v, other);
-    if (weight == best_weight[mine]) atomic_min(best_code + mine, code);
-    if (weight == best_weight[theirs]) atomic_min(best_code + theirs, code);
+    if (weight == best_weight[own]) atomic_min(best_code + own, code);
+    if (weight == best_weight[across]) atomic_min(best_code + across, code);
 }
 
-// A point knows only that what it does not list lies above its bound.
+// A point knows only that what it does not list comes after its lower bound.
 extern "C" __global__ void certify(
     long long n, const int* __restrict__ component, const double* __restrict__ bound_weight,
     const long long* __restrict__ bound_code, const double* __restrict__ best_weight,
     const long long* __restrict__ best_code, bool* certified) {
     long long v = thread_index();
     if (v >= n) return;
-    int mine = component[v];
-    if (best_code[mine] == NO_EDGE || lighter(bound_weight[v], bound_code[v], best_weight[mine], best_code[mine]))
-        certified[mine] = false;
+    int own = component[v];
+    if (best_code[own] == NO_EDGE || lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]))
+        certified[own] = false;
 }
 
 // counts[0] components, of which counts[1] are certified.
@@ -96,14 +97,14 @@ extern "C" __global__ void count_components(
     }
 }
 
-// size[c] grows by the number of points of component c; the lanes of a warp with one label add theirs together.
+// size[c] grows by the number of points of component c; the lanes of a warp with one label add across together.
 extern "C" __global__ void count_members(long long n, const int* __restrict__ component, int* size) {
     long long v = thread_index();
     unsigned active = __ballot_sync(~0u, v < n);
     if (v >= n) return;
-    int mine = component[v];
-    unsigned same = __match_any_sync(active, mine);
-    if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + mine, __popc(same));
+    int own = component[v];
+    unsigned same = __match_any_sync(active, own);
+    if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + own, __popc(same));
 }
 
 // Raises `largest` to the size of a component and ~label, of as large ones the least label's.
@@ -114,32 +115,32 @@ extern "C" __global__ void find_largest(long long n, const int* __restrict__ siz
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 
-// The points of uncertified components, but the largest, that may have an edge below their component's best.
-extern "C" __global__ void list_unsure(
+// The points of components that are not certified, but the largest, that may have an edge lighter than their best.
+extern "C" __global__ void list_rows_to_search(
     long long n, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
     const double* __restrict__ best_weight, const long long* __restrict__ best_code, const bool* __restrict__ certified,
     int* __restrict__ rows, int* count) {
     long long v = thread_index();
-    bool unsure = false;
+    bool wanted = false;
     if (v < n) {
         int c = component[v];
         bool searches = c != (int)~(unsigned)*largest && !certified[c];
-        unsure = searches && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
+        wanted = searches && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
     }
-    int place = claim_in_warp(unsure, count);
-    if (unsure) rows[place] = v;
+    int slot = claim_in_warp(wanted, count);
+    if (wanted) rows[slot] = v;
 }
 
 // What a search has found for each row, and the bound that it has raised.
-extern "C" __global__ void learn(
+extern "C" __global__ void record_search(
     long long m, const int* __restrict__ rows, const int* __restrict__ ids, const double* __restrict__ weights,
-    const double* __restrict__ upper, int* __restrict__ found, double* __restrict__ found_weight,
+    const double* __restrict__ upper, int* __restrict__ nearest_outside, double* __restrict__ nearest_outside_weight,
     double* __restrict__ bound_weight, long long* __restrict__ bound_code) {
     long long i = thread_index();
     if (i >= m) return;
     int v = rows[i];
-    found[v] = ids[i], found_weight[v] = weights[i];
+    nearest_outside[v] = ids[i], nearest_outside_weight[v] = weights[i];
     if (ids[i] >= 0)
         bound_weight[v] = weights[i], bound_code[v] = edge_code(v, ids[i]);
     else if (upper[i] >= bound_weight[v])

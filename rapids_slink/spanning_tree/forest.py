@@ -1,9 +1,9 @@
 """Borůvka on neighbour lists, taking only edges that are certain to be in the minimum spanning tree.
 
 A round looks at each component C. Every point v of C proposes its first listed neighbour outside C, to both ends'
-components; `best(C)` is the lightest proposal seen. Each point knows a bound too: whatever it does not list lies
-above. C is *certified* if no bound of a point in C is below best(C). Then best(C) is the lightest edge of all that
-leave C, and by the cut property it is in the tree. Nothing here uses the triangle inequality. In a list of nearest
+components; `best(C)` is the lightest proposal seen. Each point knows a lower bound too: whatever it does not list comes
+after it. C is *certified* if no lower bound of a point in C is below best(C). Then best(C) is the lightest edge of all
+that leave C, and by the cut property it is in the tree. Nothing here uses the triangle inequality. In a list of nearest
 points no entry is above the bound, and only the bounds of used-up lists matter; sorted by mutual reachability, a list
 may go on above its bound.
 
@@ -15,14 +15,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rapids_slink.device import Device
-from rapids_slink.neighbors.contract import NeighborLists
+from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, edge_codes
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+
+#: Below this share of certified components a round merges too little: searching then settles the others at once.
+MIN_CERTIFIED_SHARE = 1 / 32
 
 
 @dataclass(frozen=True)
-class ForestState:
-    """What is known while the forest grows; the kernels write into the arrays, all of length n.
+class Forest:
+    """A forest and what is known while it grows; the kernels write into the arrays, of length n but for the last two.
 
     Attributes
     ----------
@@ -30,90 +34,104 @@ class ForestState:
         The label of each point's component, which is the number of one of its points (the component's root).
     cursor : int32
         How far into its list a point has come; k when it is used up.
-    found, found_weight : int32, float64
+    nearest_outside, nearest_outside_weight : int32, float64
         The nearest outside point of the last search, -1 if there was none.
     bound_weight, bound_code : float64, int64
         Every edge from the point to an unlisted one outside its component comes after this key or equals it; after a
         search, every edge to one outside.
     best_weight, best_code, certified : float64, int64, bool
         By component root: the lightest edge seen in the last round, and whether it is certain.
-    src, dst, weight : int32, int32, float64
-        The edges taken so far, ``src < dst``, in the first rows.
+    edges : PreallocatedFrame
+        The edges taken so far, ``src < dst``, in the first of its n - 1 rows.
     taken : int32 array of shape (1,)
         How many.
     """
 
     component: Any
     cursor: Any
-    found: Any
-    found_weight: Any
+    nearest_outside: Any
+    nearest_outside_weight: Any
     bound_weight: Any
     bound_code: Any
     best_weight: Any
     best_code: Any
     certified: Any
-    src: Any
-    dst: Any
-    weight: Any
+    edges: PreallocatedFrame
     taken: Any
 
+    @property
+    def src(self) -> Any:
+        """The column of the edges' smaller ends."""
+        return self.edges.columns["src"]
 
-def initial_state(lists: NeighborLists, device: Device) -> ForestState:
-    """Every point a component of its own, with the bound of its list."""
-    xp = device.xp
-    n = lists.ids.shape[0]
-    rows = xp.arange(n, dtype="int32")
-    if lists.complete:
-        bound_weight, bound_code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
-    else:
-        last_ids, last_weights = lists.bound or (lists.ids[:, -1], lists.weights[:, -1])
-        bound_weight, bound_code = last_weights.copy(), edge_codes(rows, last_ids, xp)
-    return new_state(rows, bound_weight, bound_code, xp)
+    @property
+    def dst(self) -> Any:
+        """The column of the edges' larger ends."""
+        return self.edges.columns["dst"]
+
+    @property
+    def weight(self) -> Any:
+        """The column of the edges' weights."""
+        return self.edges.columns["weight"]
+
+    @classmethod
+    def of_points(cls, lists: NeighborLists, device: Device) -> Forest:
+        """Every point a component of its own, with the lower bound of its list."""
+        xp, n = device.xp, lists.ids.shape[0]
+        rows = xp.arange(n, dtype="int32")
+        if lists.complete:
+            return cls.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device)
+        ids, weights = lists.unlisted_lower_bound or (lists.ids[:, -1], lists.weights[:, -1])
+        return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
+
+    @classmethod
+    def of_components(cls, component: Any, bound: tuple[Any, Any], device: Device) -> Forest:
+        """Components of which nothing is known but the bounds (weights, codes) of their points."""
+        xp, n = device.xp, component.size
+        return cls(
+            component=component,
+            cursor=xp.zeros(n, "int32"),
+            nearest_outside=xp.full(n, -1, "int32"),
+            nearest_outside_weight=xp.full(n, xp.inf),
+            bound_weight=bound[0],
+            bound_code=bound[1],
+            best_weight=xp.empty(n),
+            best_code=xp.empty(n, "int64"),
+            certified=xp.zeros(n, bool),
+            edges=PreallocatedFrame.empty(device, n - 1, EDGE_TYPES),
+            taken=xp.zeros(1, "int32"),
+        )
 
 
-def new_state(component: Any, bound_weight: Any, bound_code: Any, xp: Any) -> ForestState:
-    """Components of which nothing is known but the bounds of their points; the arrays become the state's."""
-    n = component.size
-    return ForestState(
-        component=component,
-        cursor=xp.zeros(n, "int32"),
-        found=xp.full(n, -1, "int32"),
-        found_weight=xp.full(n, xp.inf),
-        bound_weight=bound_weight,
-        bound_code=bound_code,
-        best_weight=xp.empty(n),
-        best_code=xp.empty(n, "int64"),
-        certified=xp.zeros(n, bool),
-        src=xp.empty(n, "int32"),
-        dst=xp.empty(n, "int32"),
-        weight=xp.empty(n),
-        taken=xp.zeros(1, "int32"),
-    )
+@dataclass(frozen=True)
+class Growth:
+    """What rounds of Borůvka have done.
 
-
-#: Below this share of certified components a round merges too little: searching then settles the others at once.
-ENOUGH = 1 / 32
-
-
-def grow(lists: NeighborLists, state: ForestState, device: Device) -> tuple[int, int, int, int]:
-    """Borůvka's rounds until the lists can certify no more components, or hardly any.
-
-    Returns
-    -------
+    Attributes
+    ----------
     edges : int
         How many were taken.
     rounds : int
     certified : int
         How many components, in all rounds, chose an edge that was certain.
     components : int
-        How many are left; `state` holds the proposals of a last round that was not merged.
+        How many are left; the forest holds the proposals of a last round that was not merged.
     """
+
+    edges: int
+    rounds: int
+    certified: int
+    components: int
+
+
+def boruvka_rounds(lists: NeighborLists, forest: Forest, device: Device) -> Growth:
+    """Rounds until the lists can certify no more components, or hardly any."""
     kernels = device.kernels("spanning_tree")
-    components, certified = kernels.propose(lists, state)
-    started, rounds, chosen = components, 0, 0
-    while components > 1 and certified >= max(1, ENOUGH * components):
-        kernels.choose(state)
+    components, certified = kernels.propose_edges(lists, forest)
+    at_first, rounds, chosen = components, 0, 0
+    while components > 1 and certified >= max(1, MIN_CERTIFIED_SHARE * components):
+        kernels.merge_components(forest)
         chosen += certified
         rounds += 1
-        components, certified = kernels.propose(lists, state)
-    return started - components, rounds, chosen, components
+        components, certified = kernels.propose_edges(lists, forest)
+    return Growth(at_first - components, rounds, chosen, components)

@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import Device, cuda, is_on_gpu, to_host
-from rapids_slink.memory import Need
-from rapids_slink.points import InputTypeError, column_values, require_columns
+from rapids_slink.points.columns import column_values, require_columns
+from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.spanning_tree.edges import EdgeList, comparable, inspect
+from rapids_slink.runtime.device import Device, cuda, is_on_gpu, to_host
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import check_memory
+from rapids_slink.spanning_tree.edges import EdgeList, inspect, promote_weights
 
 COLUMNS = ["src", "dst", "weight"]
-MOST_NODES = 2**31 - 1  # int32
+MAX_NODES = 2**31 - 1  # int32
 #: What reading takes, in bytes an edge: both ends and the weight, and for ids that are no numbers a table of them.
 NUMBERS, NAMES = 24, 96
 
@@ -40,11 +42,11 @@ class Graph:
     ids: Any = None
 
     @property
-    def taken(self) -> Need:
-        """Bytes that its arrays take, at most: they may be the frame's."""
+    def estimate(self) -> MemoryEstimate:
+        """Bytes of its arrays, at most: they may be the frame's."""
         e = self.edges
-        kept = e.src.nbytes + e.dst.nbytes + e.weight.nbytes
-        return Need(kept, kept)
+        size = e.src.nbytes + e.dst.nbytes + e.weight.nbytes
+        return MemoryEstimate(size, size)
 
 
 def is_cugraph(graph: Any) -> bool:
@@ -81,7 +83,7 @@ def as_cugraph(tree: Any) -> Any:
     return graph
 
 
-def beside(array: Any, frame: Any) -> Any:
+def to_device_of(frame: Any, array: Any) -> Any:
     """An array of either device where the frame is."""
     return cuda().asarray(array) if is_on_gpu(frame) else to_host(array)
 
@@ -93,24 +95,24 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     multiple of the edges; other ids are numbered.
     """
     require_columns(frame, tuple(COLUMNS), "edges")
-    columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of the search for the tree
+    columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of Borůvka
     _check_columns(columns)
     m, ids, high = len(frame), None, -1
     ends = columns["src"], columns["dst"]
     numbers = all(end.dtype.kind in "iu" for end in ends)
-    device.admit(Need(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
-    weight = comparable(_array(columns["weight"], device))
+    check_memory(device, MemoryEstimate(m * (NUMBERS if numbers else NAMES)), counted(m, "edge"))
+    weight = promote_weights(_array(columns["weight"], device))
     if numbers:
         src, dst = _signed(*(_array(end, device) for end in ends))
         low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
-        numbers = low >= 0 and high < (min(4 * m + 1024, MOST_NODES) if most_numbers is None else most_numbers)
+        numbers = low >= 0 and high < (min(4 * m + 1024, MAX_NODES) if most_numbers is None else most_numbers)
     if not numbers:
         codes, ids = _factorize(*ends)
         codes = device.asarray(codes, "int64")
         src, dst = codes[:m], codes[m:]
         low, high, nan = inspect(src, dst, weight, device) if m else (0, -1, False)
-        if high >= MOST_NODES:
-            raise ValueError(f"the edges have {high + 1} nodes; up to {MOST_NODES} are possible")
+        if high >= MAX_NODES:
+            raise ValueError(f"the edges have {high + 1} nodes; up to {MAX_NODES} are possible")
     if nan:
         raise ValueError("column 'weight' of the edges holds nulls or NaN")
     return Graph(EdgeList(src, dst, weight, high + 1, maximum), ids if m else None)

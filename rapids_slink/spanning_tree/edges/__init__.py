@@ -5,14 +5,14 @@
 - Edges are ordered by (weight, row): all differ, so the forest is unique, and it is what every device returns. A
   weight is compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted
   keys give the maximum spanning forest.
-- Every edge of the worklist names the two components that it joins by their roots, and offers itself to both.
+- Every edge of the worklist names the two components that it joins by their roots, and is offered to both.
 - Merge: each component takes its best edge, which by the cut property is in the forest, and points at the component
   across. Of two that chose the same edge the smaller stays a root; the order being total, there are no other cycles.
   Then every pointer is moved on to its root. A component without an edge is complete and not looked at again.
 - Contract: the ends of the edges become roots again, and edges within one component are dropped. At least half of
   the components that had an edge are gone after each round.
 - In a dense graph nearly all edges lie within a component once the lightest have been dealt with, so these go first:
-  the rounds are run on about `LIGHT` edges a node, found through a sample, and then on those of the others that
+  the rounds are run on about `LIGHT_EDGES` edges a node, found through a sample, and then on those of the others that
   still join two components. The answer does not depend on where the line is drawn.
 
 Each device's module has ``collect``, ``contract``, ``flatten`` and the small kernels around them under the same names.
@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import Device, to_host
-from rapids_slink.memory import Need
 from rapids_slink.report import counted
+from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.estimate import MemoryEstimate
 
 DENSE = 4  # edges a node, from which on the lightest go first
-LIGHT = 1.5  # of those that go first, a node
-SAMPLE = 4096  # weights looked at to find them
+LIGHT_EDGES = 1.5  # of those that go first, a node
+SAMPLE = 4096  # weights that tell which they are
 
 #: Parts of the edges.
 ALL, LIGHTEST, REST = range(3)
@@ -60,17 +60,17 @@ class EdgeList:
     maximum: bool = False
 
 
-def need(edges: EdgeList, device: Device) -> Need:
+def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
     """Bytes that `spanning_forest` takes, and the copy of its edges."""
     kernels = device.kernels("spanning_tree.edges")
     m, n = edges.src.size, edges.n_nodes
-    first = int(kernels.SPARE * LIGHT * n) if _is_dense(m, n, kernels.LARGE) else m
-    kept = m + 8 * n
-    return Need(kernels.workspace(min(m, first), m, n, edges.weight.dtype.itemsize) + 24 * n, kept=kept)
+    first = int(kernels.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, kernels.LARGE) else m
+    workspace = kernels.workspace(min(m, first), m, n, edges.weight.dtype.itemsize)
+    return MemoryEstimate(workspace + 24 * n, m + 8 * n)
 
 
-def in_edges(edges: EdgeList) -> str:
-    """What a graph is called where it does not fit."""
+def size_text(edges: EdgeList) -> str:
+    """How large a graph is, in words."""
     return f"{counted(edges.src.size, 'edge')} of {counted(edges.n_nodes, 'node')}"
 
 
@@ -114,7 +114,7 @@ def inspect(src: Any, dst: Any, weight: Any, device: Device) -> tuple[int, int, 
     return device.kernels("spanning_tree.edges").inspect(src, dst, weight)
 
 
-def comparable(array: Any) -> Any:
+def promote_weights(array: Any) -> Any:
     """Numbers as the next type of four or eight bytes that holds them."""
     if array.dtype.itemsize >= 4:
         return array
@@ -122,16 +122,16 @@ def comparable(array: Any) -> Any:
 
 
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
-    """The row of the last edge of the lightest part, about `LIGHT` a node, by a sample; None if all edges go at once.
+    """The row of the last of the lightest edges, about `LIGHT_EDGES` a node, by a sample.
 
-    They do in graphs of fewer than `smallest` edges.
+    None if all edges go at once, as they do in graphs of fewer than `smallest` edges.
     """
     m, n = edges.src.size, edges.n_nodes
     if not _is_dense(m, n, smallest):
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
     keys = to_host(device.kernels("spanning_tree.edges").keys_of_rows(edges, device.asarray(rows)))
-    place = min(int(SAMPLE * LIGHT * n / m), SAMPLE - 1)
+    place = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
     last = np.partition(keys, place)[place]
     return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # of equal ones the earlier first
 

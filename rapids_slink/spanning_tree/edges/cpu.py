@@ -9,9 +9,10 @@ import pandas as pd
 from numba import njit
 
 from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
+from rapids_slink.union_find import find_root
 
 LARGE = 2**15  # edges, from which on a second set of rounds pays
-SPARE = 1.0  # the share of the worklist's room that is written: pages that are not take no memory
+SPARE = 1.0  # the share of the worklist that is written: pages that are not take no memory
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 
@@ -68,10 +69,10 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
     a, b, keys, rows = state.worklist
     kind, top, invert = _weight_kind(edges)
     state.active = _list_roots(state.parent, state.roots)
-    state.left = _collect(
-        edges.src, edges.dst, _bits(edges.weight), kind, top, invert, part, limit or 0,
-        state.parent, state.best, a, b, keys, rows,
-    )  # fmt: skip
+    selection = part, limit or 0
+    worklist = a, b, keys, rows
+    columns = edges.src, edges.dst, _bits(edges.weight)
+    state.left = _collect(columns, (kind, top, invert), selection, state.parent, state.best, worklist)
     return _merge_round(state)
 
 
@@ -117,7 +118,7 @@ def _weight_kind(edges: EdgeList) -> tuple[int, np.uint64, np.uint64]:
 def _merge_round(state: State) -> int:
     a, b, _, rows = state.worklist
     _hook(a, b, rows, state.left, state.best, state.parent, state.taken)
-    state.active = _settle(state.roots, state.active, state.parent, state.best)
+    state.active = _compress(state.roots, state.active, state.parent, state.best)
     return state.left
 
 
@@ -160,7 +161,8 @@ def _offer(best, component, keys, i):
 
 
 @njit(cache=True)
-def _collect(src, dst, bits, kind, top, invert, part, limit, parent, best, a, b, keys, rows):
+def _collect(columns, weight_kind, selection, parent, best, worklist):
+    (src, dst, bits), (kind, top, invert), (part, limit), (a, b, keys, rows) = columns, weight_kind, selection, worklist
     limit_key = _key(bits[limit], kind, top, invert) if part != ALL else np.uint64(0)
     left = 0
     for row in range(bits.size):
@@ -207,13 +209,13 @@ def _hook(a, b, rows, left, best, parent, taken):
 
 
 @njit(cache=True)
-def _settle(roots, active, parent, best):
+def _compress(roots, active, parent, best):
     """Bring the components of the round to their roots and keep the roots that had an edge."""
     kept = 0
     for i in range(active):
         c = roots[i]
         if parent[c] != c:
-            _find(parent, c)
+            parent[c] = find_root(parent, c)
         elif best[c] >= 0:
             best[c] = -1
             roots[kept] = c
@@ -224,14 +226,4 @@ def _settle(roots, active, parent, best):
 @njit(cache=True)
 def _flatten(parent):
     for v in range(parent.size):
-        _find(parent, v)
-
-
-@njit(cache=True, inline="always")
-def _find(parent, v):
-    """Point every node from v to its root at the root."""
-    root = v
-    while parent[root] != root:
-        root = parent[root]
-    while parent[v] != root:
-        parent[v], v = root, parent[v]
+        parent[v] = find_root(parent, v)

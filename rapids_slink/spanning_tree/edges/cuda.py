@@ -14,19 +14,18 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.device import THREADS, cuda_kernel, launch, multiprocessors
-from rapids_slink.spanning_tree.edges import ALL, LIGHT, LIGHTEST, EdgeList
+from rapids_slink.runtime.cuda import NULL, THREADS, cuda_kernel, launch, multiprocessors
+from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
 FEW = 2**21  # edges and components, up to which one launch does all further rounds
-TEAM_THREADS = 512  # a block of that launch, and
-RESIDENT = 2  # blocks a multiprocessor holds at least: its launch bounds
+PERSISTENT_THREADS = 512  # a block of that launch, and
+MIN_BLOCKS_PER_SM = 2  # blocks a multiprocessor holds at least: its launch bounds
 ZEROS = 512  # words that it counts in, more than it can need
 MOST_PACKED = 2**32 - 1  # edges
-SPARE = 1.25  # more room than the sample says is needed
+SPARE = 1.25  # times the edges that the sample says there are
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
 KINDS = {"u": 0, "i": 1, "f": 2}
-NULL = np.intp(0)
 SOURCE = "spanning_tree/edges/edges.cu"
 _launch = partial(launch, SOURCE, items=ITEMS)
 
@@ -78,12 +77,10 @@ def start(edges: EdgeList, part: int) -> State:
     m, n = edges.src.size, edges.n_nodes
     planes = _planes(m, edges.weight.dtype.itemsize)
     packed = planes == 2
-    capacity = m if part == ALL else min(m, int(SPARE * LIGHT * n) + THREADS)
-    # Asked for at once and free again: the pool cuts what follows from it, instead of ten allocations on the device.
-    cp.empty(workspace(capacity, m, n, edges.weight.dtype.itemsize), cp.uint8)
+    capacity = m if part == ALL else min(m, int(SPARE * LIGHT_EDGES * n) + THREADS)
     parent, taken = cp.empty(n, cp.int32), cp.empty(m, bool)
     best, best_row = cp.empty(n, cp.uint64), None if packed else cp.empty(n, cp.uint64)
-    outputs = parent, best, NULL if packed else best_row, taken
+    outputs = parent, best, best_row, taken
     _launch("start_forest", max(n, m), np.int64(n), np.int64(m), *outputs)
     return State(
         parent=parent,
@@ -103,7 +100,7 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
     m, n = edges.src.size, edges.n_nodes
     state.lists.sort(key=_capacity, reverse=True)
     state.roots.sort(key=len)
-    component = NULL if part in (ALL, LIGHTEST) else state.parent
+    component = None if part in (ALL, LIGHTEST) else state.parent
     while True:
         counts = cp.zeros(3, cp.uint64)
         worklist = state.lists[0]
@@ -118,7 +115,7 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
         state.lists[0] = cp.empty((worklist.shape[0], state.left), cp.uint64)
     if len(state.lists) == 1 or _capacity(state.lists[1]) < state.left:
         state.lists[1:] = [cp.empty((worklist.shape[0], state.left), cp.uint64)]
-    return _merge(state, counts, NULL, n)
+    return _merge(state, counts, None, n)
 
 
 def contract(state: State) -> int:
@@ -135,7 +132,7 @@ def contract(state: State) -> int:
 
 def flatten(parent: Any) -> None:
     """Point every node at its root."""
-    _flatten(parent, NULL, parent.size)
+    _flatten(parent, None, parent.size)
 
 
 def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
@@ -148,10 +145,10 @@ def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
 
 def number_by_appearance(labels: Any, n_labels: int) -> Any:
     """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
-    first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING`
+    first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING` of edges.cu
     _launch("find_first", labels.size, np.int64(labels.size), labels, first)
-    opener = first[labels].astype(cp.int64)
-    return (cp.cumsum(opener == cp.arange(labels.size)) - 1).astype(cp.int32)[opener]
+    first_row = first[labels].astype(cp.int64)
+    return (cp.cumsum(first_row == cp.arange(labels.size)) - 1).astype(cp.int32)[first_row]
 
 
 def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
@@ -166,29 +163,31 @@ def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
 def _merge(state: State, counts: Any, listed: Any, active: int) -> int:
     """Merge along the best edges of the worklist, once offered, and go on to the end if they are few.
 
-    There are `counts[0]` edges, `state.left` at most; `listed` are the `active` components, or `NULL` for all nodes.
+    There are `counts[0]` edges, `state.left` at most; `listed` are the `active` components, or None for all nodes.
     Returns how many edges there are to contract.
     """
     worklist, other = state.lists
     other_roots, roots = state.roots
     edges = (counts, worklist, np.int64(_capacity(worklist)))
-    best_row = NULL if state.best_row is None else state.best_row
+    best_row = state.best_row
     if (most := max(state.left, active)) <= FEW:
-        blocks = min(-(-most // (ITEMS * TEAM_THREADS)), RESIDENT * multiprocessors())
-        cuda_kernel(SOURCE, "finish").kernel(
-            (blocks,), (TEAM_THREADS,),
-            (*edges, other, np.int64(_capacity(other)), state.packed, state.best, best_row, state.parent, state.taken,
-             np.int64(active), listed, roots, other_roots, cp.zeros(ZEROS, cp.uint64)),
+        blocks = min(-(-most // (ITEMS * PERSISTENT_THREADS)), MIN_BLOCKS_PER_SM * multiprocessors())
+        arguments = (
+            *edges, other, np.int64(_capacity(other)), state.packed, state.best, best_row, state.parent, state.taken,
+            np.int64(active), listed, roots, other_roots, cp.zeros(ZEROS, cp.uint64),
+        )  # fmt: skip
+        cuda_kernel(SOURCE, "boruvka_persistent").kernel(
+            (blocks,), (PERSISTENT_THREADS,), tuple(NULL if a is None else a for a in arguments),
             enable_cooperative_groups=True,  # all blocks are resident at once
         )  # fmt: skip
         state.left = state.active = 0
         return 0
-    if state.best_row is not None:
+    if best_row is not None:
         _launch("offer_rows", state.left, *edges, state.best, best_row)
     _launch("hook_components", state.left, *edges, state.packed, state.best, best_row, state.parent, state.taken)
-    _launch("settle_components", active, np.int64(active), listed, state.parent, state.best, best_row, roots, counts)
-    state.left, state.active, unsettled = counts.tolist()
-    if unsettled:
+    _launch("compress_components", active, np.int64(active), listed, state.parent, state.best, best_row, roots, counts)
+    state.left, state.active, pending = counts.tolist()
+    if pending:
         _flatten(state.parent, listed, active)
     state.roots.reverse()
     return state.left
@@ -196,9 +195,9 @@ def _merge(state: State, counts: Any, listed: Any, active: int) -> int:
 
 def _flatten(parent: Any, listed: Any, count: int) -> None:
     while count:
-        unsettled = cp.zeros(1, cp.uint64)
-        _launch("flatten", count, np.int64(count), listed, parent, unsettled)
-        if not int(unsettled[0]):
+        pending = cp.zeros(1, cp.uint64)
+        _launch("flatten", count, np.int64(count), listed, parent, pending)
+        if not int(pending[0]):
             return
 
 

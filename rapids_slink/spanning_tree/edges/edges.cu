@@ -6,107 +6,9 @@
 // the list was written, in the upper and the lower half), the word and, where it is not in the word, the row.
 //
 // Between rounds every root's `best` is NOTHING.
-typedef unsigned long long word_t;
-
-constexpr word_t NOTHING = ~0ull;
-constexpr int ITEMS = 4;     // edges or components a thread
-constexpr int TEAM_THREADS = 512, RESIDENT = 2;  // a block of `finish`, and blocks a multiprocessor; as in cuda.py
-constexpr int JUMPS = 16;    // steps towards the root at a time
-constexpr int ALONE = 4096;  // edges and components up to which one block does what several would meet for
-enum Kind { UNSIGNED, SIGNED, FLOATING };
-enum Part { ALL, LIGHT, HEAVY };
-
-struct Weights {
-    const void* values;
-    int bytes;  // 4 or 8
-    int kind;
-    int maximum;
-};
-
-struct Worklist {
-    word_t* ends;
-    word_t* words;
-    word_t* rows;  // null if they are packed
-
-    __device__ Worklist(word_t* planes, long long capacity, int packed)
-        : ends(planes), words(planes + capacity), rows(packed ? nullptr : planes + 2 * capacity) {}
-    __device__ word_t row(long long i) const { return rows ? rows[i] : words[i] & 0xffffffff; }
-};
-
-// The j-th item of this thread in a tile: what a block does at a time, the tile of its number unless it has several.
-__device__ __forceinline__ long long item(int j, long long tile = blockIdx.x) {
-    return (tile * ITEMS + j) * blockDim.x + threadIdx.x;
-}
-
-__device__ __forceinline__ word_t pair(int a, int b) { return (word_t)a << 32 | (unsigned)b; }
-__device__ __forceinline__ int upper(word_t ends) { return (int)(ends >> 32); }
-__device__ __forceinline__ int lower(word_t ends) { return (int)(ends & 0xffffffff); }
-
-// The bits of a weight as an unsigned integer of the same order; both zeros are one. Only integers are computed with:
-// CuPy's -ftz=true would make zeros of subnormal numbers.
-__device__ __forceinline__ word_t key_of(Weights weights, long long row) {
-    word_t top = 1ull << (8 * weights.bytes - 1), ones = top | (top - 1);
-    word_t key = weights.bytes == 4 ? ((const unsigned*)weights.values)[row] : ((const word_t*)weights.values)[row];
-    if (weights.kind == FLOATING) {
-        if (key == top) key = 0;
-        key ^= key & top ? ones : top;
-    } else if (weights.kind == SIGNED) {
-        key ^= top;
-    }
-    return weights.maximum ? key ^ ones : key;
-}
-
-__device__ __forceinline__ long long id_at(const void* ids, int bytes, long long row) {
-    return bytes == 4 ? ((const int*)ids)[row] : ((const long long*)ids)[row];
-}
-
-// *at = min(*at, value). The plain read may be late: it is only ever too large, so at worst a needless atomic is made, and
-// none is left out.
-__device__ __forceinline__ void lower_to(word_t* at, word_t value) {
-    if (value < *(volatile word_t*)at) atomicMin(at, value);
-}
-
-// Offers edges to the components of both their ends. All reads come first, so that a thread waits for memory once.
-__device__ __forceinline__ void offer(
-    const bool (&kept)[ITEMS], const int (&a)[ITEMS], const int (&b)[ITEMS], const word_t (&words)[ITEMS],
-    word_t* best) {
-    volatile word_t* now = best;
-    word_t of_a[ITEMS], of_b[ITEMS];
-    for (int j = 0; j < ITEMS; j++)
-        if (kept[j]) of_a[j] = now[a[j]], of_b[j] = now[b[j]];
-    for (int j = 0; j < ITEMS; j++) {
-        if (kept[j] && words[j] < of_a[j]) atomicMin(best + a[j], words[j]);
-        if (kept[j] && words[j] < of_b[j]) atomicMin(best + b[j], words[j]);
-    }
-}
-
-// Places for the items that a block keeps, in the order of warps, then items, then lanes, so that neighbours in the
-// input stay together: one addition to the counter a block. Every thread of the block must call it.
-__device__ void reserve(const bool (&kept)[ITEMS], long long (&place)[ITEMS], word_t* counter) {
-    __shared__ long long start[32];  // of each warp
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int count = 0;
-    for (int j = 0; j < ITEMS; j++) {
-        unsigned votes = __ballot_sync(0xffffffff, kept[j]);
-        place[j] = count + __popc(votes & ((1u << lane) - 1));
-        count += __popc(votes);
-    }
-    if (lane == 0) start[warp] = count;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        word_t total = 0;
-        int warps = blockDim.x / 32;
-        for (int w = 0; w < warps; w++) total += start[w];
-        long long at = total ? atomicAdd(counter, total) : 0;
-        for (int w = 0; w < warps; w++) {
-            long long next = at + start[w];
-            start[w] = at;
-            at = next;
-        }
-    }
-    __syncthreads();
-    for (int j = 0; j < ITEMS; j++) place[j] += start[warp];
-}
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
+#include "spanning_tree/edges/worklist.cuh"
 
 // Every one of n nodes a component, to which nothing is offered yet, and none of m edges taken.
 extern "C" __global__ void start_forest(
@@ -164,7 +66,7 @@ extern "C" __global__ void collect_edges(
     bool kept[ITEMS];
     int a[ITEMS], b[ITEMS];
     word_t words[ITEMS];
-    long long place[ITEMS];
+    word_t slot[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
         long long row = item(j);
         kept[j] = row < m;
@@ -173,7 +75,7 @@ extern "C" __global__ void collect_edges(
     for (int j = 0; j < ITEMS; j++) {
         long long row = item(j);
         bool light = words[j] < limit_key || (words[j] == limit_key && row <= limit);
-        kept[j] = kept[j] && (part == ALL || light == (part == LIGHT));
+        kept[j] = kept[j] && (part == ALL || light == (part == LIGHTEST));
         if (kept[j]) a[j] = (int)id_at(src, id_bytes, row), b[j] = (int)id_at(dst, id_bytes, row);
         if (packed) words[j] = words[j] << 32 | (word_t)row;
     }
@@ -182,12 +84,12 @@ extern "C" __global__ void collect_edges(
         kept[j] = kept[j] && a[j] != b[j];
     }
     offer(kept, a, b, words, best);
-    reserve(kept, place, count);
+    claim_in_block(kept, slot, count);
     for (int j = 0; j < ITEMS; j++) {
-        if (!kept[j] || place[j] >= capacity) continue;
-        out.ends[place[j]] = pair(a[j], b[j]);
-        out.words[place[j]] = words[j];
-        if (!packed) out.rows[place[j]] = item(j);
+        if (!kept[j] || slot[j] >= capacity) continue;
+        out.ends[slot[j]] = pair(a[j], b[j]);
+        out.words[slot[j]] = words[j];
+        if (!packed) out.rows[slot[j]] = item(j);
     }
 }
 
@@ -200,7 +102,7 @@ __device__ __forceinline__ void contract(
     bool kept[ITEMS];
     int a[ITEMS], b[ITEMS];
     word_t words[ITEMS], rows[ITEMS];
-    long long place[ITEMS];
+    word_t slot[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j, tile);
         kept[j] = i < m;
@@ -214,12 +116,12 @@ __device__ __forceinline__ void contract(
         kept[j] = kept[j] && a[j] != b[j];
     }
     offer(kept, a, b, words, best);
-    reserve(kept, place, count);
+    claim_in_block(kept, slot, count);
     for (int j = 0; j < ITEMS; j++) {
         if (!kept[j]) continue;
-        out.ends[place[j]] = pair(a[j], b[j]);
-        out.words[place[j]] = words[j];
-        if (!packed) out.rows[place[j]] = rows[j];
+        out.ends[slot[j]] = pair(a[j], b[j]);
+        out.words[slot[j]] = words[j];
+        if (!packed) out.rows[slot[j]] = rows[j];
     }
 }
 extern "C" __global__ void contract_edges(
@@ -237,8 +139,8 @@ __device__ __forceinline__ void offer_rows_of(
         if (i >= m) continue;
         int a = upper(edges.ends[i]), b = lower(edges.ends[i]);
         word_t key = edges.words[i], row = edges.rows[i];
-        if (key == best[a]) lower_to(best_row + a, row);
-        if (key == best[b]) lower_to(best_row + b, row);
+        if (key == best[a]) atomic_min(best_row + a, row);
+        if (key == best[b]) atomic_min(best_row + b, row);
     }
 }
 extern "C" __global__ void offer_rows(
@@ -284,10 +186,10 @@ extern "C" __global__ void hook_components(
 
 // Moves v's pointer up to JUMPS pointers on; whether that was the root. Only v's thread writes parent[v], and whatever
 // is there when others read it is an ancestor: each pointer followed may skip as many as its own thread has skipped.
-__device__ __forceinline__ bool climb(int* parent, int v) {
+__device__ __forceinline__ bool jump(int* parent, int v) {
     volatile int* at = parent;
     int p = at[v];
-    for (int jump = 0; jump < JUMPS; jump++) {
+    for (int step = 0; step < JUMPS; step++) {
         int next = at[p];
         if (next == p) return true;
         at[v] = p = next;
@@ -298,19 +200,19 @@ __device__ __forceinline__ bool climb(int* parent, int v) {
 // Brings the components of a round (all nodes if `list` is null) to their roots and lists the roots that go on: those
 // that had an edge. One that had none is done. counts[1] counts the roots, and counts[2] is set if some component has
 // not arrived.
-__device__ __forceinline__ void settle(
+__device__ __forceinline__ void compress(
     long long tile, long long n, const int* list, int* parent, word_t* best, word_t* best_row, int* roots,
     word_t* counts) {
     bool kept[ITEMS], arrived = true;
     int component[ITEMS];
-    long long place[ITEMS];
+    word_t slot[ITEMS];
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j, tile);
         kept[j] = false;
         if (i >= n) continue;
         int c = component[j] = list ? list[i] : (int)i;
         if (parent[c] != c) {
-            arrived = climb(parent, c) && arrived;
+            arrived = jump(parent, c) && arrived;
         } else if ((best_row ? best_row[c] : best[c]) != NOTHING) {
             kept[j] = true;
             best[c] = NOTHING;
@@ -318,56 +220,56 @@ __device__ __forceinline__ void settle(
         }
     }
     if (!arrived) counts[2] = 1;
-    reserve(kept, place, counts + 1);
+    claim_in_block(kept, slot, counts + 1);
     for (int j = 0; j < ITEMS; j++)
-        if (kept[j]) roots[place[j]] = component[j];
+        if (kept[j]) roots[slot[j]] = component[j];
 }
-extern "C" __global__ void settle_components(
+extern "C" __global__ void compress_components(
     long long n, const int* __restrict__ list, int* parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
     int* __restrict__ roots, word_t* counts) {
-    settle(blockIdx.x, n, list, parent, best, best_row, roots, counts);
+    compress(blockIdx.x, n, list, parent, best, best_row, roots, counts);
 }
 
-// Brings the listed components, or all nodes, further towards their roots; `unsettled` is set if some have not arrived.
-__device__ __forceinline__ void climb_all(
-    long long tile, long long n, const int* list, int* parent, word_t* unsettled) {
+// Brings the listed components, or all nodes, further towards their roots; `pending` is set if some have not arrived.
+__device__ __forceinline__ void jump_all(
+    long long tile, long long n, const int* list, int* parent, word_t* pending) {
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j, tile);
-        if (i < n && !climb(parent, list ? list[i] : (int)i)) *unsettled = 1;
+        if (i < n && !jump(parent, list ? list[i] : (int)i)) *pending = 1;
     }
 }
-extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* unsettled) {
-    climb_all(blockIdx.x, n, list, parent, unsettled);
+extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* pending) {
+    jump_all(blockIdx.x, n, list, parent, pending);
 }
 
-// The blocks of a launch that work together, as far as they have not left. All of them must be resident, for they wait
-// for each other: hence a cooperative launch.
-struct Team {
-    word_t* arrived;  // at meetings so far, 0 at first
+// A barrier of the blocks of a launch, as far as they have not left. All of them must be resident, for they wait for each
+// other: hence a cooperative launch.
+struct GridBarrier {
+    word_t* arrived;  // at barriers so far, 0 at first
     unsigned blocks;
     word_t expected = 0;  // what `arrived` is once all have come
 
     // Whether this block is still needed for so many items. Blocks leave in the order of their numbers, the last first.
-    __device__ __forceinline__ bool keeps_me_for(long long items) {
-        long long tile = (long long)ITEMS * blockDim.x, needed = items <= ALONE ? 1 : (items + tile - 1) / tile;
+    __device__ __forceinline__ bool needs_block_for(long long items) {
+        long long tile = (long long)ITEMS * blockDim.x, needed = items <= SINGLE_BLOCK ? 1 : (items + tile - 1) / tile;
         if (needed < blocks) blocks = (unsigned)needed;
         return blockIdx.x < blocks;
     }
 
-    // Does the work on all tiles of n items, then meets. All threads of a block have the same tiles.
+    // Does the work on all tiles of n items, then waits for the other blocks. All threads of a block have the same tiles.
     template <typename Work> __device__ __forceinline__ void share(long long n, Work work) {
         for (long long tile = blockIdx.x; tile * ITEMS * blockDim.x < n; tile += blocks) {
             work(tile);
-            __syncthreads();  // `reserve` may use its shared memory again
+            __syncthreads();  // `claim_in_block` may use its shared memory again
         }
-        meet();
+        sync();
     }
 
     // What any block has written before is read by all afterwards: thread 0 speaks for its block, whose writes
     // __syncthreads() puts before the first fence, and whose reads after the second, which leaves nothing old in L1.
-    // No block arrives at the next meeting before all have at this one, and the counter is never set back: it stays at
+    // No block arrives at the next barrier before all have at this one, and the counter is never set back: it stays at
     // `expected` or above, so that nobody can miss it.
-    __device__ __forceinline__ void meet() {
+    __device__ __forceinline__ void sync() {
         __syncthreads();
         if (blocks == 1) return;
         expected += blocks;
@@ -384,42 +286,42 @@ struct Team {
 // This round and all further ones in one launch: late rounds are shorter than a launch, let alone a wait of the host.
 // The worklist of `*count` edges has been offered; `listed` are the round's components (all nodes if it is null).
 //
-// `zeros` are the team's counter, then counts of which each is used once: none is set back, which would have to wait
-// until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `settle`:
-// at most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
+// `zeros` are the grid's counter, then counts of which each is used once: none is set back, which would have to wait
+// until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
+// most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
 // that have an edge: there are no more than FEW, in cuda.py, has bits.
 //
 // No pointer is __restrict__: what other blocks write must not be read by way of the read-only cache.
-extern "C" __global__ void __launch_bounds__(TEAM_THREADS, RESIDENT) finish(
+extern "C" __global__ void __launch_bounds__(PERSISTENT_THREADS, MIN_BLOCKS_PER_SM) boruvka_persistent(
     const word_t* count, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed,
     word_t* best, word_t* best_row, int* parent, bool* taken, long long active, const int* listed, int* roots,
     int* next_roots, word_t* zeros) {
-    Team team{zeros, gridDim.x};
+    GridBarrier grid{zeros, gridDim.x};
     word_t* last = zeros;  // of the words in use
     long long m = *count;
-    while (m && team.keeps_me_for(max(m, active))) {
+    while (m && grid.needs_block_for(max(m, active))) {
         if (!packed)
-            team.share(m, [&](long long tile) { offer_rows_of(tile, m, list, capacity, best, best_row); });
-        team.share(m, [&](long long tile) { hook(tile, m, list, capacity, packed, best, best_row, parent, taken); });
+            grid.share(m, [&](long long tile) { offer_rows_of(tile, m, list, capacity, best, best_row); });
+        grid.share(m, [&](long long tile) { hook(tile, m, list, capacity, packed, best, best_row, parent, taken); });
         word_t* counts = last;
-        team.share(active, [&](long long tile) {
-            settle(tile, active, listed, parent, best, best_row, roots, counts);
+        grid.share(active, [&](long long tile) {
+            compress(tile, active, listed, parent, best, best_row, roots, counts);
         });
         for (last = counts + 2; *last;) {
-            word_t* unsettled = ++last;
-            team.share(active, [&](long long tile) { climb_all(tile, active, listed, parent, unsettled); });
+            word_t* pending = ++last;
+            grid.share(active, [&](long long tile) { jump_all(tile, active, listed, parent, pending); });
         }
         active = counts[1];
-        int* settled = roots; roots = next_roots; next_roots = settled;
-        listed = settled;
+        int* compressed = roots; roots = next_roots; next_roots = compressed;
+        listed = compressed;
 
         word_t* left = ++last;
-        team.share(m, [&](long long tile) {
+        grid.share(m, [&](long long tile) {
             contract(tile, m, list, capacity, next_list, next_capacity, packed, parent, best, left);
         });
         m = *left;
         word_t* worklist = list; list = next_list; next_list = worklist;
-        long long room = capacity; capacity = next_capacity; next_capacity = room;
+        long long list_capacity = capacity; capacity = next_capacity; next_capacity = list_capacity;
     }
 }
 
@@ -438,6 +340,6 @@ extern "C" __global__ void keys_of_rows(
 extern "C" __global__ void find_first(long long m, const int* __restrict__ labels, word_t* first) {
     for (int j = 0; j < ITEMS; j++) {
         long long i = item(j);
-        if (i < m) lower_to(first + labels[i], i);
+        if (i < m) atomic_min(first + labels[i], (word_t)i);
     }
 }

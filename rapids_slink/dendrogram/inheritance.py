@@ -1,0 +1,52 @@
+"""A cut as label inheritance by groupby and merge alone.
+
+Every cluster inherits what its parent is part of: a merge of the table (child, parent) with itself, which doubles how
+far a row points, until none points further. `cutting` does the same by gathers, since a merge whose key is a row number
+is a gather; where rows are spread over partitions only this form is possible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def inherit_labels(linkage: Any, n_leaves: int, n_clusters: int, frames: Any) -> Any:
+    """Labels of a cut.
+
+    Parameters
+    ----------
+    linkage : DataFrame
+        ``left``, ``right``: the clusters that each merge joins, as `rapids_slink.linkage` returns them.
+    n_leaves : int
+    n_clusters : int
+        From the number of trees to `n_leaves`.
+    frames : module
+        pandas or cuDF: whose frame `linkage` is.
+
+    Returns
+    -------
+    DataFrame
+        ``leaf`` and ``label``: 0..n_clusters-1 in order of first appearance.
+
+    Notes
+    -----
+    A merge costs a sort or a hash of all rows, and there are as many as the depth of the tree has bits: for a million
+    leaves about 20 merges, where `cutting` makes 20 gathers.
+    """
+    kept = linkage[["left", "right"]].head(n_leaves - n_clusters).reset_index(drop=True)
+    kept["parent"] = kept.index + n_leaves
+    sides = [kept[[side, "parent"]].rename(columns={side: "child"}) for side in ("left", "right")]
+    pointers = frames.concat(sides, ignore_index=True).astype("int64")
+    while True:
+        parents = pointers.rename(columns={"child": "parent", "parent": "grandparent"})
+        further = pointers.merge(parents, on="parent", how="left")
+        if further["grandparent"].isna().all():
+            break
+        pointers = further[["child"]].assign(parent=further["grandparent"].fillna(further["parent"]).astype("int64"))
+    leaves = frames.DataFrame({"leaf": range(n_leaves)}).astype("int64")
+    leaves = leaves.merge(pointers.rename(columns={"child": "leaf", "parent": "cluster"}), on="leaf", how="left")
+    leaves["cluster"] = leaves["cluster"].fillna(leaves["leaf"]).astype("int64")
+    clusters = leaves.groupby("cluster", as_index=False).agg({"leaf": "min"}).sort_values("leaf", ignore_index=True)
+    clusters["label"] = clusters.index
+    labels = leaves.merge(clusters[["cluster", "label"]], on="cluster").sort_values("leaf", ignore_index=True)
+    return labels[["leaf", "label"]]

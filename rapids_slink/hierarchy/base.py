@@ -1,0 +1,310 @@
+"""A finished single-linkage hierarchy: cut it again, hand it on, look at it, keep it."""
+
+from __future__ import annotations
+
+import copy
+from os import PathLike
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import NotFittedError
+
+from rapids_slink.dendrogram.cutting import cut_frame, device_of
+from rapids_slink.hierarchy import html, interop, plots, storage
+from rapids_slink.points.output import OutputKind, on_host
+from rapids_slink.runtime.device import resolve, to_host
+
+
+class Hierarchy:
+    """What `SingleLinkage` and `fit_graph` share.
+
+    A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
+    its kinds.
+
+    Where cuML is loaded and its global output type names a kind ("numpy", "cupy", "pandas" or "cudf"), `labels_` is of
+    that kind as it is made, and `children_`, `distances_` and the answers of `cut` as they are asked for. `linkage_`
+    and `mst_` are DataFrames in any case.
+
+    Attributes
+    ----------
+    linkage_ : DataFrame
+        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z, row i making cluster
+        ``n_leaves_ + i``.
+    mst_ : DataFrame
+        ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
+        which they merge.
+    labels_ : Series or array of shape (n,), int32
+        The cut that was asked for.
+    n_leaves_ : int
+        Rows, or nodes of a graph.
+    n_clusters_ : int
+        Clusters that `labels_` names.
+    """
+
+    linkage_: Any
+    mst_: Any
+    labels_: Any
+    n_leaves_: int
+    n_clusters_: int
+    _output: OutputKind
+    _index: Any = None  # of the input's rows, if it was a frame of them
+
+    @property
+    def children_(self) -> Any:
+        """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
+        self._require_fit()
+        return self._array(self.linkage_[["left", "right"]].values)
+
+    @property
+    def distances_(self) -> Any:
+        """The height of each merge, float64."""
+        self._require_fit()
+        return self._array(self.linkage_["height"].values)
+
+    def cut(self, n_clusters: Any = None, *, distance_threshold: Any = None, min_cluster_size: int = 1) -> Any:
+        """Labels of another cut of the same tree, or of many.
+
+        Parameters
+        ----------
+        n_clusters : int or sequence of int, optional
+            Exactly this many clusters, equal heights included. A list, tuple, range or 1-d array makes a cut for each
+            value.
+        distance_threshold : float or sequence of float, optional
+            Clusters at or above this distance stay apart. Give one of the two.
+        min_cluster_size : int
+            Clusters of fewer rows are labelled -1, the others 0..k-1.
+
+        Returns
+        -------
+        Series or array of shape (n,), int32
+            The label of each row, 0..k-1 in order of first appearance; a Series with the input's index if the input
+            was a frame. For a sequence of cuts a DataFrame with that index and a column for each, named by its value,
+            or an array of shape (n, cuts).
+
+        Raises
+        ------
+        ValueError, TypeError
+            Both or neither is given, or one is not valid.
+        """
+        self._require_fit()
+        linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
+        given = n_clusters, distance_threshold, min_cluster_size
+        return cut_frame(linkage, lambda _: self.n_leaves_, given, self._output, self._index)
+
+    def to_scipy(self) -> np.ndarray:
+        """The hierarchy as ``scipy.cluster.hierarchy`` takes it.
+
+        Returns
+        -------
+        ndarray of shape (n - 1, 4), float64
+            SciPy's Z.
+
+        Raises
+        ------
+        ValueError
+            The hierarchy is a forest, which SciPy's matrix cannot express.
+        """
+        self._require_tree()
+        return interop.to_scipy(self.linkage_)
+
+    def to_networkx(self) -> Any:
+        """The minimum spanning tree as a graph of NetworkX.
+
+        Its nodes are those that `mst_` speaks of: row numbers whatever the input's index, since its labels may repeat;
+        a graph's own nodes. Where the labels are unique, ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))``
+        puts them in.
+
+        Returns
+        -------
+        networkx.Graph
+            With all nodes, those without an edge included; each edge carries its ``weight``.
+
+        Raises
+        ------
+        ImportError
+            NetworkX is not installed.
+        """
+        self._require_fit()
+        return interop.to_networkx(self.mst_, self._nodes)
+
+    def to_cugraph(self) -> Any:
+        """The minimum spanning tree as a graph of cuGraph.
+
+        Returns
+        -------
+        cugraph.Graph
+            Undirected and weighted, over the nodes of `mst_`; cuGraph keeps no node without an edge.
+
+        Raises
+        ------
+        ImportError
+            cuGraph is not installed.
+        DeviceUnavailableError
+            There is no usable GPU.
+        ValueError
+            The tree has no edges, and cuGraph no graph without.
+        """
+        self._require_fit()
+        return interop.to_cugraph(self.mst_)
+
+    def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
+        """The hierarchy as the package hdbscan has it, with the flat clusters that it chooses from it.
+
+        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``, and
+        so are the clusters but for rows that tie: a core often is the height of several merges, and either package
+        does them in an order of its own. Without, the tree is that of ``min_samples=1``.
+
+        Parameters
+        ----------
+        min_cluster_size : int
+            Smaller branches of the tree are points that fall out of a cluster. At least 2.
+        **options
+            Of `hdbscan.HDBSCAN`, as far as they choose clusters: ``cluster_selection_method``,
+            ``cluster_selection_epsilon``, ``allow_single_cluster``, ``max_cluster_size`` and others of its release.
+
+        Returns
+        -------
+        hdbscan.HDBSCAN
+            As after its fit: ``labels_`` (-1 is noise), ``probabilities_``, ``cluster_persistence_``,
+            ``outlier_scores_``, ``condensed_tree_``, and ``single_linkage_tree_``, hdbscan's `SingleLinkageTree`. All
+            arrays are NumPy's. What needs the points (``minimum_spanning_tree_``, prediction) is not there.
+
+        Raises
+        ------
+        ImportError
+            hdbscan is not installed.
+        ValueError, TypeError
+            A parameter is not valid, there is only one row, or the hierarchy is a forest.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import SingleLinkage
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9)][:, None]
+        >>> model = SingleLinkage(min_samples=3, device="cpu").fit(X)
+        >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+        """
+        metric, min_samples = getattr(self, "metric", "precomputed"), getattr(self, "min_samples", None)
+        return interop.to_hdbscan(self.to_scipy(), min_cluster_size, min_samples or 1, metric, options)
+
+    def plot(self, *, ax: Any = None, **options: Any) -> Any:
+        """Draw the dendrogram's top.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of `rapids_slink.plots.plot_dendrogram`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+        """
+        self._require_tree()
+        return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
+
+    def plot_heights(self, ax: Any = None, **options: Any) -> Any:
+        """Draw the merge heights against the number of clusters, with the cut of `labels_` marked.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of `rapids_slink.plots.plot_heights`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+        """
+        self._require_fit()
+        return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=self.n_clusters_, ax=ax, **options)
+
+    def plot_clusters(self, X: Any, ax: Any = None, **options: Any) -> Any:
+        """Draw the rows of `X`, which the model does not keep, coloured by `labels_`.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered; for a graph's hierarchy any coordinates of its nodes.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of `rapids_slink.plots.plot_clusters`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+        """
+        self._require_fit()
+        return plots.plot_clusters(X, self.labels_, ax=ax, **options)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the hierarchy to a file that `rapids_slink.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file is written beside it under another name and then renamed: an older file of that name stays whole
+            until the new one is. No suffix is added; ``.slink`` is a good one.
+
+        Raises
+        ------
+        ImportError
+            pyarrow, which writes Parquet, is not installed.
+        TypeError
+            A parameter or the index holds objects that neither Parquet nor JSON can keep.
+        OSError
+            The file cannot be written.
+        """
+        self._require_fit()
+        storage.save(self, path)
+
+    def _repr_html_(self) -> str:
+        """For Jupyter: the clusters' sizes, the cut, what was proven, the stages' times."""
+        return html.to_html(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: on_host(value) for name, value in self.__dict__.items()}
+
+    def __copy__(self) -> Self:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, state: dict[str, Any]) -> Self:
+        new = type(self).__new__(type(self))
+        new.__dict__.update(state)
+        return new
+
+    @property
+    def _nodes(self) -> Any:
+        """All that `mst_` speaks of."""
+        return range(self.n_leaves_)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "linkage_"):
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _require_tree(self) -> None:
+        self._require_fit()
+        trees = self.n_leaves_ - len(self.linkage_)
+        if trees != 1:
+            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
+
+    def _array(self, array: Any) -> Any:
+        output = self._output.from_cuml_setting()
+        if output is self._output or not output.is_frame:
+            return output.array(array)
+        return output.series(array) if array.ndim == 1 else output.frame(device_of(array).frames.DataFrame(array))
+
+
+def number_of_clusters(labels: Any) -> int:
+    """How many clusters a frame of labels 0..k-1 names."""
+    return int(to_host(labels["label"].values.max())) + 1

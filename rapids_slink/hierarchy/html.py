@@ -1,0 +1,93 @@
+"""A hierarchy at a glance, as HTML for Jupyter: plain tables that take the page's own colours and load nothing."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rapids_slink.points.output import on_host
+from rapids_slink.report import counted
+
+if TYPE_CHECKING:
+    from rapids_slink.hierarchy.base import Hierarchy
+
+#: How many clusters are listed.
+LISTED = 10
+NUMBER = 'style="text-align: right; padding: 0.1em 0.8em"'
+TEXT = 'style="text-align: left; padding: 0.1em 0.8em"'
+BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.3em 0"'
+
+
+def to_html(model: Hierarchy) -> str:
+    """The clusters' sizes, the cut, what was proven and the stages' times.
+
+    Parameters
+    ----------
+    model : SingleLinkage or GraphHierarchy
+        Fitted.
+
+    Returns
+    -------
+    str
+        One ``div`` without scripts, links or style sheets; every text in it is escaped.
+    """
+    sizes = np.bincount(np.asarray(on_host(model.labels_)))
+    title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(sizes.size, 'cluster')}"
+    report = getattr(model, "report_", {})
+    counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
+    proven = [(stage, _words(name), _value(v)) for stage, entry in counts.items() for name, v in entry.items()]
+    seconds = report.get("seconds", {})
+    blocks = [
+        _table("Clusters", ("cluster", "rows"), _largest(sizes)),
+        _table("Proven", ("stage", "count", ""), proven),
+        _table("Time", ("stage", "seconds"), [*_times(seconds)]),
+    ]
+    settings = [f"{key} {value}" for key, value in report.items() if not isinstance(value, dict)]
+    lines = [f"<b>{escape(title)}</b>", escape(_cut(model)), escape(", ".join(settings))]
+    return f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(blocks)}</div></div>"
+
+
+def _largest(sizes: np.ndarray) -> list[tuple[str, str]]:
+    order = np.argsort(-sizes, kind="stable")
+    rows = [(str(cluster), f"{sizes[cluster]:,}") for cluster in order[:LISTED].tolist()]
+    rest = order[LISTED:]
+    return [*rows, (counted(rest.size, "other"), f"{sizes[rest].sum():,}")] if rest.size else rows
+
+
+def _cut(model: Hierarchy) -> str:
+    """Between which heights the tree was cut."""
+    undone = model.n_clusters_ - (model.n_leaves_ - len(model.linkage_))
+    kept = len(model.linkage_) - undone
+    parts = []
+    for words, row in (("merged up to distance", kept - 1), ("apart from distance", kept)):
+        if 0 <= row < len(model.linkage_):
+            parts.append(f"{words} {float(model.linkage_['height'].iloc[row]):.6g}")
+    return ", ".join(parts)
+
+
+def _times(seconds: dict[str, float]) -> list[tuple[str, str]]:
+    rows = [(_words(stage), f"{value:.4f}") for stage, value in seconds.items()]
+    return [*rows, ("total", f"{sum(seconds.values()):.4f}")] if rows else rows
+
+
+def _table(title: str, heads: tuple[str, ...], rows: Any) -> str:
+    if not rows:
+        return ""
+    lines = [_row("th", heads), *(_row("td", row) for row in rows)]
+    return f"<div {BLOCK}><b>{escape(title)}</b><table>{''.join(lines)}</table></div>"
+
+
+def _row(tag: str, cells: Any) -> str:
+    """A row whose last cell is a number."""
+    styles = [TEXT] * (len(cells) - 1) + [NUMBER]
+    return f"<tr>{''.join(f'<{tag} {s}>{escape(str(c))}</{tag}>' for c, s in zip(cells, styles, strict=True))}</tr>"
+
+
+def _value(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,313 @@
+"""Pictures of a hierarchy, drawn with matplotlib: its dendrogram, its merge heights, its clusters.
+
+Each takes the axes to draw into, or takes the current ones, and returns them. What is drawn is bounded whatever the
+number of rows: the last merges, a sample of the heights, a sample of the rows. Nothing is drawn at random.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.points import as_points
+from rapids_slink.points.columns import as_integer
+from rapids_slink.points.output import on_host
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import CPU, cuda, is_on_gpu, to_host
+
+#: Okabe and Ito's colours, which people with any kind of colour blindness can tell apart, without black and yellow.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+OTHERS = "#999999"
+#: How many rows `plot_clusters`, and how many heights `plot_heights` draws at most.
+MAX_POINTS = 20_000
+MAX_HEIGHTS = 2_000
+
+
+def plot_dendrogram(
+    linkage: Any,
+    *,
+    ax: Any = None,
+    p: int = 30,
+    truncate_mode: str | None = "lastp",
+    **kwargs: Any,
+) -> Any:
+    """Draw a dendrogram with SciPy and matplotlib.
+
+    Only the last ``p - 1`` merges are drawn by default, over `p` leaves that are whole clusters: "(1234)" is a
+    cluster of 1,234 rows, "17" is row 17. That takes milliseconds beside reading the frame, whatever its size or
+    depth.
+
+    Parameters
+    ----------
+    linkage : DataFrame (cuDF or pandas)
+        Columns ``left``, ``right``, ``height``, ``size``, of one tree.
+    ax : matplotlib Axes, optional
+        Where to draw; the current Axes by default.
+    p : int
+        Leaves to draw, at least 2.
+    truncate_mode : {"lastp", None}
+        None draws every row, which SciPy does by recursion: it cannot where the tree is deep.
+    **kwargs
+        Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one a row), ``leaf_label_func`` and
+        ``link_color_func`` speak of rows and clusters of the whole tree.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn into.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError
+        `p` or `truncate_mode` is not valid, or the whole tree is too deep to be drawn.
+    """
+    from scipy.cluster import hierarchy
+
+    _pyplot()
+    if truncate_mode not in ("lastp", None):
+        raise ValueError(f"truncate_mode must be 'lastp' or None, got {truncate_mode!r}")
+    if as_integer(p, "p") < 2:
+        raise ValueError(f"p must be at least 2, got {p}")
+    Z = to_scipy(linkage)
+    top, clusters = _last_merges(Z, len(Z) + 1 if truncate_mode is None else p)
+    ax = _axes(ax)
+    if len(top):
+        kwargs["labels"] = _leaf_labels(Z, clusters[: len(top) + 1], kwargs.get("labels"))
+        for name in ("leaf_label_func", "link_color_func"):
+            if kwargs.get(name) is not None:
+                kwargs[name] = _in_whole_tree(kwargs[name], clusters)
+        if kwargs.get("orientation", "top") in ("top", "bottom"):
+            kwargs.setdefault("leaf_rotation", 90)  # side by side they would overlap
+        try:
+            hierarchy.dendrogram(top, ax=ax, **kwargs)
+        except RecursionError as error:
+            raise ValueError(
+                f"a dendrogram of {len(top) + 1} leaves is too deep for SciPy to draw: lower p, or leave "
+                "truncate_mode='lastp'"
+            ) from error
+    _name_axes(ax, sideways=kwargs.get("orientation") in ("left", "right"))
+    return ax
+
+
+def _last_merges(Z: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """The top of a tree as a tree of at most `p` leaves, and the cluster in `Z` that each of its ids stands for.
+
+    The kept merges are the last, so the clusters they join, but for the merges themselves, are p in number: those
+    are the leaves. They keep their order, so left stays below right. A size counts the new leaves, for SciPy
+    refuses anything else.
+    """
+    n = len(Z) + 1
+    kept = min(p - 1, n - 1)
+    top = Z[n - 1 - kept :].copy()
+    first = 2 * n - 1 - kept  # the id of the first kept merge
+    children = top[:, :2].astype(np.int64)
+    leaves = np.sort(children[children < first])
+    top[:, :2] = np.where(children < first, np.searchsorted(leaves, children), children - first + kept + 1)
+    size = np.ones(2 * kept + 1)
+    for i, (left, right) in enumerate(top[:, :2].astype(np.int64)):
+        size[kept + 1 + i] = top[i, 3] = size[left] + size[right]
+    return top, np.concatenate([leaves, np.arange(first, 2 * n - 1)])
+
+
+def _leaf_labels(Z: np.ndarray, clusters: np.ndarray, names: Any) -> list[str]:
+    n = len(Z) + 1
+    if names is not None and len(names) != n:
+        raise ValueError(f"labels must be one a row: {n}, got {len(names)}")
+    rows = list(range(n)) if names is None else list(names)
+    return [str(rows[c]) if c < n else f"({int(Z[c - n, 3])})" for c in clusters.tolist()]
+
+
+def _in_whole_tree(function: Any, clusters: np.ndarray) -> Any:
+    return lambda cluster: function(int(clusters[cluster]))
+
+
+def _name_axes(ax: Any, sideways: bool) -> None:
+    leaves, height = "row, or (rows in the cluster)", "distance"
+    ax.set_xlabel(height if sideways else leaves)
+    ax.set_ylabel(leaves if sideways else height)
+
+
+def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:
+    """Draw the heights of the merges, the highest first, against the number of clusters.
+
+    Over k clusters stands the distance at which they become k - 1: a cut between two heights that are far apart
+    changes little when the data does. Of more than 2,000 heights a sample is drawn, evenly along the logarithmic axis:
+    all of the highest, ever fewer of the lower ones.
+
+    Parameters
+    ----------
+    linkage : DataFrame (cuDF or pandas)
+        Columns ``left``, ``right``, ``height``, ``size``; a forest's as well.
+    n_leaves : int
+        Leaves of the tree or forest.
+    n_clusters : int, optional
+        A cut to be marked, with the distance thresholds that give it.
+    ax : matplotlib Axes, optional
+        Where to draw; the current Axes by default. The number of clusters has a logarithmic axis from 100 merges on,
+        the height where none is negative and the positive ones span two orders of magnitude.
+    **kwargs
+        Passed on to `matplotlib.axes.Axes.plot`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn into.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    heights = np.asarray(on_host(linkage["height"]))[::-1]
+    trees = n_leaves - heights.size
+    drawn = _spread(heights.size)
+    ax = _axes(ax)
+    kwargs = {"color": COLORS[0], "marker": "o" if heights.size <= 50 else None, "markersize": 4, **kwargs}
+    ax.plot(drawn + trees + 1, heights[drawn], **kwargs)
+    if heights.size >= 100:
+        ax.set_xscale("log")
+    positive = heights[drawn][heights[drawn] > 0]
+    if positive.size and heights[-1] >= 0 and positive[0] > 100 * positive[-1]:
+        ax.set_yscale("log")
+    if n_clusters is not None:
+        ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=_cut_label(heights, n_clusters, trees))
+        ax.legend(loc="lower left")  # which a falling curve leaves free
+    ax.set_xlabel("number of clusters")
+    ax.set_ylabel("distance of the next merge")
+    return ax
+
+
+def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
+    """Draw the rows as points, coloured by cluster.
+
+    One column is drawn as a strip, whose other axis means nothing; two as they are; more by their first two principal
+    components (of the rows that are drawn). The six largest clusters have a colour each, in order of size; all others
+    are grey. The fewer points a colour has, the larger they are. Of more than 20,000 rows so many are drawn, evenly
+    spaced within each colour: those of many rows are thinned out before those of few are.
+
+    Parameters
+    ----------
+    X : dataframe or array, (n, d)
+        The rows that were clustered, of any kind that `SingleLinkage` takes.
+    labels : Series or array of shape (n,)
+        From 0 to the number of clusters less one.
+    ax : matplotlib Axes, optional
+        Where to draw; the current Axes by default. The legend stands to their right.
+    **kwargs
+        Passed on to `matplotlib.axes.Axes.scatter`.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes drawn into.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    ValueError, TypeError
+        `X` is not valid, or has another number of rows than were clustered.
+    """
+    device = cuda() if is_on_gpu(X) else CPU
+    points = as_points(X, device)
+    labels = np.asarray(on_host(labels))
+    if len(points.values) != labels.size:
+        raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
+    sizes = np.bincount(labels)
+    largest = np.argsort(-sizes, kind="stable")[: len(COLORS)]
+    color = np.full(sizes.size, len(COLORS), np.int8)
+    color[largest] = np.arange(largest.size)
+    rows = _evenly(color[labels])
+    coordinates, names = _in_the_plane(to_host(points.values[device.asarray(rows)]), rows, points.names)
+    drawn = color[labels[rows]]
+    names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
+    if sizes.size > largest.size:
+        rest = sizes.sum() - sizes[largest].sum()
+        names_of.append(f"{counted(sizes.size - largest.size, 'other')} ({counted(rest, 'row')})")
+    ax = _axes(ax)
+    counts = np.bincount(drawn)
+    handles = [None] * counts.size
+    for i in np.argsort(-counts, kind="stable").tolist():  # the few come last, to lie on top, and are larger
+        style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
+        handles[i] = ax.scatter(*coordinates[drawn == i].T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
+    legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+    for handle in legend.legend_handles:
+        handle.set_sizes([30])
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
+    if points.values.shape[1] == 1:
+        ax.set_yticks([])
+    return ax
+
+
+def _pyplot() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("plotting needs matplotlib: pip install 'rapids_slink[plot]'") from error
+    return pyplot
+
+
+def _axes(ax: Any) -> Any:
+    """The caller's axes, or the current ones: in a figure that keeps room for a legend beside them if it is new."""
+    pyplot = _pyplot()
+    if ax is None and not pyplot.get_fignums():
+        pyplot.figure(layout="constrained")
+    return pyplot.gca() if ax is None else ax
+
+
+def _spread(n: int) -> np.ndarray:
+    """At most `MAX_HEIGHTS` of the numbers below n, the first and the last among them, evenly by their logarithm."""
+    if n <= MAX_HEIGHTS:
+        return np.arange(n)
+    return np.unique(np.rint(np.geomspace(1, n, MAX_HEIGHTS)).astype(np.int64)) - 1
+
+
+def _cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
+    """What the cut is, and the distances at which it is this one."""
+    undone = n_clusters - trees
+    above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
+    below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""
+    return counted(n_clusters, "cluster") + (f" ({above}distance{below})" if above or below else "")
+
+
+def _evenly(group: np.ndarray) -> np.ndarray:
+    """At most `MAX_POINTS` rows, in order: of every group the same number, evenly spaced, or all if it has no more."""
+    if group.size <= MAX_POINTS:
+        return np.arange(group.size)
+    sizes = np.bincount(group)
+    low, high = 0, int(sizes.max())
+    while low < high:  # for the largest number that fits
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= MAX_POINTS else (low, middle - 1)
+    order = np.argsort(group, kind="stable")
+    size = sizes[group[order]]
+    position = np.arange(group.size) - (np.cumsum(sizes) - sizes)[group[order]]
+    kept = np.minimum(size, low)
+    return np.sort(order[(position + 1) * kept // size > position * kept // size])
+
+
+def _in_the_plane(values: np.ndarray, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
+    """Two coordinates for each of the rows, and what they are called."""
+    n, d = values.shape
+    if d == 1:
+        scatter = rows * 0.6180339887498949 % 1  # the golden ratio's multiples are spread evenly
+        return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
+    if d == 2:
+        return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]
+    from sklearn.decomposition import PCA
+
+    titles = ["first principal component", "second principal component"]
+    centred = values.astype(np.float64) - values[0]
+    scale = np.abs(centred).max()
+    if scale == 0:
+        return np.zeros((n, 2)), titles
+    model = PCA(2, random_state=0)
+    coordinates = model.fit_transform(centred / scale) * scale  # scaled, its squares stay in range
+    return coordinates, [
+        f"{title} ({share:.0%})" for title, share in zip(titles, model.explained_variance_ratio_, strict=True)
+    ]

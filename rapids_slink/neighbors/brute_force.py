@@ -1,0 +1,253 @@
+"""Search over all pairs: filter, re-rank, prove.
+
+    rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
+
+Points are visited in a low-discrepancy order. With bands growing g-fold, each band adds about g·k candidates a row.
+Where points have core distances they come in the order of these instead, and those whose core distance is above all
+rows' bounds are left out: they may be many, since a point amid the others is near to all. A row whose candidates all
+fitted into its buffer is proven (filter/bounds.py says why); the others are done again with the bound they have
+reached, then in float64, then by computing every distance exactly.
+
+The k-NN graph by the fused filter visits pairs of blocks in place of bands, each once for both its points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity
+from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
+from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, seed_points
+from rapids_slink.neighbors.slices import BLOCK, geometric_slices
+from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.threads import for_each_chunk, progress_bar, workers
+
+#: Rows of a chunk where points have core distances: of similar bounds, so that the points above the largest are left
+#: out.
+ROWS_OF_SIMILAR_BOUND = 2**15
+
+
+class BruteForceSearch:
+    """Search among `values` (the points) for neighbours of `queries` (default: the same points).
+
+    Parameters
+    ----------
+    values : (n, d) array
+        As `rows.metric_rows` makes them for `metric`.
+    device : Device
+    report : Report
+    queries : (m, d) array, optional
+        Likewise.
+    progress : bool
+        Whether to show progress bars.
+    metric : Metric
+    fused : bool
+        Whether to use the filter that writes no tiles, where the GPU has it.
+    """
+
+    def __init__(
+        self,
+        values: Any,
+        device: Device,
+        report: Report,
+        queries: Any = None,
+        progress: bool = False,
+        metric: Metric = EUCLIDEAN,
+        fused: bool = True,
+    ) -> None:
+        self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
+        self.queries = values if queries is None else queries
+        self.kernels = device.kernels("neighbors.exact")
+        self.free_bytes = free_bytes()  # asked for here, since the threads that work on chunks are in no run
+        self.filter: Any  # a TileFilter, or None
+        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, fused)
+        self.core: Any = None  # by which the points are arranged, and their core distances in that order
+        self.ascending_core: Any = None
+        if self.filter is not None:
+            self.filter.arrange(self.kernels.low_discrepancy_order(values.shape[0]))
+        report.count("neighbors", filter=self.filter.name if self.filter else "none")
+
+    @staticmethod
+    def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
+        """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
+        kernels = device.kernels("neighbors.filter")
+        fused = fused_filter(device) if metric.filter == "product" else None
+        a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
+        if metric.filter == "direct":
+            a_row += 4 * d
+        quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
+        lists = m * (12 * k + 8)
+        # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
+        packing = 24 * n if device.is_gpu else 40 * min(max(n, m) * d, BLOCK)
+        packing_a_tile = 40 * workers(device) * min(n, kernels.TILE_POINTS) * d
+        chunks = workers(device) * MIN_ROWS * _row_bytes(n, d, k, device)
+        peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
+        preferred = 0
+        if metric.filter == "product":
+            preferred = 4 * min(m * seed_points(n, k), kernels.TILE_ROWS * kernels.TILE_POINTS)  # the seeds' products
+            preferred += fused.symmetric_bytes(n, k) if fused and m == n else 0
+        return MemoryEstimate(peak, quantized + lists, chunks, preferred)
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """The neighbours of a task's rows."""
+        xp, m = self.device.xp, task.rows.size
+        if task.core is not None and task.core is not self.core:
+            self._arrange_by_core(task.core)
+        reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
+        unproven = xp.arange(m, dtype="int32") if task.core is None else xp.argsort(reached.upper)
+        certified = redone = 0
+        if self._is_filtered(task):
+            unproven = self._first_pass(task, unproven, reached)
+            certified, redone = m - unproven.size, unproven.size
+            if unproven.size:
+                unproven = self._pass(task, self.filter, unproven, reached, again=True)
+            if unproven.size and (float64 := self.filter.to_float64()):
+                unproven = self._pass(task, float64, unproven, reached, again=True)
+        self._scan(task, unproven, reached)
+        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size}
+        self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
+        ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
+        if task.per_group_minimum:
+            drop_above_bound(ids, weights, upper, xp)
+        return SearchResult(ids, weights, upper)
+
+    def distances(self, src: Any, dst: Any) -> Any:
+        """The surrogate distances of pairs of points."""
+        return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
+
+    def _arrange_by_core(self, core: Any) -> None:
+        """Put the points into the order of their core distances."""
+        order = self.device.xp.argsort(core).astype("int32")
+        self.core, self.ascending_core = core, core[order]
+        if self.filter is not None:
+            self.filter.arrange(order)
+
+    def _group_minima(self, task: SearchTask) -> Any:
+        """The least distance found in each group, infinite at first; None where rows are independent."""
+        xp = self.device.xp
+        return xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
+
+    def _is_filtered(self, task: SearchTask) -> bool:
+        """Whether the filter pays: of few points all distances are computed, and some lists are too long for it."""
+        few = self.values.shape[0] <= max(16 * task.k, 256)
+        return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
+
+    def _first_pass(self, task: SearchTask, rows: Any, reached: _Reached) -> Any:
+        """The rows that are not proven after all have been filtered once."""
+        symmetric = self.filter.is_symmetric and task.is_knn_graph
+        if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
+            return self._symmetric_pass(task, reached)
+        return self._pass(task, self.filter, rows, reached, again=False)
+
+    def _pass(self, task: SearchTask, filter_: TileFilter, rows: Any, reached: _Reached, again: bool) -> Any:
+        """Filter and re-rank some of the task's rows; returns those whose lists are not proven."""
+        xp, kernels = self.device.xp, self.kernels
+
+        def search(chunk: Any) -> Any:
+            ids = task.rows[chunk]
+            groups = task.groups(ids), task.point_group
+            bound, top = reached.upper[chunk], kernels.empty_lists(ids.size, task.k)
+            if reached.minima is not None:
+                xp.minimum(bound, reached.minima[groups[0]], out=bound)
+            if not again and (task.upper is None or not bool(xp.isfinite(bound).all())):
+                filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
+            queries = filter_.query(ids)
+            for band in self._bands(task, filter_, bound, again):
+                candidates = filter_.candidates(queries, band, bound, groups, task)
+                kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
+                del candidates  # the next band's need the memory
+                if reached.minima is not None:
+                    kernels.scatter_min(reached.minima, groups[0], top.weights)
+                    xp.minimum(bound, reached.minima[groups[0]], out=bound)
+            reached.put(chunk, bound, top)
+            return chunk[kernels.flatnonzero(top.overflowed)]
+
+        most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
+        chunks = _chunks(rows, self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k))
+        return xp.concatenate(for_each_chunk(self.device, search, chunks, task.label, self.progress))
+
+    def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> Any:
+        """The k-NN graph with every pair of points tested once, for both; returns the rows that are not proven.
+
+        Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and the tiles come
+        in a low-discrepancy order. The filter's own products tighten the bounds from slice to slice; surrogate
+        distances are computed in the end, and before that of rows whose buffers are half full.
+        """
+        filter_: Any = self.filter
+        kernels, k = self.kernels, task.k
+        filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
+        filter_.arrange(filter_.order_by_bound(reached.upper))
+        rows, bound = filter_.order, reached.upper[filter_.order]
+        top, survivors = kernels.empty_lists(rows.size, k), filter_.empty_survivors(k)
+        slices = filter_.symmetric_slices()
+        for offsets in progress_bar(slices, len(slices), task.label, self.progress):
+            filter_.append_both(offsets, bound, survivors)
+            filter_.tighten(survivors, bound, k)
+            half_full = survivors.capacity // 2
+            kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
+        kernels.rerank(self.exact, rows, survivors, None, bound, top)
+        reached.put(rows, bound, top)
+        return rows[kernels.flatnonzero(top.overflowed)]
+
+    def _scan(self, task: SearchTask, rows: Any, reached: _Reached) -> None:
+        """Compute every distance of some of the task's rows."""
+
+        def scan(chunk: Any) -> None:
+            ids, bound = task.rows[chunk], reached.upper[chunk]
+            groups = task.groups(ids), task.point_group
+            reached.put(chunk, bound, self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core))
+
+        most = self._rows_at_once(self.device.kernels("neighbors.filter").TILE_ROWS, task.k)
+        for_each_chunk(self.device, scan, _chunks(rows, most))
+
+    def _rows_at_once(self, most: int, k: int) -> int:
+        """How many rows a chunk has: `most`, or what there is memory for."""
+        n, d = self.values.shape
+        rows = self.free_bytes / workers(self.device) / _row_bytes(n, d, k, self.device)
+        return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
+
+    def _bands(self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool) -> list[slice]:
+        """The points, in the filter's order, that rows with these bounds may look for."""
+        last = self.values.shape[0]
+        if task.core is not None:
+            last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
+        return geometric_slices(last if again else filter_.first_band, last, filter_.growth)
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """What a search has reached, for all rows of its task.
+
+    Attributes
+    ----------
+    upper : (m,) float64 array
+        Their bounds.
+    top : TopLists
+    minima : array, optional
+        By group, the least distance found.
+    """
+
+    upper: Any
+    top: TopLists
+    minima: Any = None
+
+    def put(self, rows: Any, bound: Any, top: TopLists) -> None:
+        """Enter what some rows have reached."""
+        self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
+
+
+def _chunks(rows: Any, size: int) -> list[Any]:
+    return [rows[start : start + size] for start in range(0, rows.size, size)]
+
+
+def _row_bytes(n: int, d: int, k: int, device: Device) -> int:
+    """What a row of a chunk takes: its products, quantized features, candidates and lists."""
+    products = 4 * max(device.kernels("neighbors.filter").TILE_POINTS, seed_points(n, k))
+    of_scan = device.kernels("neighbors.exact").scan_bytes(n, k)
+    return max(products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64, of_scan)

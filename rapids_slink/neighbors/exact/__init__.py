@@ -1,0 +1,77 @@
+"""Surrogate distances in float64, and each row's least k of them.
+
+    candidates ──rerank──▶ TopLists ◀──scan── every point
+
+`formulas.py` and `formulas.cuh` hold the formulas, operation by operation the same. Each device's module has the
+kernels under the same names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+
+
+@dataclass(frozen=True)
+class ExactPoints:
+    """What surrogate distances are computed of.
+
+    Attributes
+    ----------
+    queries, points : (m, d) and (n, d) arrays
+        As the metric's formula reads them, of one type; maybe the same array.
+    metric : Metric
+    """
+
+    queries: Any
+    points: Any
+    metric: Metric = EUCLIDEAN
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Survivors of a filter.
+
+    Attributes
+    ----------
+    ids : (rows, capacity) int32 array
+    count : (rows,) int array
+        How many there were, whether or not there was room for them.
+    order : (n,) int32 array, optional
+        If given, `ids` are positions in this order of the points.
+    """
+
+    ids: Any
+    count: Any
+    order: Any = None
+
+    @property
+    def capacity(self) -> int:
+        """How many survivors of a row there is room for."""
+        return int(self.ids.shape[1])
+
+
+@dataclass(frozen=True)
+class TopLists:
+    """The least `k` found so far, sorted in the total order.
+
+    Attributes
+    ----------
+    ids : (rows, k) int32 array
+        -1 where there is none.
+    weights : (rows, k) float64 array
+        Infinite there.
+    overflowed : (rows,) bool array
+        Whether a row had more candidates than there was room for.
+    """
+
+    ids: Any
+    weights: Any
+    overflowed: Any
+
+
+def candidate_capacity(k: int) -> int:
+    """Room for a row's survivors of one band, about k of which stay."""
+    return 64 + 12 * k

@@ -1,0 +1,188 @@
+"""The exact kernels on the GPU: launchers of the sources beside this one. A raw kernel checks nothing, so they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
+from rapids_slink.neighbors.slices import golden_stride
+from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
+
+MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
+
+RERANK, LISTS, REACHABILITY = (f"neighbors/exact/{name}.cu" for name in ("rerank", "lists", "mutual_reachability"))
+WARP = 32
+RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
+SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
+MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
+
+
+def new_candidates(rows: int, k: int) -> Candidates:
+    """Empty buffers."""
+    return Candidates(cp.empty((rows, candidate_capacity(k)), cp.int32), cp.zeros(rows, cp.int32))
+
+
+def empty_lists(rows: int, k: int) -> TopLists:
+    """Lists of nothing."""
+    top = TopLists(cp.empty((rows, k), cp.int32), cp.empty((rows, k)), cp.empty(rows, bool))
+    launch(LISTS, "clear_lists", rows * k, np.int64(rows), np.int32(k), top.ids, top.weights, top.overflowed)
+    return top
+
+
+def low_discrepancy_order(n: int) -> Any:
+    """A permutation of n points, int32, of which every leading part is spread evenly over all of them."""
+    order = cp.empty(n, cp.int32)
+    launch(LISTS, "stride_points", n, np.int64(n), np.int64(golden_stride(n)), order)
+    return order
+
+
+def rerank(
+    exact: ExactPoints,
+    rows: Any,
+    candidates: Candidates,
+    groups: tuple[Any, Any] | None,
+    upper: Any,
+    top: TopLists,
+    core: Any = None,
+    *,
+    more_than: int = 0,
+) -> None:
+    """As `rapids_slink.neighbors.exact.cpu.rerank`.
+
+    `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
+    with at most `more_than` candidates are left as they are; the buffers of the others are emptied.
+    """
+    m = rows.size
+    row_group, point_group = groups or (None, None)
+    check_arrays("int32", rows, candidates.ids, candidates.count, candidates.order, row_group, point_group, top.ids)
+    check_arrays("float64", upper, top.weights, core)
+    check_arrays("bool", top.overflowed)
+    rows_a_warp = WARP if more_than else 1
+    arguments = (
+        rows, np.int32(m), candidates.ids, candidates.count, np.int32(more_than), np.int32(rows_a_warp),
+        np.int32(candidates.capacity), candidates.order, row_group, point_group, core, upper,
+    )  # fmt: skip
+    outputs = top.ids, top.weights, top.overflowed
+    _launch_by_warp("rerank", exact, -(-m // rows_a_warp), top.ids.shape[1], arguments, outputs)
+
+
+def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any = None) -> TopLists:
+    """As `rapids_slink.neighbors.exact.cpu.scan`."""
+    m, n = rows.size, exact.points.shape[0]
+    check_arrays("int32", rows, *groups)
+    check_arrays("float64", upper, core)
+    if k > MAX_LIST:
+        return _scan_by_sorting(exact, rows, groups, upper, k, core)
+    parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
+    ids = cp.empty((m, parts * k), cp.int32)
+    arguments = rows, np.int32(m), *groups, np.int32(n), np.int32(parts), core, upper
+    _launch_by_warp("scan", exact, m * parts, k, arguments, (ids,))
+    top = empty_lists(m, k)
+    rerank(exact, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), groups, upper.copy(), top, core)
+    return top
+
+
+def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+    """As `rapids_slink.neighbors.exact.cpu.sort_by_reachability`."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights, core)
+    n, k = ids.shape
+    launch(REACHABILITY, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
+
+
+def flatnonzero(flags: Any) -> Any:
+    """Where `flags` are set, int32, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
+    check_arrays("bool", flags)
+    position, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
+    launch(LISTS, "list_set", flags.size, np.int64(flags.size), flags, position, count)
+    return position[: int(count[0])]
+
+
+def scatter_min(least: Any, group: Any, weights: Any) -> None:
+    """least[group[i]] = min(itself, weights[i, 0]); CuPy's own scattered minimum was found too low in float64."""
+    check_arrays("int32", group)
+    check_arrays("float64", least, weights)
+    m, k = weights.shape
+    launch(LISTS, "scatter_min", m, np.int64(m), group, weights, np.int32(k), least)
+
+
+def pair_distances(values: Any, src: Any, dst: Any, metric: Metric = EUCLIDEAN) -> Any:
+    """The surrogate distances of pairs of rows."""
+    check_arrays(values.dtype, values)
+    check_arrays("int32", src, dst)
+    out, m = cp.empty(src.size), src.size
+    options = value_option(values.dtype), *metric.cuda_options
+    launch(RERANK, "pair_distances", m, values, np.int32(values.shape[1]), np.int64(m), src, dst, out, options=options)
+    return out
+
+
+def with_norms(values: Any, centre: bool) -> Any:
+    """The rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
+    check_arrays(values.dtype, values)
+    n, d = values.shape
+    rows = cp.empty((n, d + 1))
+    arguments = values, np.int64(n), np.int32(d), np.bool_(centre), rows
+    launch("neighbors/rows.cu", "put_norms", n, *arguments, options=(value_option(values.dtype),))
+    return rows
+
+
+def _scan_by_sorting(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any) -> TopLists:
+    """Lists too long for shared memory: all surrogate distances of the rows, sorted."""
+    m, (n, d) = rows.size, exact.points.shape
+    check_arrays(exact.points.dtype, exact.queries, exact.points)
+    distance = cp.empty((m, n))
+    arguments = exact.queries, exact.points, np.int32(d), rows, np.int32(m), *groups, np.int32(n), distance
+    options = value_option(exact.points.dtype), *exact.metric.cuda_options
+    launch(RERANK, "all_distances", m * n, *arguments, options=options)
+    if core is not None:
+        distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
+    distance[distance > upper[:, None]] = cp.inf
+    order = cp.argsort(distance, axis=1)[:, :k]  # CuPy's sort is stable: equal distances by id
+    weights = cp.take_along_axis(distance, order, axis=1)
+    ids = cp.where(cp.isinf(weights), -1, order).astype(cp.int32)
+    return TopLists(ids, weights, cp.zeros(m, bool))
+
+
+def scan_bytes(n: int, k: int) -> int:
+    """Bytes that `scan` takes for a row among n points beside its list: for long lists all distances are sorted."""
+    return 40 * n if k > MAX_LIST else 0
+
+
+def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments: tuple, outputs: tuple) -> None:
+    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries."""
+    queries, points = exact.queries, exact.points
+    check_arrays(points.dtype, queries, points)
+    itemsize, d = points.dtype.itemsize, points.shape[1]
+    aligned = d * itemsize % 16 == 0 and points.data.ptr % 16 == 0
+    scratch = _warp_scratch(k, d, itemsize, aligned)
+    launch_blocks(
+        RERANK, name, (-(-jobs // scratch.warps),), scratch.warps * WARP,
+        queries, points, np.int32(d), *arguments, scratch.layout, *outputs,
+        options=(value_option(points.dtype), *exact.metric.cuda_options),
+        shared_memory=scratch.warps * scratch.bytes_a_warp,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _WarpScratch:
+    """What `rerank.cu` calls a `WarpLayout`, the warps of a block, and the bytes of shared memory of each."""
+
+    layout: Any
+    warps: int
+    bytes_a_warp: int
+
+
+@lru_cache(maxsize=256)
+def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> _WarpScratch:
+    size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
+    width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
+    pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
+    bytes_a_warp = -(-(width * 8 + WARP * pitch + size * 12) // 16) * 16
+    warps = max(1, min(RERANK_WARPS, MIN_SHARED_MEMORY // bytes_a_warp))
+    return _WarpScratch(c_struct(k, size, width, pitch, aligned), warps, bytes_a_warp)

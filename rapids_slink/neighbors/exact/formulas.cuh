@@ -1,0 +1,198 @@
+// The surrogate distance of two rows, as in formulas.py, operation by operation: float64, features in order, no fused
+// multiply-add. FORMULA names the struct; `minkowski` also takes HALVES (twice the exponent, an integer) or EXPONENT.
+//
+// A struct sums `summed(d)` of the d columns of two rows, one after the other; `value` turns the sum into the distance.
+// Those that boxes bound take gaps too: `add_gap(x - y)` is `add(x, y)`, and `of_gaps` a lower bound.
+#pragma once
+
+#ifndef FORMULA
+#define FORMULA squared_euclidean
+#endif
+
+// CuPy compiles with -ftz=true, which would make zeros of subnormal float32 values on the way: not so this conversion.
+__device__ __forceinline__ double widen(float x) {
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(x));
+    return wide;
+}
+__device__ __forceinline__ double widen(double x) { return x; }
+
+__device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
+__device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a, b); }
+__device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
+
+constexpr double OVERFLOW_VALUE = 1.7976931348623157e308;  // stands for values beyond float64's range
+
+struct squared_euclidean {
+    double total = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add_gap(double gap) { total = plus(total, times(gap, gap)); }
+    __device__ void add(double x, double y) { add_gap(minus(x, y)); }
+    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
+    __device__ double of_gaps() const { return total; }
+};
+
+struct manhattan {
+    double total = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add_gap(double gap) { total = plus(total, fabs(gap)); }
+    __device__ void add(double x, double y) { add_gap(minus(x, y)); }
+    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
+    __device__ double of_gaps() const { return total; }
+};
+
+struct chebyshev {
+    double total = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add_gap(double gap) { total = fmax(total, fabs(gap)); }
+    __device__ void add(double x, double y) { add_gap(minus(x, y)); }
+    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
+    __device__ double of_gaps() const { return total; }
+};
+
+// What is lost to rounding in a + b and in a * b (Dekker).
+__device__ __forceinline__ double lost_by_plus(double a, double b, double total) {
+    double other = minus(total, a);
+    return plus(minus(a, minus(total, other)), minus(b, other));
+}
+__device__ __forceinline__ double lost_by_times(double a, double b, double product) {
+    double c = times(134217729.0, a), a_high = minus(c, minus(c, a));
+    c = times(134217729.0, b);
+    double b_high = minus(c, minus(c, b)), a_low = minus(a, a_high), b_low = minus(b, b_high);
+    double most = plus(minus(times(a_high, b_high), product), times(a_high, b_low));
+    return plus(plus(most, times(a_low, b_high)), times(a_low, b_low));
+}
+
+// formulas.py: general_power.
+__device__ double general_power(double t, double p) {
+    constexpr double LN2_HIGH = 0x1.62e42fefa3800p-1, LN2_LOW = 0x1.ef35793c76730p-45;
+    if (t == 0 || t == 1 || t > OVERFLOW_VALUE) return t;
+    int e;
+    double m = frexp(t, &e);
+    if (m < 0.7071067811865476) m = times(2.0, m), e -= 1;
+    double f = minus(m, 1.0), g = plus(m, 1.0), g_low = minus(m, minus(g, 1.0));
+    double s = __ddiv_rn(f, g), h = times(s, g);
+    double s_low = __ddiv_rn(minus(minus(minus(f, h), lost_by_times(s, g, h)), times(s, g_low)), g);
+    double z = times(s, s), tail = 0;
+    for (int k = 12; k >= 0; k--) tail = plus(times(tail, z), __ddiv_rn(2.0, 2 * k + 3));
+    tail = times(times(tail, z), s);
+    double first = times(e, LN2_HIGH), second = times(2.0, s), sum = plus(first, second);
+    double rest = plus(plus(plus(times(2.0, s_low), times(e, LN2_LOW)), lost_by_plus(first, second, sum)), tail);
+    double log = plus(sum, rest), log_low = lost_by_plus(sum, rest, log);
+    double y = times(p, log);
+    if (y > 710) return 1.0 / 0.0;
+    if (y < -746) return 0;
+    double y_low = plus(lost_by_times(p, log, y), times(p, log_low));
+    double k = rint(times(y, 1.4426950408889634));
+    double r = plus(minus(y, times(k, LN2_HIGH)), minus(y_low, times(k, LN2_LOW)));
+    double series = 0, factorial = 87178291200.0;  // 14!
+    for (int j = 14; j >= 2; j--) {
+        series = plus(times(series, r), __ddiv_rn(1.0, factorial));
+        factorial = __ddiv_rn(factorial, j);  // exact
+    }
+    double result = plus(1.0, plus(r, times(times(r, r), series)));
+    int half = (int)k >> 1;
+    return times(times(result, ldexp(1.0, half)), ldexp(1.0, (int)k - half));
+}
+
+struct minkowski {
+    double total = 0;
+    static __device__ int summed(int d) { return d; }
+#ifdef EXPONENT
+    static constexpr double BOX = 1 - 0x1p-44;  // general_power need not be monotone
+    static __device__ double power(double t) { return general_power(t, EXPONENT); }
+#else
+#ifndef HALVES
+#define HALVES 6
+#endif
+    static constexpr double BOX = 1;
+    static __device__ double power(double t) {
+        double result = HALVES & 1 ? __dsqrt_rn(t) : 1, square = t;
+        for (int left = HALVES / 2; left;) {
+            if (left & 1) result = times(result, square);
+            left /= 2;
+            if (left) square = times(square, square);
+        }
+        return result;
+    }
+#endif
+    __device__ void add_gap(double gap) { total = plus(total, power(fabs(gap))); }
+    __device__ void add(double x, double y) { add_gap(minus(x, y)); }
+    template <class V> __device__ double value(const V*, const V*, int) const { return fmin(total, OVERFLOW_VALUE); }
+    __device__ double of_gaps() const { return times(fmin(total, OVERFLOW_VALUE), BOX); }
+};
+
+struct canberra {
+    double total = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add(double x, double y) {
+        if (x != y) total = plus(total, __ddiv_rn(fabs(minus(x, y)), plus(fabs(x), fabs(y))));
+    }
+    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
+};
+
+struct braycurtis {
+    double difference = 0, sum = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add(double x, double y) {
+        difference = plus(difference, fabs(minus(x, y)));
+        sum = plus(sum, fabs(plus(x, y)));
+    }
+    template <class V> __device__ double value(const V*, const V*, int) const {
+        return sum > 0 ? fmin(__ddiv_rn(difference, sum), OVERFLOW_VALUE) : OVERFLOW_VALUE;
+    }
+};
+
+struct hamming {
+    int differ = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add(double x, double y) { differ += x != y; }
+    template <class V> __device__ double value(const V*, const V*, int) const { return differ; }
+};
+
+struct jaccard {
+    int differ = 0, either = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add(double x, double y) { differ += x != y, either += x != 0 || y != 0; }
+    template <class V> __device__ double value(const V*, const V*, int) const {
+        return either ? __ddiv_rn(differ, either) : 0;
+    }
+};
+
+// Even and odd features are summed separately: the two sums change places at each step. Of an odd number the last comes after.
+struct inner_product {
+    double mine = 0, other = 0;
+    static __device__ int summed(int d) { return d & ~1; }
+    __device__ void add(double x, double y) {
+        double next = plus(mine, times(x, y));
+        mine = other, other = next;
+    }
+    template <class V> __device__ double dot(const V* x, const V* y, int d) const {
+        double total = plus(mine, other);
+        return d & 1 ? plus(total, times(widen(x[d - 1]), widen(y[d - 1]))) : total;
+    }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const { return -dot(x, y, d); }
+};
+
+// Of rows that are followed by their norms: d - 1 features.
+struct cosine : inner_product {
+    static __device__ int summed(int d) { return inner_product::summed(d - 1); }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double part = __ddiv_rn(dot(x, y, d - 1), times(widen(x[d - 1]), widen(y[d - 1])));
+        return minus(1.0, fmax(-1.0, fmin(1.0, part)));
+    }
+};
+
+// The surrogate distance of two rows of d columns, by one thread.
+template <class V> __device__ __forceinline__ double surrogate_distance(const V* x, const V* y, int d) {
+    FORMULA sum;
+    int n = FORMULA::summed(d);
+    for (int f = 0; f < n; f++) sum.add(widen(x[f]), widen(y[f]));
+    return sum.value(x, y, d);
+}
+
+// The mutual reachability of two points: the chebyshev of their value and their cores.
+__device__ __forceinline__ double reachability(double value, double core, double other_core) {
+    double larger = core < other_core ? other_core : core;
+    return value < larger ? larger : value;
+}

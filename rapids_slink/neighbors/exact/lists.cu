@@ -1,0 +1,32 @@
+// Orders and lists, each made by one launch: on small data a launch costs more than the work.
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
+
+// Position i of `order` gets i times `stride`, modulo n: a low-discrepancy order.
+extern "C" __global__ void stride_points(long long n, long long stride, int* __restrict__ order) {
+    long long i = thread_index();
+    if (i < n) order[i] = i * stride % n;
+}
+
+// n lists of k entries, all empty.
+extern "C" __global__ void clear_lists(
+    long long n, int k, int* __restrict__ ids, double* __restrict__ weights, bool* __restrict__ overflowed) {
+    long long i = thread_index();
+    if (i < n * k) ids[i] = -1, weights[i] = 1.0 / 0.0;
+    if (i < n) overflowed[i] = false;
+}
+
+// Where flags are set, in no order.
+extern "C" __global__ void list_set(long long n, const bool* __restrict__ flag, int* __restrict__ position, int* count) {
+    long long i = thread_index();
+    bool set = i < n && flag[i];
+    int slot = claim_in_warp(set, count);
+    if (set) position[slot] = i;
+}
+
+// least[group[i]] = min(itself, the first of the k weights of row i).
+extern "C" __global__ void scatter_min(
+    long long n, const int* __restrict__ group, const double* __restrict__ weights, int k, double* least) {
+    long long i = thread_index();
+    if (i < n) atomic_min(least + group[i], weights[i * k]);
+}

@@ -1,0 +1,308 @@
+// Surrogate distances of candidates, and each row's least k of them in the total order. One warp a row.
+//
+// A warp copies 32 candidates' features into shared memory, a few hundred bytes of each at a time, and each lane sums its
+// own candidate. With bytes for values, which only squared_euclidean has, all sums are integers below 2^32 and the order does
+// not matter: d is below 2^16 then, and a multiple of 16.
+typedef unsigned char byte;  // for integers from 0 to 255
+__device__ __forceinline__ double widen(byte x) { return x; }
+
+#include "neighbors/exact/formulas.cuh"
+#include "ordering.cuh"
+#include "runtime/include/copies.cuh"
+#include "runtime/include/threads.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int THREADS = 2 * WARP;      // of a block at most, in the kernels that give each row a warp,
+constexpr int BLOCKS = 16;             // and resident blocks: more warps hide the latency of memory
+constexpr int FEW_FEATURES = 8;        // up to here a lane reads its candidate directly
+constexpr int SEGMENT = 128;           // bytes of a candidate that are copied at a time
+constexpr int EMPTY_ID = 0x7fffffff;  // of an empty entry: after every id
+
+// Four squared differences of bytes.
+__device__ __forceinline__ unsigned add_squares(unsigned total, unsigned x, unsigned y) {
+    unsigned difference = __vabsdiffu4(x, y);
+    return __dp4a(difference, difference, total);
+}
+
+__device__ __forceinline__ void add_exactly(squared_euclidean& sum, unsigned squared) { sum.total += squared; }
+template <class S> __device__ void add_exactly(S&, unsigned) {}  // no other formula has bytes
+
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+    __syncwarp();
+}
+
+// A warp's shared memory for features: `width` of the row as float64, and of each lane's candidate, `pitch` bytes from one to
+// the next, which is an odd multiple of 16 so that no two lanes of a quarter warp share a bank.
+struct Features {
+    double* row;
+    char* tile;
+    int width, pitch;
+    bool aligned;  // rows of `values` start at multiples of 16 bytes
+
+    // Copies `n` features from `start` on of each lane's candidate, BYTES at a time.
+    template <int BYTES>
+    __device__ void load(const VALUE* __restrict__ values, int d, int id, int start, int n) {
+        int lane = threadIdx.x % WARP, pieces = n * (int)sizeof(VALUE) / BYTES;
+        constexpr int FULL = SEGMENT / BYTES;  // the usual case, without divisions
+        if (BYTES == 16 && pieces == FULL) {
+            const char* from = (const char*)(values + start) + lane % FULL * BYTES;
+            char* to = tile + lane / FULL * pitch + lane % FULL * BYTES;
+#pragma unroll
+            for (int c = 0; c < WARP; c += WARP / FULL) {
+                int other = __shfl_sync(ALL_LANES, id, c + lane / FULL);
+                if (other >= 0) copy<BYTES>(to + c * pitch, from + (size_t)other * (d * sizeof(VALUE)));
+            }
+        } else if (pieces >= WARP) {
+            for (int c = 0; c < WARP; c++) {
+                int other = __shfl_sync(ALL_LANES, id, c);
+                if (other < 0) continue;
+                const char* from = (const char*)(values + (size_t)other * d + start);
+                for (int p = lane; p < pieces; p += WARP) copy<BYTES>(tile + c * pitch + p * BYTES, from + p * BYTES);
+            }
+        } else {
+            for (int t = lane; t < WARP * pieces; t += WARP) {
+                int c = t / pieces, p = t % pieces, other = __shfl_sync(ALL_LANES, id, c);
+                const char* from = (const char*)(values + (size_t)max(other, 0) * d + start);
+                if (other >= 0) copy<BYTES>(tile + c * pitch + p * BYTES, from + p * BYTES);
+            }
+        }
+    }
+};
+
+// The surrogate distance of (x, values[id]) for each lane's id; lanes with id < 0 take part and get rubbish.
+__device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __restrict__ values, int d, int id, Features features) {
+    int lane = threadIdx.x % WARP, last = FORMULA::summed(d);
+    const VALUE* y = values + (size_t)max(id, 0) * d;
+    if (d <= FEW_FEATURES) return surrogate_distance(x, y, d);
+    FORMULA sum;
+    for (int start = 0; start < last; start += features.width) {
+        int n = min(features.width, last - start);
+        __syncwarp();
+        if (features.aligned) features.load<16>(values, d, id, start, n);
+        else features.load<(sizeof(VALUE) < 4 ? 16 : sizeof(VALUE))>(values, d, id, start, n);
+        if constexpr (sizeof(VALUE) == 1) {
+            for (int f = lane; f < n / 4; f += WARP) ((int*)features.row)[f] = ((const int*)(x + start))[f];
+        } else {
+            for (int f = lane; f < n; f += WARP) features.row[f] = widen(x[start + f]);
+        }
+        wait_for_copies();
+        if (id < 0) continue;
+        const VALUE* mine = (const VALUE*)(features.tile + lane * features.pitch);
+        if constexpr (sizeof(VALUE) == 1) {
+            const uint4 *ours = (const uint4*)features.row, *theirs = (const uint4*)mine;
+            unsigned squared = 0;
+            for (int f = 0; f < n / 16; f++) {
+                uint4 a = ours[f], b = theirs[f];
+                squared = add_squares(squared, a.x, b.x), squared = add_squares(squared, a.y, b.y);
+                squared = add_squares(squared, a.z, b.z), squared = add_squares(squared, a.w, b.w);
+            }
+            add_exactly(sum, squared);
+            continue;
+        }
+        int f = 0;
+#pragma unroll 4
+        for (; f + 4 <= n; f += 4) {
+            union { uint4 all[(sizeof(VALUE) + 3) / 4]; VALUE of[4]; } theirs;
+            for (int i = 0; i < sizeof(VALUE) / 4; i++) theirs.all[i] = ((const uint4*)(mine + f))[i];
+            double2 a = *(const double2*)(features.row + f), b = *(const double2*)(features.row + f + 2);
+            sum.add(a.x, widen(theirs.of[0])), sum.add(a.y, widen(theirs.of[1]));
+            sum.add(b.x, widen(theirs.of[2])), sum.add(b.y, widen(theirs.of[3]));
+        }
+        for (; f < n; f++) sum.add(features.row[f], widen(mine[f]));
+    }
+    return sum.value(x, y, d);
+}
+
+// Bitonic sort of `size` (a power of two) entries by one warp.
+__device__ void sort_entries(double* w, int* id, int size) {
+    int lane = threadIdx.x % WARP;
+    for (int block = 2; block <= size; block *= 2)
+        for (int stride = block / 2; stride > 0; stride /= 2) {
+            __syncwarp();
+            for (int t = lane; t < size / 2; t += WARP) {
+                int a = 2 * t - (t & (stride - 1)), b = a + stride;
+                bool up = (a & block) == 0;
+                if (before(w[b], id[b], w[a], id[a]) == up && !(w[a] == w[b] && id[a] == id[b])) {
+                    double other = w[a]; w[a] = w[b]; w[b] = other;
+                    int swap = id[a]; id[a] = id[b]; id[b] = swap;
+                }
+            }
+        }
+    __syncwarp();
+}
+
+// A warp's sorted list of k entries. Up to 32 are in registers, one a lane; a longer one is in shared memory, followed by the
+// entries that wait to be merged into it.
+struct TopK {
+    double* w;
+    int* id;
+    int k, size, waiting;
+    double own_w;
+    int own_id;
+
+    __device__ bool few() const { return k <= WARP; }
+    __device__ void load(const int* ids, const double* weights) {
+        for (int e = threadIdx.x % WARP; e < (few() ? WARP : k); e += WARP) {
+            bool listed = ids && e < k && ids[e] >= 0;
+            double weight = listed ? weights[e] : 1.0 / 0.0;
+            int candidate = listed ? ids[e] : EMPTY_ID;
+            if (few()) own_w = weight, own_id = candidate;
+            else w[e] = weight, id[e] = candidate;
+        }
+        __syncwarp();
+    }
+    __device__ void store(int* ids, double* weights) const {
+        for (int e = threadIdx.x % WARP; e < k; e += WARP) {
+            int candidate = few() ? own_id : id[e];
+            ids[e] = candidate == EMPTY_ID ? -1 : candidate;
+            if (weights) weights[e] = few() ? own_w : w[e];
+        }
+    }
+    __device__ double last_weight() const { return few() ? __shfl_sync(ALL_LANES, own_w, k - 1) : w[k - 1]; }
+    __device__ void offer(double weight, int candidate, bool wanted) {
+        int lane = threadIdx.x % WARP;
+        double last_w = last_weight();
+        int last_id = few() ? __shfl_sync(ALL_LANES, own_id, k - 1) : id[k - 1];
+        wanted = wanted && before(weight, candidate, last_w, last_id);
+        unsigned votes = __ballot_sync(ALL_LANES, wanted);
+        if (!votes) return;
+        if (few()) return merge(wanted ? weight : 1.0 / 0.0, wanted ? candidate : EMPTY_ID);
+        int slot = k + waiting + __popc(votes & ((1u << lane) - 1));
+        if (wanted) w[slot] = weight, id[slot] = candidate;
+        waiting += __popc(votes);
+        __syncwarp();
+        if (k + waiting + WARP > size) finish();
+    }
+    // The least 32 of the list and of one entry a lane: these sorted downwards, the lesser of each two, and those sorted.
+    __device__ void merge(double weight, int candidate) {
+        int lane = threadIdx.x % WARP;
+#pragma unroll
+        for (int block = 2; block <= WARP; block *= 2)
+#pragma unroll
+            for (int offset = block / 2; offset; offset /= 2)
+                exchange(weight, candidate, offset, ((lane & offset) == 0) != ((lane & block) == 0));
+        if (before(weight, candidate, own_w, own_id)) own_w = weight, own_id = candidate;
+#pragma unroll
+        for (int offset = WARP / 2; offset; offset /= 2) exchange(own_w, own_id, offset, (lane & offset) == 0);
+    }
+    // Merges what waits.
+    __device__ void finish() {
+        if (!waiting) return;
+        int lane = threadIdx.x % WARP, used = 2;
+        while (used < k + waiting) used *= 2;
+        for (int i = k + waiting + lane; i < used; i += WARP) w[i] = 1.0 / 0.0, id[i] = EMPTY_ID;
+        sort_entries(w, id, used);
+        waiting = 0;
+    }
+};
+
+// A list of k entries and of those that wait, `size` in all, and the shape of a `Features`.
+struct WarpLayout {
+    int k, size, width, pitch;
+    bool aligned;
+};
+
+// A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then `size` weights and
+// ids.
+__device__ TopK divide_shared_memory(char* shared, const WarpLayout& layout, Features& features) {
+    int width = layout.width, pitch = layout.pitch, size = layout.size;
+    size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)size * 12 + 15) / 16 * 16;
+    char* mine = shared + bytes * (threadIdx.x / WARP);
+    char* list = mine + (size_t)width * 8 + WARP * pitch;
+    features = Features{(double*)mine, mine + (size_t)width * 8, width, pitch, layout.aligned};
+    return TopK{(double*)list, (int*)(list + (size_t)size * 8), layout.k, size, 0};
+}
+
+// Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
+// if `order` is given, positions in it. Those of the row's own group are passed over, if there are groups. If points have core
+// distances, a candidate weighs its mutual reachability, which is no less than its core distance. Then upper[i] is tightened to
+// the weight of a full list's last entry, overflowed[i] is set if there were more candidates than `capacity`, and count[i] is
+// zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and looks at
+// all their counts at once: many where most are left.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
+    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
+    const int* __restrict__ candidates, int* __restrict__ count, int more_than, int rows_a_warp, int capacity,
+    const int* __restrict__ order, const int* __restrict__ row_group, const int* __restrict__ point_group,
+    const double* __restrict__ core, double* __restrict__ upper, const WarpLayout layout, int* __restrict__ top_ids,
+    double* __restrict__ top_weights, bool* __restrict__ overflowed) {
+    extern __shared__ __align__(16) char shared[];
+    int lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+    int first = (blockIdx.x * warps + threadIdx.x / WARP) * rows_a_warp, mine = first + lane;
+    bool due = lane < rows_a_warp && mine < n_rows && count[mine] > more_than;
+    for (unsigned pending = __ballot_sync(ALL_LANES, due); pending; pending &= pending - 1) {
+        int i = first + __ffs(pending) - 1, m = min(count[i], capacity);
+        Features features;
+        TopK top = divide_shared_memory(shared, layout, features);
+        top.load(top_ids + (size_t)i * layout.k, top_weights + (size_t)i * layout.k);
+        const VALUE* x = queries + (size_t)rows[i] * d;
+        for (int c = 0; c < m; c += WARP) {
+            int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
+            if (order && id >= 0) id = order[id];
+            if (id >= 0 && point_group && point_group[id] == row_group[i]) id = -1;
+            if (id >= 0 && core && core[id] > upper[i]) id = -1;
+            double weight = exact_distance(x, values, d, id, features);
+            if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
+            top.offer(weight, id, id >= 0 && weight <= upper[i]);
+        }
+        top.finish();
+        top.store(top_ids + (size_t)i * layout.k, top_weights + (size_t)i * layout.k);
+        double last = top.last_weight();
+        __syncwarp();  // all lanes have read what changes now
+        if (lane == 0) {
+            if (count[i] > capacity) overflowed[i] = true;
+            if (last < upper[i]) upper[i] = last;
+            count[i] = 0;
+        }
+    }
+}
+
+// The lists of all points of another group, a row's points dealt out to `parts` warps with a list each.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) scan(
+    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
+    const int* __restrict__ row_group, const int* __restrict__ point_group, int n_points, int parts,
+    const double* __restrict__ core, const double* __restrict__ upper, const WarpLayout layout, int* __restrict__ part_ids) {
+    extern __shared__ __align__(16) char shared[];
+    int lane = threadIdx.x % WARP;
+    long long job = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (job >= (long long)n_rows * parts) return;
+    int i = job / parts, part = job % parts;
+    Features features;
+    TopK top = divide_shared_memory(shared, layout, features);
+    top.load(nullptr, nullptr);
+    const VALUE* x = queries + (size_t)rows[i] * d;
+    for (long long c = (long long)part * WARP; c < n_points; c += (long long)parts * WARP) {
+        int id = c + lane < n_points && point_group[c + lane] != row_group[i] ? (int)c + lane : -1;
+        if (id >= 0 && core && core[id] > upper[i]) id = -1;
+        double weight = exact_distance(x, values, d, id, features);
+        if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
+        top.offer(weight, id, id >= 0 && weight <= upper[i]);
+    }
+    top.finish();
+    top.store(part_ids + job * layout.k, nullptr);
+}
+
+// out[i, j] = the surrogate distance of (rows[i], j), infinite within a group: for lists too long for shared memory.
+extern "C" __global__ void all_distances(
+    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
+    const int* __restrict__ row_group, const int* __restrict__ point_group, int n_points, double* __restrict__ out) {
+    long long at = thread_index();
+    if (at >= (long long)n_rows * n_points) return;
+    int i = at / n_points, j = at % n_points;
+    double distance = surrogate_distance(queries + (size_t)rows[i] * d, values + (size_t)j * d, d);
+    out[at] = point_group[j] == row_group[i] ? 1.0 / 0.0 : distance;
+}
+
+// The surrogate distances of pairs of rows of `values`.
+extern "C" __global__ void pair_distances(
+    const VALUE* __restrict__ values, int d, long long n, const int* __restrict__ src, const int* __restrict__ dst,
+    double* __restrict__ out) {
+    long long at = thread_index();
+    if (at >= n) return;
+    out[at] = surrogate_distance(values + (size_t)src[at] * d, values + (size_t)dst[at] * d, d);
+}

@@ -1,0 +1,126 @@
+"""The product filter's test, and the proof that it loses no neighbour.
+
+Let z = scale·(x - centre) and y its rounding to fp16, float32 or float64, with ‖z_i - y_i‖ <= e_i. A pair whose
+surrogate distance is at most w has, with U = scale·true_distance_bound(w) as the metric has it,
+
+    ‖y_i - y_j‖ <= U + e_i + e_j              (triangle inequality)
+
+and ‖y_i - y_j‖² = n_i + n_j - 2 y_i·y_j, n = ‖y‖², where the product is known up to η‖y_i‖‖y_j‖ <= η(n_i + n_j)/2.
+Hence every such pair passes the test that the filter's kernels make,
+
+    product >= half_norm_i + half_norm_j - (filter_radius_i + error_j)²,
+
+with half_norm <= n(1 - η)/2, filter_radius >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in the
+accumulator's precision takes six roundings; the factors with `SLACK` roundings absorb them.
+
+The converse bounds a surrogate distance from above, without a look at the points. Let h be the half norms, and
+half = h_i - s where s is what a filter computes for product - h_j. Norms are at most 2h/(1 - η - slack). The sum s is
+off by at most η(n_i + n_j)/2 + ηh_j, and what it has for h_j is at least h_j(1 - η) - `ABSOLUTE_SLACK`. All in all
+
+    ‖y_i - y_j‖² <= 2(half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK),
+
+and the surrogate distance is at most what `Metric.surrogate_bound_terms` makes of (‖y_i - y_j‖ + e_i + e_j) / scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+
+#: Spacing of float32 and float64 above 1.
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+SMALLEST_NORMAL = 2.0**-126  # of float32
+SLACK = 8  # in units of the accumulator's spacing
+#: Its square is above what a sum of products may lose to underflow in float32; beside |y| it is nothing.
+TINY = 1e-15
+#: A filter may let the product subtract the norms, by that many more features.
+NORM_FEATURES = 8
+#: Of a half norm below 2³⁰, at most so much is missing once it is cut into the fused filter's units (less than 2⁻²⁴ is;
+#: the rest is for float32's underflow).
+ABSOLUTE_SLACK = 2.0**-19
+#: Beyond, what a sum may be off is as large as the sum, and the filter proves nothing.
+MAX_FEATURES = 2**21
+
+
+def accumulation_bound(n_features: int, accumulator: str) -> float:
+    """η with |computed x·y - x·y| <= η ‖x‖ ‖y‖ for a matrix product that accumulates in `accumulator`.
+
+    Products of the operands are exact or rounded once. A tensor core adds b >= 4 products to its accumulator at a
+    time, each addend cut to the accumulator's precision at the largest one's exponent (Fasi et al., "Numerical
+    behavior of NVIDIA tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to
+    the sum of |x_f y_f|, which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16
+    covers what a library may add when it splits the sum into parts. A GPU is checked against it before its first
+    product: see `cuda.keeps_accumulation_bound`.
+    """
+    return (1.25 * n_features + 16) * EPSILON[accumulator]
+
+
+def round_up(length: Any, epsilon: float) -> Any:
+    """`length` over √2, rounded up for the test."""
+    return length * round_up_factor(epsilon) + TINY
+
+
+def round_up_factor(epsilon: float) -> float:
+    """1 over √2, rounded up for the test."""
+    return 0.5**0.5 * (1 + SLACK * epsilon)
+
+
+def shrink_factor(n_features: int, accumulator: str) -> float:
+    """What a squared norm is multiplied by, so that the test forgives whatever the product may be off."""
+    error = accumulation_bound(n_features, accumulator) + SLACK * EPSILON[accumulator]
+    return 1 - error - n_features * EPSILON["float64"]
+
+
+def filter_radius(
+    surrogate: Any, error: Any, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
+) -> Any:
+    """The test's radius of rows with the given `error` that look for surrogate distances up to `surrogate`."""
+    epsilon = EPSILON[str(error.dtype)]
+    radius = round_up(scale * metric.true_distance_bound(surrogate, n_features, xp), epsilon)
+    return (error + radius).astype(error.dtype)
+
+
+def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, ...]:
+    """What `filter_radius` takes for a float32 error, in the order of radius.cuh."""
+    return tuple(map(float, (*metric.rounding_terms(n_features), scale, round_up_factor(EPSILON["float32"]), TINY)))
+
+
+@dataclass(frozen=True)
+class UpperBound:
+    """The converse of the test: upper bounds of surrogate distances by products in float32.
+
+    Attributes
+    ----------
+    norm_slack, absolute_slack : float
+        Half a squared distance exceeds `half` by at most norm_slack·(h_i + h_j) + absolute_slack.
+    inverse_scale : float
+        √2 over the scale: errors are over √2, and of squared distances it is the halves that are known.
+    more, factor, error : float
+        `Metric.surrogate_bound_terms`.
+    """
+
+    norm_slack: float
+    absolute_slack: float
+    inverse_scale: float
+    more: float
+    factor: float
+    error: float
+
+    @classmethod
+    def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
+        """That of quantized points.
+
+        A norm is n <= 2hr, and the sum is off by η(n_i + n_j)/2 + ηh_j: of either half norm r(1 + 2η) - (1 - η) is
+        missing at most. All of it needs r, and so `shrink_factor`, to be positive.
+        """
+        width = -(-n_features // 8) * 8 + NORM_FEATURES
+        eta, slack = accumulation_bound(width, "float32"), SLACK * EPSILON["float32"]
+        norm_slack = (1 + slack) / shrink_factor(width, "float32") * (1 + 2 * eta) - (1 - eta) + slack
+        return cls(norm_slack, ABSOLUTE_SLACK, 2**0.5 / scale, *metric.surrogate_bound_terms(n_features))
+
+    @property
+    def terms(self) -> tuple[float, ...]:
+        """All of them, in the order of upper_bound.cuh."""
+        return tuple(map(float, astuple(self)))

@@ -1,0 +1,73 @@
+"""Which filter serves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
+from rapids_slink.neighbors.filter.direct import direct_filter
+from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
+from rapids_slink.neighbors.filter.quantize import Scaling
+from rapids_slink.neighbors.rows import unit_rows
+from rapids_slink.runtime.device import Device
+
+#: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
+SHORTEST_ROW = 1e-140
+
+
+def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tuple[TileFilter | None, ExactPoints]:
+    """The filter for some points and queries, and these as they are re-ranked fastest.
+
+    Parameters
+    ----------
+    exact : ExactPoints
+    device : Device
+    fused : bool
+        Whether to use the filter that writes no tiles, where the GPU has it.
+
+    Returns
+    -------
+    filter : TileFilter or None
+        None if it could prove nothing of them.
+    exact : ExactPoints
+    """
+    metric, kernels = exact.metric, device.kernels("neighbors.filter")
+    if metric.filter == "direct":
+        return direct_filter(exact, device), exact
+    if metric.features(exact.points) > MAX_FEATURES or not kernels.keeps_accumulation_bound(kernels.FILTER_DTYPE):
+        return None, exact
+    points, queries = exact.points, exact.queries
+    if metric.formula == "cosine":
+        if float(min(points[:, -1].min(), queries[:, -1].min())) < SHORTEST_ROW:
+            return None, exact
+        points = unit_rows(exact.points)
+        queries = points if exact.queries is exact.points else unit_rows(exact.queries)
+    scaling = Scaling.of(*([points] if queries is points else [points, queries]), device=device)
+    if metric.formula == "squared_euclidean":
+        exact = _map_both(exact, lambda values: kernels.to_uint8(values, scaling))
+    kind = fused_filter(device, exact.points) if fused else None
+    if kind is None:
+        return ProductFilter(points, queries, metric, device, scaling), exact
+    return kind(points, queries, metric, device, scaling, exact), exact
+
+
+def fused_filter(device: Device, values: Any = None) -> Any:
+    """The class of the filter that writes no tiles in memory, or None where the device lacks what it needs.
+
+    For `values` as they are re-ranked, the fastest that can have them for its points.
+    """
+    if not device.is_gpu:
+        return None
+    from rapids_slink.neighbors.filter.hopper import ByteFilter, FusedFilter, is_hopper
+
+    if not is_hopper() or not device.kernels("neighbors.filter").keeps_accumulation_bound("float16"):
+        return None
+    return ByteFilter if values is not None and ByteFilter.supports(values) else FusedFilter
+
+
+def _map_both(exact: ExactPoints, change: Any) -> ExactPoints:
+    """The points and the queries changed, once if they are the same."""
+    points = change(exact.points)
+    return replace(exact, points=points, queries=points if exact.queries is exact.points else change(exact.queries))

@@ -1,0 +1,196 @@
+"""The product filter's kernels on the CPU: BLAS for the products, Numba for the rest."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.exact.cpu import NO_CORE
+from rapids_slink.neighbors.filter.bounds import UpperBound
+from rapids_slink.neighbors.filter.quantize import MAX_EXACT_INTEGER, QuantizedPoints, Scaling, ValueRange
+from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
+from rapids_slink.neighbors.slices import row_blocks
+
+FILTER_DTYPE = "float32"
+FILTER_NAME = "float32 tiles"
+ITEM_BYTES = 4  # of a feature
+TILE_ROWS = 512  # a tile of products stays in the second-level cache
+TILE_POINTS = 1024
+
+
+def keeps_accumulation_bound(dtype: str) -> bool:
+    """BLAS on a CPU sums in float32 and float64 as IEEE 754 has them."""
+    return True
+
+
+class Workspace(threading.local):
+    """Each thread's memory for a tile of products: fresh memory would cost more than the product."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, np.ndarray] = {}
+
+    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
+        """The tile of products of two sets, (rows, points), valid until the thread's next call."""
+        size = rows.y.shape[0] * points.y.shape[0]
+        memory = self._memory.get(rows.accumulator)
+        if memory is None or memory.size < size:
+            self._memory[rows.accumulator] = memory = np.empty(size, rows.y.dtype)
+        return np.matmul(rows.y, points.y.T, out=memory[:size].reshape(rows.y.shape[0], points.y.shape[0]))
+
+
+def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:
+    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
+    return quantize_by_array(values, scaling, dtype, np, order)
+
+
+def mean_of_rows(values: Any, step: int) -> np.ndarray:
+    """The mean of every `step`-th row, 0 where it is not finite: any finite centre serves."""
+    sample = values[::step]
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = (np.ones(len(sample), sample.dtype) @ sample).astype("float64") / len(sample)
+    return np.where(np.isfinite(mean), mean, 0.0)
+
+
+def value_ranges(point_sets: Iterable[Any], centre: Any) -> list[ValueRange]:
+    """The range of each array of points."""
+    return [_value_range(values, centre) for values in point_sets]
+
+
+def _value_range(values: Any, centre: Any) -> ValueRange:
+    deviation, largest, integral, like_bytes = 0.0, 0.0, True, True
+    for rows in row_blocks(*values.shape):
+        part = values[rows]
+        highest, lowest = float(part.max()), float(part.min())
+        deviation, largest = max(deviation, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
+        integral = integral and largest <= MAX_EXACT_INTEGER and bool((part == np.rint(part)).all())
+        like_bytes = integral and like_bytes and lowest >= 0 and highest <= 255
+    return ValueRange(deviation, largest, small_integers=integral, byte_values=like_bytes)
+
+
+def to_uint8(values: Any, scaling: Scaling) -> Any:
+    """The values themselves: only a GPU re-ranks bytes faster."""
+    return values
+
+
+def append_candidates(
+    product: np.ndarray,
+    rows: QuantizedPoints,
+    points: QuantizedPoints,
+    radius: Any,
+    groups: tuple[Any, Any],
+    ids: Any,
+    into: Candidates,
+) -> None:
+    """Append to each row's candidates the points that pass the test of `bounds` and are of another group.
+
+    Parameters
+    ----------
+    product : (m, n) array
+        Of the two sets, as `Workspace` has it.
+    rows, points : QuantizedPoints
+    radius : (m,) array
+        `bounds.filter_radius` of the rows.
+    groups : (m,) and (N,) int32 arrays
+        The rows', and by id.
+    ids : (n,) int32 array
+        Of the points.
+    into : Candidates
+    """
+    norms = rows.half_norm, radius, points.half_norm, points.error
+    _append_candidates(product, norms, *groups, ids, into.ids, into.count)
+
+
+def seed_bounds(
+    product: np.ndarray,
+    rows: QuantizedPoints,
+    points: QuantizedPoints,
+    groups: tuple[Any, Any],
+    ids: Any,
+    k: int,
+    upper_bound: UpperBound,
+    bound: Any,
+    core: tuple[Any, Any] | None = None,
+) -> None:
+    """Tighten each row's bound, (m,) float64, to what its k-th nearest point is at most.
+
+    The points are the sample `ids`, of other groups, of which the nearest of each of some buckets counts. `core` are
+    the rows' ids and all core distances, if there are any. The other parameters are those of `append_candidates`.
+    """
+    norms = rows.half_norm, rows.error, points.half_norm, points.error
+    cores = (ids, NO_CORE) if core is None else core
+    _seed_bounds(product, norms, groups, ids, k, upper_bound.terms, cores, bound)
+
+
+@njit(cache=True)
+def _passes(product, half_norm, radius, point_half_norm, point_error, passed):
+    """The filter's test of one row, in a function of its own so that it is compiled to vector instructions."""
+    for j in range(product.size):
+        q = radius + point_error[j]
+        passed[j] = product[j] >= half_norm + point_half_norm[j] - q * q
+
+
+@njit(cache=True, inline="always")
+def append_passed(passed, row_group, point_group, ids, out, count):
+    """Append the points that passed for a row and are of another group; returns how many it has now, kept or not.
+
+    The length of `passed` is a multiple of eight.
+    """
+    words = passed.view(np.uint64)  # few points pass, so eight are tested together
+    for word in range(words.size):
+        if words[word] == 0:
+            continue
+        for j in range(8 * word, 8 * word + 8):
+            if passed[j] and point_group[ids[j]] != row_group:
+                if count < out.size:
+                    out[count] = ids[j]
+                count += 1
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _append_candidates(product, norms, row_group, point_group, ids, out, count):
+    half_norm, radius, point_half_norm, point_error = norms
+    n_rows, n_points = product.shape
+    passed = np.zeros(-(-n_points // 8) * 8, np.uint8)
+    for i in range(n_rows):
+        _passes(product[i], half_norm[i], radius[i], point_half_norm, point_error, passed)
+        count[i] = append_passed(passed, row_group[i], point_group, ids, out[i], count[i])
+
+
+@njit(nogil=True, cache=True)
+def _seed_bounds(product, norms, groups, ids, k, upper_bound, cores, bound):
+    half_norm, error, point_half_norm, point_error = norms
+    row_group, point_group = groups
+    rows, core = cores
+    norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound
+    n_rows, n_points = product.shape
+    buckets = max(32, 2 * k)
+    least, best, value = np.empty(buckets, product.dtype), np.empty(buckets, np.int64), np.empty(buckets)
+    for i in range(n_rows):
+        least[:] = np.inf
+        best[:] = -1
+        for start in range(0, n_points, buckets):
+            for b in range(min(buckets, n_points - start)):
+                j = start + b
+                half = point_half_norm[j] - product[i, j]
+                if half < least[b] and point_group[ids[j]] != row_group[i]:
+                    least[b] = half
+                    best[b] = j
+        for b in range(buckets):
+            value[b] = np.inf
+            if best[b] >= 0:
+                j = best[b]
+                half = np.float64(half_norm[i]) + least[b]
+                half_norms = np.float64(half_norm[i]) + point_half_norm[j]
+                # What is missing of `half` by the float32 subtraction above, and more.
+                square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
+                distance = (np.sqrt(square) + point_error[j] + error[i]) * inverse_scale + more
+                value[b] = distance * distance * factor + surrogate_error
+                if core.size:
+                    value[b] = max(value[b], core[rows[i]], core[ids[j]])
+        bound[i] = min(bound[i], np.sort(value)[k - 1])

@@ -1,0 +1,234 @@
+"""The product filter's kernels on the GPU: products by cuBLAS, the rest by the sources beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+from cupy_backends.cuda.libs import cublas
+
+from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.filter.bounds import (
+    EPSILON,
+    NORM_FEATURES,
+    TINY,
+    UpperBound,
+    accumulation_bound,
+    round_up_factor,
+    shrink_factor,
+)
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
+from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
+from rapids_slink.runtime.cuda import (
+    c_name,
+    c_struct,
+    check_arrays,
+    current_gpu,
+    launch_blocks,
+    multiprocessors,
+    value_option,
+)
+
+FILTER_DTYPE = "float16"
+FILTER_NAME = "fp16 tensor cores (cuBLAS)"
+ITEM_BYTES = 2  # of a feature
+TILE_ROWS = 8192
+TILE_POINTS = 8192
+
+FILTER, QUANTIZE = "neighbors/filter/filter.cu", "neighbors/filter/quantize.cu"
+WARP = 32
+QUANTIZE_WARPS = 2  # a block, of which each has a row
+ROWS_PER_BLOCK, THREADS, POINTS_PER_THREAD = 32, 256, 4  # as in filter.cu
+MAX_BUCKETS = 1024  # a block's threads
+
+
+def keeps_accumulation_bound(dtype: str) -> bool:
+    """Whether products of this type on the current GPU are as precise as `bounds.accumulation_bound` says.
+
+    Tensor cores of later generations need not be, nor a cuBLAS that emulates float64: so each is asked once a process
+    for a small product that loses much where sums are cut short. Where it loses more than the bound, products of this
+    type are not used.
+    """
+    return _keeps_accumulation_bound(dtype, current_gpu())
+
+
+@cache
+def _keeps_accumulation_bound(dtype: str, _gpu: int) -> bool:
+    # Sums of positive products with all their bits: each addition is cut, and always downwards where it is not rounded.
+    accumulator, bits, n, d = ("float64", 26, 8, 512) if dtype == "float64" else ("float32", 10, 16, 4096)
+    integers = np.random.default_rng(0).integers(2**bits, 2 ** (bits + 1), (n, d))
+    rows, product = cp.asarray((integers / 2.0**bits).astype(dtype)), cp.empty((n, n), accumulator)
+    form_product(rows, rows, product)
+    exact = integers.astype(np.longdouble) @ integers.T.astype(np.longdouble)  # at most 63 bits
+    error = np.abs(product.get().astype(np.longdouble) * 4.0**bits - exact)
+    norm = np.sqrt((integers.astype(float) ** 2).sum(axis=1))
+    return bool((error <= accumulation_bound(d, accumulator) * np.outer(norm, norm)).all())
+
+
+class Workspace:
+    """GPU memory that every tile of a search uses again."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, Any] = {}
+
+    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> Any:
+        """The tile of products of two sets, (rows, points), valid until the next call."""
+        size, dtype = rows.y.shape[0] * points.y.shape[0], rows.accumulator
+        memory = self._memory.get(dtype)
+        if memory is None or memory.size < size:
+            self._memory[dtype] = memory = cp.empty(size, dtype)
+        tile = memory[:size].reshape(rows.y.shape[0], points.y.shape[0])
+        form_product(rows.y, points.y, tile)
+        return tile
+
+
+def form_product(a: Any, b: Any, out: Any) -> None:
+    """out = a @ b.T, in float32 for fp16."""
+    if a.dtype != cp.float16:
+        cp.matmul(a, b.T, out=out)
+        return
+    m, n, d = a.shape[0], b.shape[0], a.shape[1]
+    check_arrays("float16", a, b)
+    one, zero = np.float32(1).reshape(1), np.float32(0).reshape(1)
+    half, single, compute, default = 2, 0, 68, -1  # CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+    cublas.gemmEx(
+        cp.cuda.device.get_cublas_handle(), cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, n, m, d,
+        one.ctypes.data, b.data.ptr, half, d, a.data.ptr, half, d, zero.ctypes.data, out.data.ptr, single, n,
+        compute, default,
+    )  # fmt: skip
+
+
+def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:
+    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
+    if dtype != FILTER_DTYPE:
+        return quantize_by_array(values, scaling, dtype, cp, order)
+    n = values.shape[0] if order is None else order.size
+    made = quantize_rows(values, scaling, order, n)
+    return QuantizedPoints(made.y.reshape(n, -1), made.half_norm, made.error)
+
+
+def quantize_rows(
+    values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0, with_norms: bool = False
+) -> QuantizedPoints:
+    """The fp16 points of `rows` (None: all) of `values`, filled up to `padded` rows.
+
+    They are laid out row by row, or as an image of so many `atoms` a row, with norm columns if they are wanted:
+    see `hopper/fused.cu`.
+    """
+    check_arrays(values.dtype, values)
+    check_arrays("float64", scaling.centre)
+    check_arrays("int32", rows)
+    d, m = values.shape[1], values.shape[0] if rows is None else rows.size
+    chunks = -(-d // 8)
+    width = chunks * 8
+    shrink = shrink_factor(width + NORM_FEATURES, "float32")
+    y = cp.empty(padded * (64 * atoms or width), cp.float16)
+    norm_columns = cp.empty(padded * 16, cp.float16) if with_norms else None
+    half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
+    # The accumulator's error is relative to |y_i . y_j| + half_norm_j: hence one more of its bound for the norm
+    # columns.
+    norm_shrink = 1 - accumulation_bound(width + NORM_FEATURES, "float32")
+    launch_blocks(
+        QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
+        values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
+        np.float64(shrink / 2), np.float64(round_up_factor(EPSILON["float32"])), np.float64(TINY),
+        np.float64(norm_shrink), np.int32(chunks), np.int32(atoms), y, norm_columns, half_norm, error,
+        options=(value_option(values.dtype),),
+    )  # fmt: skip
+    return QuantizedPoints(y, half_norm, error, norm_columns)
+
+
+def mean_of_rows(values: Any, step: int) -> Any:
+    """The mean of every `step`-th row, 0 where it is not finite: any finite centre serves."""
+    check_arrays(values.dtype, values)
+    n, d = values.shape
+    mean, options = cp.empty(d), (value_option(values.dtype),)
+    arguments = values, np.int64(n), np.int32(d), np.int64(step), mean
+    launch_blocks(QUANTIZE, "mean_of_rows", (-(-d // WARP),), WARP * WARP, *arguments, options=options)
+    return mean
+
+
+def value_ranges(point_sets: Sequence[Any], centre: Any) -> list[ValueRange]:
+    """The range of each array of points."""
+    check_arrays("float64", centre)
+    found = cp.zeros((len(point_sets), 4))
+    for values, into in zip(point_sets, found, strict=True):
+        check_arrays(values.dtype, values)
+        n, d = values.shape
+        blocks = min(-(-n // QUANTIZE_WARPS), 16 * multiprocessors())
+        arguments, options = (values, np.int64(n), np.int32(d), centre, into), (value_option(values.dtype),)
+        launch_blocks(QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, *arguments, options=options)
+    return [
+        ValueRange(deviation, largest, small_integers=not other_numbers, byte_values=not other_bytes)
+        for deviation, largest, other_numbers, other_bytes in found.tolist()
+    ]
+
+
+def to_uint8(values: Any, scaling: Scaling) -> Any:
+    """The values as they are re-ranked fastest.
+
+    Integers from 0 to 255 become bytes, rows padded with zeros to a multiple of 16; all else stays.
+    """
+    n, d = values.shape
+    if not scaling.byte_values or d >= 2**16:
+        return values
+    padded = cp.zeros((n, -(-d // 16) * 16), cp.uint8)
+    padded[:, :d] = values
+    return padded
+
+
+def power_of_two(size: int) -> int:
+    """The least that is not below `size`: what is compiled for each is compiled for few."""
+    return 1 << (size - 1).bit_length()
+
+
+def append_candidates(
+    product: Any,
+    rows: QuantizedPoints,
+    points: QuantizedPoints,
+    radius: Any,
+    groups: tuple[Any, Any],
+    ids: Any,
+    into: Candidates,
+) -> None:
+    """As `rapids_slink.neighbors.filter.cpu.append_candidates`."""
+    m, n = product.shape
+    check_arrays(product.dtype, rows.half_norm, radius, points.half_norm, points.error)
+    check_arrays("int32", *groups, ids, into.ids, into.count)
+    launch_blocks(
+        FILTER, "append_candidates", (-(-n // (THREADS * POINTS_PER_THREAD)), -(-m // ROWS_PER_BLOCK)), THREADS,
+        product, np.int32(m), np.int32(n), rows.half_norm, radius, points.half_norm, points.error,
+        *groups, ids, np.int32(into.capacity), into.ids, into.count,
+        options=(f"-DREAL={c_name(product.dtype)}",),
+    )  # fmt: skip
+
+
+def seed_bounds(
+    product: Any,
+    rows: QuantizedPoints,
+    points: QuantizedPoints,
+    groups: tuple[Any, Any],
+    ids: Any,
+    k: int,
+    upper_bound: UpperBound,
+    bound: Any,
+    core: tuple[Any, Any] | None = None,
+) -> None:
+    """As `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
+    m, n = product.shape
+    buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
+    check_arrays("float64", bound)
+    check_arrays("float32", product, rows.half_norm, rows.error, points.half_norm, points.error)
+    check_arrays("int32", *groups, ids)
+    of_rows, cores = core or (None, None)
+    check_arrays("int32", of_rows)
+    check_arrays("float64", cores)
+    launch_blocks(
+        FILTER, "seed_bounds", (m,), buckets,
+        product, np.int32(n), rows.half_norm, rows.error, points.half_norm, points.error, *groups, ids, np.int32(k),
+        c_struct(*upper_bound.terms), of_rows, cores, bound,
+        options=(f"-DKEYS_PER_LANE={buckets // WARP}",),
+    )  # fmt: skip

@@ -1,0 +1,189 @@
+"""The direct filter: the formula itself, of points rounded to float32, in tiles of rows and points.
+
+Let z be a row's features, scaled by a power of two so that |z| <= 1, and centred where only differences count; y is z
+in float32. With u = 2⁻²⁴ a float32 sum of d terms that are not negative is off by less than a factor of 1 ± (d + 1)u.
+The terms, and the tests that no pair with a surrogate distance up to w fails:
+
+norms (manhattan, chebyshev, minkowski)
+    ‖y_i - y_j‖ <= U + e_i + e_j by the triangle inequality, with e = Σ|z - y|, which is above every p-norm of z - y,
+    and U the scaled norm that w stands for. Powers are tested as powers. A p-norm is not below a q-norm if q >= p: for
+    exponents that are no multiple of a half, and for large ones, the filter takes the next that is.
+canberra
+    A term is at most 1, and rounding x and y moves it by less than 12u.
+hamming, jaccard
+    Rounding makes numbers equal, never different, and counts are exact.
+braycurtis
+    Numerator a and denominator b are both off by at most e_i + e_j = q: a <= w(b + q) + q.
+inner_product
+    Off by at most (d + 4)2u‖z_i‖‖z_j‖.
+
+Every bound is enlarged by more roundings than there are, and by `TINY`, which is above what underflow may take. A row
+whose candidates all fit into its buffer, while its bound holds, is proven; the others are compared with all points
+exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, frexp, isfinite
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.metrics import EPSILON, OVERFLOW, Metric
+from rapids_slink.neighbors.exact import Candidates, ExactPoints
+from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL
+from rapids_slink.neighbors.filter.product import TileFilter
+from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.device import Device
+
+NORMS = ("manhattan", "chebyshev", "minkowski")
+#: Its p-th power is above what float32 loses to underflow.
+TINY = 1e-30
+MAX_HALVES = 16  # of the exponent: powers up to the eighth
+MAX_DIRECT_FEATURES = 2**18  # so that d times float32's spacing stays small
+SEED_POINTS = 128  # at least, that give each row its first bound
+UNIT = 2.0**-23  # 2u
+
+
+@dataclass(frozen=True)
+class FilterFormula:
+    """What the filter's kernels sum.
+
+    Attributes
+    ----------
+    name : str
+        One of `metrics.FORMULAS`.
+    halves : int
+        Twice the exponent of "minkowski"; 2 for the others.
+    """
+
+    name: str
+    halves: int = 2
+
+    @classmethod
+    def of(cls, metric: Metric) -> FilterFormula | None:
+        """The formula for a metric, None if it has none."""
+        if metric.formula != "minkowski":
+            return cls(metric.formula)
+        if metric.p < 1:
+            return None
+        halves = ceil(2 * metric.p)
+        return cls("minkowski", halves) if halves <= MAX_HALVES else cls("chebyshev")
+
+    @property
+    def tiny(self) -> float:
+        """See `TINY`."""
+        return TINY ** (2 / self.halves)
+
+
+@dataclass(frozen=True)
+class RoundedPoints:
+    """Points as the filter reads them: `y` (n, d) float32 and `error` (n,) float32, what the tests say of a row."""
+
+    y: Any
+    error: Any
+
+    def take(self, rows: Any) -> RoundedPoints:
+        """Some rows (an index array or a slice)."""
+        return RoundedPoints(self.y[rows], self.error[rows])
+
+
+def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
+    """The filter for some points and queries, None if their formula has none or their values are beyond it."""
+    formula, points, queries = FilterFormula.of(exact.metric), exact.points, exact.queries
+    if formula is None or points.shape[1] > MAX_DIRECT_FEATURES:
+        return None
+    centre = device.xp.zeros(points.shape[1])
+    if formula.name in NORMS:
+        centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
+    both = [points] if queries is points else [points, queries]
+    ranges = device.kernels("neighbors.filter").value_ranges(both, centre)
+    largest = max(found.deviation for found in ranges)
+    if not isfinite(largest):
+        return None
+    scale = 1.0 if formula.name == "hamming" else 2.0 ** -max(frexp(largest)[1], -500)
+    return DirectFilter(exact, formula, centre, scale, device)
+
+
+class DirectFilter(TileFilter):
+    """The filter of metrics without a product form.
+
+    Parameters
+    ----------
+    exact : ExactPoints
+    formula : FilterFormula
+    centre : (d,) float64 array
+    scale : float
+        z = scale·(x - centre).
+    device : Device
+    """
+
+    name = "float32 terms"
+    first_band = 4 * SEED_POINTS
+
+    def __init__(self, exact: ExactPoints, formula: FilterFormula, centre: Any, scale: float, device: Device) -> None:
+        super().__init__(exact.points, exact.queries, exact.metric, device)
+        self.exact, self.formula, self.centre, self.scale = exact, formula, centre, scale
+        self.direct_kernels = device.kernels("neighbors.filter.direct")
+
+    def quantize(self, values: Any, order: Any = None) -> RoundedPoints:
+        """The values of `order` (default: all), centred, scaled and rounded."""
+        xp, d = self.device.xp, self.n_features
+        n = values.shape[0] if order is None else order.size
+        y, error = xp.empty((n, d), "float32"), xp.zeros(n)
+        for rows in row_blocks(n, d):
+            z = ((values[rows] if order is None else values[order[rows]]).astype("float64") - self.centre) * self.scale
+            with np.errstate(over="ignore", under="ignore"):  # hamming: beyond float32 all numbers are equal
+                y[rows] = z
+            if self.formula.name in (*NORMS, "braycurtis"):
+                moved = xp.abs(z - y[rows].astype("float64")).sum(axis=1) + d * SMALLEST_NORMAL
+                error[rows] = moved * self._slack() + self.formula.tiny
+            elif self.formula.name == "inner_product":
+                error[rows] = ((2 * d + 16) * UNIT) ** 0.5 * xp.sqrt((z * z).sum(axis=1)) + TINY**0.5
+            elif self.formula.name == "jaccard":
+                error[rows] = TINY
+        return RoundedPoints(y, error.astype("float32"))
+
+    def radius(self, bound: Any, rows: RoundedPoints) -> Any:
+        """The thresholds of the tests, (m,) float32."""
+        name, xp = self.formula.name, self.device.xp
+        with np.errstate(over="ignore", under="ignore"):
+            if name in NORMS:
+                return (rows.error + self._norm_bound(bound) * (self.scale * self._slack())).astype("float32")
+            if name == "canberra":
+                return (bound * self._slack() + 16 * self.n_features * UNIT).astype("float32")
+            if name == "inner_product":
+                # The distance's products lose at most this to underflow; what else it rounds is in the errors.
+                scaled = (bound + self.n_features * 5e-324) * self.scale * self.scale
+                return (scaled + xp.abs(scaled) * (4 * UNIT) + TINY).astype("float32")
+            return ((bound + 5e-324) * self._slack()).astype("float32")
+
+    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
+        """Append the points of a tile that pass to the rows' candidates."""
+        self.direct_kernels.append_candidates(self.formula, rows, points, radius, groups, ids, into)
+
+    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
+        """Tighten the rows' infinite bounds by their distances to a sample of points."""
+        xp, kernels, group = self.device.xp, self.exact_kernels, task.groups(rows)
+        sample = self.order[: max(SEED_POINTS, 2 * task.k)]
+        ids = xp.where(task.point_group[sample] != group[:, None], sample, xp.int32(-1))
+        candidates = Candidates(ids, xp.full(rows.size, sample.size, "int32"))
+        top = kernels.empty_lists(rows.size, task.k)
+        kernels.rerank(self.exact, rows, candidates, (group, task.point_group), bound, top, task.core)
+
+    def _slack(self) -> float:
+        return 1 + (3 * self.n_features + 16) * UNIT
+
+    def _norm_bound(self, bound: Any) -> Any:
+        """An upper bound of the true norm of pairs whose computed surrogate distance is at most `bound`.
+
+        Its relative error is below (d + 4p)2⁻⁵³ but for powers that underflow, which is all that is left of
+        the factor and of the summand under the root. `OVERFLOW` stands for any distance above it.
+        """
+        d, p = self.n_features, self.metric.p
+        if self.metric.formula != "minkowski":
+            return (bound + d * 5e-324) * (1 + (d + 8) * EPSILON)
+        norm = (bound + d * 1e-300) ** (1 / p) * (1 + (d + 4 * p + 8) * EPSILON / p + 1e-12)
+        return self.device.xp.where(bound < OVERFLOW, norm, np.inf)

@@ -1,0 +1,264 @@
+"""The product filter over a whole band of points in one launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, candidate_capacity
+from rapids_slink.neighbors.filter.bounds import UpperBound, radius_terms
+from rapids_slink.neighbors.filter.cuda import WARP, power_of_two, quantize_rows
+from rapids_slink.neighbors.filter.hopper.launch import (
+    ATOM_STEPS,
+    BLOCK_ROWS,
+    TILE,
+    Destination,
+    Products,
+    Radii,
+    Survivors,
+    append_survivors,
+    item_splits,
+    padded,
+)
+from rapids_slink.neighbors.filter.product import ProductFilter
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.slices import geometric_slices, golden_stride
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks
+from rapids_slink.runtime.device import Device
+
+TIGHTEN = "neighbors/filter/hopper/tighten.cu"
+TIGHTEN_WARPS = 2  # a block
+#: Pairs of points that a search between components first has room for.
+FIRST_PAIRS, MAX_PAIRS = 2**20, 2**26
+
+
+class FusedFilter(ProductFilter):
+    """The product filter over a whole band of points in one launch.
+
+    Parameters
+    ----------
+    points, queries, metric, device, scaling
+        As of a `ProductFilter`.
+    exact : ExactPoints
+        The same as they are re-ranked.
+    """
+
+    name = "fp16 tensor cores (fused)"
+    is_symmetric = True
+    step = 16  # features a wgmma takes
+    threshold_type = "float32"
+    #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
+    #: for.
+    first_band, growth = 2**14, 8
+    #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
+    first_offsets, offset_growth = 4, 2
+    max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
+    max_candidates = 2**26  # a launch
+
+    def __init__(
+        self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, exact: ExactPoints
+    ) -> None:
+        super().__init__(points, queries, metric, device, scaling)
+        self.exact = exact
+        self.steps = -(-points.shape[1] // self.step)
+        self.atoms = -(-self.steps // ATOM_STEPS)
+        self.radius_struct = c_struct(*radius_terms(self.n_features, scaling.scale, metric))
+
+    @staticmethod
+    def row_bytes(d: int) -> int:
+        """What a row of d features takes in the image, its norm columns included."""
+        return 128 * -(-d // (FusedFilter.step * ATOM_STEPS)) + 40
+
+    @staticmethod
+    def symmetric_bytes(n: int, k: int) -> int:
+        """What a symmetric pass takes beside the lists: all rows' bounds, survivors and lists at once."""
+        return n * (24 + 12 * k + 8 * survivor_capacity(k))
+
+    def arrange(self, order: Any) -> None:
+        """Put the points into this order; their image is made when it is first needed."""
+        self.order = order
+        self.points_image: Any = None
+        self.group_by_position: tuple[Any, Any] = None, None
+
+    def rows_at_once(self, k: int) -> int:
+        """How many rows a launch should have."""
+        by_candidates = self.max_candidates // candidate_capacity(k) // BLOCK_ROWS * BLOCK_ROWS
+        return max(BLOCK_ROWS, min(self.max_rows, by_candidates))
+
+    def query(self, rows: Any) -> QuantizedPoints:
+        """The image of the rows."""
+        return quantize_rows(self.queries, self.scaling, rows, padded(rows.size, BLOCK_ROWS), self.atoms)
+
+    def candidates(
+        self, rows: QuantizedPoints, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask
+    ) -> Candidates:
+        """As of a `TileFilter`, in one launch.
+
+        Where every row is its own group, one more candidate is cheaper than to look up the group of every survivor.
+        """
+        if band.start % TILE:
+            raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
+        row_group, point_group = (groups[0], self._by_position(groups[1])) if task.per_group_minimum else (None, None)
+        check_arrays("int32", row_group, point_group)
+        m = bound.size
+        counts = cp.zeros(m + 1, cp.int32)  # and the next work item
+        found = Candidates(cp.empty((m, candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
+        blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
+        last = min(band.stop, self.order.size)
+        products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
+        radii = self.radii(bound, rows.error, rows.half_norm.size)
+        self._append(products, radii, Destination(found, counts[m:], row_group, point_group))
+        return found
+
+    def quantized(self, rows: Any) -> QuantizedPoints:
+        """Some queries, as the kernels for tiles read them: made for the occasion."""
+        return self.quantize(self.queries, rows)
+
+    def sample(self, at: slice) -> QuantizedPoints:
+        """The points at these positions of the order, likewise."""
+        return self.quantize(self.points, self.order[at])
+
+    # -------------------------------------------------------------------------------------- the symmetric pass
+
+    def order_by_bound(self, bound: Any) -> Any:
+        """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order."""
+        n, order = bound.size, cp.empty(bound.size, cp.int32)
+        by_bound = cp.argsort(bound.astype(cp.float32))  # half the digits to sort by
+        launch(TIGHTEN, "stride_tiles", n, np.int64(n), np.int64(golden_stride(n // TILE)), by_bound, order)
+        return order
+
+    def symmetric_slices(self) -> list[slice]:
+        """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`."""
+        blocks = self.image().half_norm.size // BLOCK_ROWS
+        return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), blocks // 2 + 1, self.offset_growth)
+
+    def empty_survivors(self, k: int) -> Survivors:
+        """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
+        n = self.order.size
+        shape = n, survivor_capacity(k)
+        ids, count = cp.empty(shape, cp.int32), cp.zeros(n, cp.int32)
+        return Survivors(ids, count, self.order, cp.empty(shape, self.threshold_type))
+
+    def append_both(self, offsets: slice, bound: Any, into: Survivors) -> None:
+        """Append to the candidates of every point, taken as a row in that order, those of the blocks at these offsets.
+
+        Offset s means the pairs of each block of rows with the s-th block after it, modulo their number: what passes
+        for either of the two points is appended for that one.
+        """
+        image = self.image()
+        blocks, tiles = image.half_norm.size // BLOCK_ROWS, (2 * offsets.start, 2 * offsets.stop)
+        products = Products(image, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, self.order.size)
+        radii = self.radii(bound, image.error, image.half_norm.size)
+        self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
+
+    def tighten(self, found: Survivors, bound: Any, k: int) -> None:
+        """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
+        image = self.image()
+        upper_bound = c_struct(*UpperBound.of(self.n_features, self.scaling.scale, self.metric).terms)
+        norms = image.half_norm, image.error, *self.tile_norms
+        self._tighten("tighten", found, bound, k, *norms, self.radius_struct, upper_bound)
+
+    def _tighten(self, kernel: str, found: Survivors, bound: Any, k: int, *known: Any) -> None:
+        check_arrays("int32", found.ids, found.count)
+        check_arrays(self.threshold_type, found.half_sq_dist)
+        check_arrays("float64", bound)
+        n = self.order.size
+        keys = max(4, power_of_two(-(-found.capacity // WARP)))  # few sizes, each of which is compiled
+        launch_blocks(
+            TIGHTEN, kernel, (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
+            np.int32(n), np.int32(k), np.int32(found.capacity), *known, bound, found.ids, found.half_sq_dist,
+            found.count, options=(f"-DKEYS_PER_LANE={keys}",),
+        )  # fmt: skip
+
+    # ------------------------------------------------------------------------- pairs of points between components
+
+    def component_pairs(self, order: Any, items: Any, upper: Any, most: int) -> tuple[Any, Any, Any] | None:
+        """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
+
+        Parameters
+        ----------
+        order : (n',) int32 array
+            The points, in blocks of `BLOCK_ROWS`; in a block one more than once only in a run.
+        items : (m, 4) int32 array
+            A block of rows by the number of its first tile; the first tile of points and the one after the last, at
+            most `MAX_ITEM_TILES`; and the number of its component pair.
+        upper : float64 array
+            By component pair, the surrogate distance.
+        most : int
+            How many pairs of points there may be: if there are more the answer is None.
+
+        Returns
+        -------
+        src, dst, pair : int32 arrays
+            The points, none for those that fill up a block, and the number of their component pair.
+        """
+        arranged = self.order
+        self.arrange(order)
+        try:
+            image = self.image()
+            # A row looks as far as its component pair's threshold and its own error.
+            own = cp.zeros_like(image.half_norm) if image.error is None else image.error
+            products, radii = Products(image, len(items), 1, (0, 0), order.size), Radii(own, None)
+            thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
+            for capacity in sorted({min(FIRST_PAIRS, most), min(MAX_PAIRS // 4, most), most}):
+                counts = cp.zeros(2, cp.uint64)  # found, and the next work item
+                found = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
+                self._append(products, radii, Destination(found, counts[1:], None, order, items, thresholds))
+                n_found = int(counts[0])
+                if n_found <= capacity:
+                    src, dst, pair = found.ids[:, :n_found]
+                    return src, dst, pair
+            return None
+        finally:
+            self.arrange(arranged)
+
+    # ------------------------------------------------------------------------------------------------ the image
+
+    def image(self) -> QuantizedPoints:
+        """All points in their order, with norm columns."""
+        if self.points_image is None:
+            self.points_image = self._make_image()
+        return self.points_image
+
+    def _make_image(self) -> QuantizedPoints:
+        size = padded(self.order.size, BLOCK_ROWS)
+        image = quantize_rows(self.points, self.scaling, self.order, size, self.atoms, with_norms=True)
+        tiles = size // TILE
+        self.tile_norms = cp.empty(tiles, cp.float32), cp.empty(tiles, cp.float32)  # the largest half norms and errors
+        norms = image.half_norm, image.error, *self.tile_norms
+        launch_blocks(TIGHTEN, "largest_of_tiles", (tiles,), TILE, np.int64(self.order.size), *norms)
+        return image
+
+    @property
+    def tile_error(self) -> Any:
+        """The largest error of each tile of points."""
+        return self.tile_norms[1]
+
+    def radii(self, bound: Any, error: Any, size: int) -> Radii:
+        """`bounds.filter_radius` of rows with these bounds and errors (None: of no error), in one launch."""
+        return self._radii("radius_of_rows", bound, size, error, self.radius_struct)
+
+    def _radii(self, kernel: str, bound: Any, size: int, *arguments: Any) -> Radii:
+        check_arrays("float64", bound)
+        found = Radii(cp.empty(size, self.threshold_type), cp.empty(size // TILE, self.threshold_type))
+        outputs = found.of_row, found.of_tile
+        launch_blocks(TIGHTEN, kernel, (size // TILE,), TILE, np.int64(bound.size), bound, *arguments, *outputs)
+        return found
+
+    def _append(self, products: Products, radii: Radii, into: Destination) -> None:
+        append_survivors(products, self.image(), self.steps, radii, self.tile_error, into)
+
+    def _by_position(self, point_group: Any) -> Any:
+        """Groups by id as groups by position in the order."""
+        if self.group_by_position[0] is not point_group:
+            self.group_by_position = point_group, point_group[self.order]
+        return self.group_by_position[1]
+
+
+def survivor_capacity(k: int) -> int:
+    """How many survivors of a row there is room for between two slices of a symmetric pass."""
+    return 48 + 4 * k

@@ -1,0 +1,81 @@
+// Which products a block forms, and where those that pass the test go.
+// A work item: the tile at which its rows begin, and its range of column tiles, which `tile` makes tiles of the image.
+struct WorkItem {
+    int row_tile, first, last, component_pair;
+    __device__ WorkItem(int item, int splits, int first_tile, int last_tile, const int4* given) {
+        if (BETWEEN_COMPONENTS) {
+            int4 of = given[item];
+            row_tile = of.x, first = of.y, last = of.z, component_pair = of.w;
+            return;
+        }
+        int share = (last_tile - first_tile + splits - 1) / splits;
+        row_tile = item / splits * (ROWS / COLUMNS);
+        first = first_tile + item % splits * share;
+        last = min(first + share, last_tile);
+    }
+    __device__ int tile(int t, int blocks) const {
+        if (!SYMMETRIC) return t;
+        t += row_tile;
+        return t < 2 * blocks ? t : t - 2 * blocks;
+    }
+};
+
+// Whether the point at a position is there for the first time in its block.
+__device__ __forceinline__ bool is_first(const int* point, u32 position) {
+    return position % ROWS == 0 || point[position - 1] != point[position];
+}
+
+// Where survivors go. A slot among a row's candidates is an atomic addition away, and a warp that waited for it at every
+// hit would hold up the other three of its group: 32 are collected first.
+//
+// Until then a survivor takes 64 bits. The lower half tells for whose sake it passed, the row's or the column's, its row among
+// the warp's 16 and its column among the work item's; the upper is half of its squared distance, as the product has it.
+constexpr u32 PASSED_ROW = 1u << 31, PASSED_COLUMN = 1u << 30;
+constexpr int COLUMN_BITS = 26;
+struct Survivors {
+    u64* queue;  // of this warp: up to QUEUE
+    int* out;
+    u32 *half_sq_dist, *count;
+    const int *row_group, *column_group;
+    int capacity, blocks, lane;
+    u32 queued;
+
+    __device__ __forceinline__ void put(u32 position, u32 other, u32 half) {
+        u32 slot = atomicAdd(count + position, 1u);
+        if (slot >= capacity) return;
+        out[(u64)position * capacity + slot] = other;
+        if (SYMMETRIC) half_sq_dist[(u64)position * capacity + slot] = half;
+    }
+    // The points, by `column_group`, of a warp's survivors, and their component pair.
+    __device__ __forceinline__ void put_pairs(bool wanted, u32 row, u32 column, int component_pair) {
+        int a = wanted ? column_group[row] : 0, b = wanted ? column_group[column] : 0;
+        bool real = wanted && is_first(column_group, row) && is_first(column_group, column);
+        u32 votes = __ballot_sync(~0u, real);
+        if (!votes) return;
+        u64 slot = lane ? 0 : atomicAdd((u64*)count, (u64)__popc(votes));
+        slot = __shfl_sync(~0u, slot, 0) + __popc(votes & ((1u << lane) - 1));
+        if (real && slot < capacity)
+            out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = component_pair;
+    }
+    // Takes the last `n`, at most 32, from the queue.
+    __device__ __forceinline__ void append(u32 n, const WorkItem& item, u32 first_row) {
+        __syncwarp();
+        u64 survivor = lane < n ? queue[queued - n + lane] : 0;
+        queued -= n;
+        __syncwarp();
+        u32 place = survivor, half = survivor >> 32, in_item = place & (1u << COLUMN_BITS) - 1;
+        u32 row = first_row + (place >> COLUMN_BITS & 15);
+        u32 column = item.tile(item.first + in_item / COLUMNS, blocks) * COLUMNS + in_item % COLUMNS;
+        if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, item.component_pair);
+        if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
+        if (place & PASSED_ROW) put(row, column, half);
+        if (SYMMETRIC && place & PASSED_COLUMN) put(column, row, half);
+    }
+    // All lanes take part; those that are `wanted` have a survivor.
+    __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const WorkItem& item, u32 first_row) {
+        u32 votes = __ballot_sync(~0u, wanted);
+        if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | place;
+        queued += __popc(votes);
+        if (queued >= 32) append(32, item, first_row);
+    }
+};

@@ -1,0 +1,203 @@
+"""The product filter: tiles of products y_i·y_j, tested as `bounds` says, by BLAS or cuBLAS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.device import Device
+
+#: Points, at least, that give each row its first bound.
+SEED_POINTS = 2048
+#: Rows of a chunk at least.
+MIN_ROWS = 64
+
+
+class TileFilter:
+    """A filter that tests rows with points in tiles; what differs is in the methods below `candidates`.
+
+    Parameters
+    ----------
+    points, queries : (n, d) and (m, d) arrays
+        As the filter reads them; maybe the same array.
+    metric : Metric
+    device : Device
+
+    Attributes
+    ----------
+    name : str
+        For reports.
+    first_band, growth : int
+        How many points are tested before bounds are first tightened, and how many times as many in each further band.
+    is_symmetric : bool
+        Whether it can test each pair once for both its points.
+    """
+
+    name = ""
+    first_band, growth = 2048, 4
+    is_symmetric = False
+
+    def __init__(self, points: Any, queries: Any, metric: Metric, device: Device) -> None:
+        self.points, self.queries, self.metric, self.device = points, queries, metric, device
+        self.n_features = points.shape[1]
+        self.kernels = device.kernels("neighbors.filter")
+        self.exact_kernels = device.kernels("neighbors.exact")
+        self.quantized_points: Any = None
+        self.quantized_queries: Any = None
+
+    def arrange(self, order: Any) -> None:
+        """Put the points into this order, an (n,) int32 array; the rows' are found through its inverse."""
+        xp = self.device.xp
+        self.order = order
+        self.quantized_points = self.quantized_queries = None  # gone before the next are made
+        self.quantized_points = self.quantized_queries = self.quantize(self.points, order)
+        self.position = xp.empty_like(order)
+        self.position[order] = xp.arange(order.size, dtype="int32")
+        if self.queries is not self.points:
+            self.quantized_queries = self.quantize(self.queries)
+            self.position = xp.arange(self.queries.shape[0], dtype="int32")
+
+    def rows_at_once(self, k: int) -> int:
+        """How many rows a chunk should have."""
+        return int(self.kernels.TILE_ROWS)
+
+    def query(self, rows: Any) -> Any:
+        """The rows, as `candidates` takes them."""
+        return self.quantized_queries.take(self.position[rows])
+
+    def candidates(self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask) -> Candidates:
+        """Each row's candidates among the points of a band of the order.
+
+        Parameters
+        ----------
+        rows
+            Of `query`.
+        band : slice
+        bound : (m,) float64 array
+            No surrogate distance above it is wanted.
+        groups : (m,) and (n,) int32 arrays
+            The rows', and by id: pairs of one group may be left out.
+        task : SearchTask
+        """
+        radius = self.radius(bound, rows)
+        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k)
+        for tile in equal_slices(band, self.kernels.TILE_POINTS):
+            self.append(rows, self.quantized_points.take(tile), radius, groups, self.order[tile], found)
+        return found
+
+    def quantize(self, values: Any, order: Any = None) -> Any:
+        """The values of `order` (default: all) as the filter's kernels read them."""
+        raise NotImplementedError
+
+    def radius(self, bound: Any, rows: Any) -> Any:
+        """What the test takes for rows with these bounds."""
+        raise NotImplementedError
+
+    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
+        """Append the points of a tile that pass to the rows' candidates."""
+        raise NotImplementedError
+
+    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
+        """Tighten the rows' infinite bounds by a sample of points, at most so many rows at a time."""
+        raise NotImplementedError
+
+    def to_float64(self) -> TileFilter | None:
+        """The same filter in float64, for rows that this one cannot settle, if there is one."""
+        return None
+
+
+class ProductFilter(TileFilter):
+    """The filter of metrics with a product form.
+
+    Parameters
+    ----------
+    points, queries, metric, device
+        As of a `TileFilter`; unit rows for cosine and correlation.
+    scaling : Scaling
+    """
+
+    def __init__(self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling) -> None:
+        super().__init__(points, queries, metric, device)
+        self.scaling = scaling
+        self.name = self.name or self.kernels.FILTER_NAME
+        self.workspace = self.kernels.Workspace()
+
+    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+        """The values of `order` (default: all), centred, scaled and rounded."""
+        made: QuantizedPoints = self.kernels.quantize(values, self.scaling, self.kernels.FILTER_DTYPE, order)
+        return made
+
+    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
+        """`bounds.filter_radius` of the rows."""
+        return filter_radius(bound, rows.error, self.scaling.scale, self.n_features, self.device.xp, self.metric)
+
+    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
+        """Append the points of a tile that pass to the rows' candidates."""
+        product = self.workspace.product(rows, points)
+        self.kernels.append_candidates(product, rows, points, radius, groups, ids, into)
+
+    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
+        """Tighten the rows' infinite bounds by the converse of the test, for a sample of points."""
+        sample = slice(0, seed_points(self.points.shape[0], task.k))
+        points, ids, group = self.sample(sample), self.order[sample], task.groups(rows)
+        upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
+        of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
+        for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
+            queries = self.quantized(rows[at])
+            product = self.workspace.product(queries, points)
+            groups = group[at], task.point_group
+            core = None if task.core is None else (rows[at], task.core)
+            self.kernels.seed_bounds(product, queries, points, groups, ids, task.k, upper_bound, bound[at], core)
+
+    def quantized(self, rows: Any) -> QuantizedPoints:
+        """Some queries, as the kernels for tiles read them."""
+        found: QuantizedPoints = self.query(rows)
+        return found
+
+    def sample(self, at: slice) -> QuantizedPoints:
+        """The points at these positions of the order, likewise."""
+        return self.quantized_points.take(at)
+
+    def to_float64(self) -> TileFilter | None:
+        """The same filter with products in float64, if the device's keep the bound."""
+        if not self.kernels.keeps_accumulation_bound("float64"):
+            return None
+        made = Float64Filter(self.points, self.queries, self.metric, self.device, self.scaling)
+        made.order = self.order
+        return made
+
+
+class Float64Filter(ProductFilter):
+    """Products in float64. Nothing is kept in that precision: rows and points are quantized tile by tile."""
+
+    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+        """The values of `order`, centred and scaled."""
+        made: QuantizedPoints = self.kernels.quantize(values, self.scaling, "float64", order)
+        return made
+
+    def rows_at_once(self, k: int) -> int:
+        """How many rows a chunk should have: tiles take the same bytes."""
+        return int(self.kernels.TILE_ROWS) // (8 // 4)
+
+    def query(self, rows: Any) -> QuantizedPoints:
+        """The rows, as `candidates` takes them."""
+        return self.quantize(self.queries, rows)
+
+    def candidates(self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask) -> Candidates:
+        """As of a `TileFilter`."""
+        radius = self.radius(bound, rows)
+        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k)
+        for tile in equal_slices(band, self.kernels.TILE_POINTS):
+            points = self.quantize(self.points, self.order[tile])
+            self.append(rows, points, radius, groups, self.order[tile], found)
+        return found
+
+
+def seed_points(n: int, k: int) -> int:
+    """How many of n points the first bounds come from."""
+    return min(n, max(SEED_POINTS, 32 * k))

@@ -1,0 +1,122 @@
+"""Points as the product filter reads them: centred, scaled by a power of two and rounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import frexp, log2
+from typing import Any
+
+from rapids_slink.neighbors.filter.bounds import EPSILON, NORM_FEATURES, SMALLEST_NORMAL, round_up, shrink_factor
+from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.runtime.device import Device
+
+#: fp16 holds integers up to here.
+MAX_EXACT_INTEGER = 2048
+#: Rows, about, whose mean is the centre.
+CENTRE_ROWS = 2**10
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """What all values of some points have in common.
+
+    Attributes
+    ----------
+    deviation, largest : float
+        The largest |x - centre| and |x| of any feature.
+    small_integers : bool
+        All are integers up to `MAX_EXACT_INTEGER`, whatever their type.
+    byte_values : bool
+        All are integers from 0 to 255.
+    """
+
+    deviation: float
+    largest: float
+    small_integers: bool
+    byte_values: bool
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16.
+
+    Attributes
+    ----------
+    centre : (d,) float64 array
+    scale : float, a power of two
+    byte_values : bool
+        All values are integers from 0 to 255.
+    """
+
+    centre: Any
+    scale: float
+    byte_values: bool = False
+
+    @classmethod
+    def of(cls, *point_sets: Any, device: Device) -> Scaling:
+        """The scaling of one or several arrays of points, the first of them centred.
+
+        Small integers are not moved: fp16 holds them exactly.
+        """
+        kernels, d = device.kernels("neighbors.filter"), point_sets[0].shape[1]
+        centre = kernels.mean_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
+        ranges = kernels.value_ranges(point_sets, centre)
+        integral = all(found.small_integers for found in ranges)
+        largest = max(found.largest if integral else found.deviation for found in ranges)
+        headroom = min(15, int((31 - log2(d)) // 2))
+        exponent = frexp(largest)[1] if largest > 0 else headroom
+        # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+        most = min(180 if points.dtype == "float32" else 590 for points in point_sets)
+        byte_values = all(found.byte_values for found in ranges)
+        return cls(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values)
+
+
+@dataclass(frozen=True)
+class QuantizedPoints:
+    """Points as the filter's kernels read them.
+
+    Attributes
+    ----------
+    y : array
+        fp16, float32 or float64: (n, d'), fp16 rows padded with zeros to a multiple of eight features, or the image of
+        `hopper/fused.cu`.
+    half_norm, error : (n,) array
+        float32, or float64 for a float64 `y`; see `bounds`.
+    norm_columns : array, optional
+        The image's norms as further features.
+    """
+
+    y: Any
+    half_norm: Any
+    error: Any
+    norm_columns: Any = None
+
+    @property
+    def accumulator(self) -> str:
+        """The precision in which products of `y` are summed."""
+        return "float64" if self.y.dtype == "float64" else "float32"
+
+    def take(self, rows: Any) -> QuantizedPoints:
+        """Some rows (an index array or a slice)."""
+        return QuantizedPoints(self.y[rows], self.half_norm[rows], self.error[rows])
+
+
+def quantize(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) -> QuantizedPoints:
+    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
+    n, d = values.shape[0] if order is None else order.size, values.shape[1]
+    width = d if dtype != "float16" else -(-d // 8) * 8
+    accumulator = "float64" if dtype == "float64" else "float32"
+    epsilon = EPSILON[accumulator]
+    shrink = shrink_factor(width + NORM_FEATURES, accumulator)
+    y = xp.zeros((n, width), dtype)
+    half_norm, error = xp.empty(n, accumulator), xp.empty(n, accumulator)
+    for rows in row_blocks(n, d):
+        z = ((values[rows] if order is None else values[order[rows]]) - scaling.centre) * scaling.scale
+        y[rows, :d] = z
+        rounded = y[rows, :d].astype("float64")
+        half_norm[rows] = (rounded * rounded).sum(axis=1) * (shrink / 2)
+        moved = xp.sqrt(((rounded - z) ** 2).sum(axis=1)) + xp.sqrt((z * z).sum(axis=1)) * EPSILON["float64"]
+        if values.dtype == "float32":  # CuPy's arithmetic makes zeros of subnormal values
+            moved += scaling.scale * (d**0.5 * SMALLEST_NORMAL)
+        error[rows] = round_up(moved, epsilon)
+    return QuantizedPoints(y, half_norm, error)

@@ -1,0 +1,81 @@
+"""Which search serves, and what it takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter.choose import fused_filter
+from rapids_slink.neighbors.rows import row_bytes
+from rapids_slink.neighbors.slices import BLOCK
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+
+#: Up to this many features points are searched by a tree.
+TREE_FEATURES = {"cpu": 8, "cuda": 6}
+#: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
+#: are about as fast then for Gaussian points, and take ten times as long for points along curves: see bench/NOTES.md.
+TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
+#: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
+CORE_BYTES = 48
+
+
+def prepare_search(
+    values: Any,
+    device: Device,
+    report: Report,
+    queries: Any = None,
+    progress: bool = False,
+    metric: Metric = EUCLIDEAN,
+) -> Any:
+    """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
+    n, d = values.shape
+    return _search_class(n, d, metric, device)(values, device, report, queries, progress, metric=metric)
+
+
+def estimate_search(
+    n: int,
+    d: int,
+    itemsize: int,
+    k: int,
+    device: Device,
+    n_queries: int | None = None,
+    min_samples: int = 1,
+    metric: Metric = EUCLIDEAN,
+) -> MemoryEstimate:
+    """Bytes of the metric's rows, the search and the lists of k neighbours, all of which are retained."""
+    m = n if n_queries is None else n_queries
+    rows = row_bytes(metric, d) * (n if n_queries is None else n + m)
+    d = 3 if metric.rows == "sphere" else d
+    search = _search_class(n, d, metric, device).estimate(n, m, d, max(1, min(k, n - 1)), itemsize, device, metric)
+    found = sequential(MemoryEstimate(rows, rows), search)
+    if min_samples == 1:
+        return found
+    arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances
+    peak, retained = found.peak + CORE_BYTES * n, found.retained + CORE_BYTES * n + arranging
+    return replace(found, peak=peak, retained=retained)
+
+
+def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
+    """The class of searches that suits n points of so many features."""
+    if not metric.boxes or not _tree_pays(n, n_features, metric, device):
+        return BruteForceSearch
+    if device.is_gpu:
+        from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+        return BoxSearch
+    from rapids_slink.neighbors.trees.kdtree import TreeSearch
+
+    return TreeSearch
+
+
+def _tree_pays(n: int, n_features: int, metric: Metric, device: Device) -> bool:
+    if n_features <= TREE_FEATURES[device.name]:
+        return True
+    if not device.is_gpu or n_features not in TREE_POINTS:
+        return False
+    fused = metric.filter == "product" and fused_filter(device) is not None
+    return n >= TREE_POINTS[n_features][0 if fused else 1]

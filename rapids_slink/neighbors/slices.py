@@ -1,0 +1,39 @@
+"""Orders and slices in which a search visits its points."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import gcd
+
+#: Values converted at a time.
+BLOCK = 2**21
+
+
+def golden_stride(n: int) -> int:
+    """A number near n/φ that shares no factor with n: its multiples modulo n visit all of 0..n-1, evenly at any time.
+
+    In such a low-discrepancy order every leading part is a fair sample.
+    """
+    found = max(1, round(n * 0.6180339887498949))
+    while gcd(found, n) != 1:
+        found += 1
+    return found
+
+
+def geometric_slices(first: int, last: int, growth: int) -> list[slice]:
+    """0 to `last` in slices, of which the first ends at `first` and each further one `growth` times as far."""
+    ends, end = [0], first
+    while end < last:
+        ends.append(end)
+        end *= growth
+    return [slice(a, b) for a, b in pairwise([*ends, last]) if a < b]
+
+
+def equal_slices(whole: slice, size: int) -> list[slice]:
+    """A slice in slices of `size`, the last of what is left."""
+    return [slice(a, min(a + size, whole.stop)) for a in range(whole.start, whole.stop, size)]
+
+
+def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
+    """Rows of d values, so many at a time that their values are about `size`."""
+    return equal_slices(slice(0, n), max(1, size // d))

@@ -1,0 +1,171 @@
+"""The nearest point of few queries on a GPU (cuSLINK's Algorithm 4): launchers of `nearest.cu`.
+
+All other searches quantize, order and bound points beforehand, which pays where there are many rows to search for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.filter.bounds import (
+    EPSILON,
+    NORM_FEATURES,
+    TINY,
+    UpperBound,
+    accumulation_bound,
+    radius_terms,
+    round_up_factor,
+    shrink_factor,
+)
+from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
+from rapids_slink.runtime.cuda import (
+    c_struct,
+    check_arrays,
+    cuda_kernel,
+    current_gpu,
+    launch_blocks,
+    multiprocessors,
+    value_option,
+)
+from rapids_slink.runtime.estimate import MemoryEstimate
+
+SOURCE = "neighbors/small_batch/nearest.cu"
+TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in nearest.cu
+STAGE_BYTES = 2 * TILE * (2 * (4 * STEP + 8) + 16)
+QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
+#: The norms' sums in float32 may be off by what so many features more would be, and once more for the converse.
+SUM_FEATURES = 64
+#: Products, weighted by their cost: beyond, quantizing and ordering once pays. Of many points in space or in a plane
+#: fp16 tells too few apart, and what is spent in vain counts.
+MAX_WORK, MAX_WORK_IN_SPACE = 4e11, 5e10
+MIN_CAPABILITY = 80  # mma of fp16 with 16 features, and asynchronous copies
+MAX_SHARED_MEMORY = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
+#: Beyond, `SUM_FEATURES` would be too few.
+MAX_FEATURES = 1024
+#: Candidates of a query that there is room for: at least, at most, and bytes for those of all. About five pass, and
+#: if points come in no order one query in 10⁸ has more than 32; of tight clusters a whole one may pass.
+MIN_CANDIDATES, MAX_CANDIDATES, CANDIDATE_BYTES = 60, 480, 15 * 2**15
+
+
+@dataclass(frozen=True)
+class SmallBatchSearch:
+    """m queries among n points of d features, float32 or float64, by squared Euclidean distance, on the current GPU."""
+
+    m: int
+    n: int
+    d: int
+    metric: Metric
+    dtype: str
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether the metric and the GPU suit, and there are few enough queries."""
+        work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
+        few = work <= (MAX_WORK if self.d > 3 else MAX_WORK_IN_SPACE)
+        is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
+        if not few or self.d > MAX_FEATURES or not is_plain:
+            return False
+        suits = _capability() >= MIN_CAPABILITY and self._shared_memory <= _shared_memory()
+        return suits and keeps_accumulation_bound("float16")
+
+    @property
+    def estimate(self) -> MemoryEstimate:
+        """Bytes that `write_edges` takes."""
+        padded = self._tiles * TILE
+        a_row = 2 * self._width + 4 * QUERY_NUMBERS + 4 * CANDIDATE_NUMBERS * self._capacity
+        return MemoryEstimate(padded * a_row + 8 * self.d + 4096)
+
+    def write_edges(self, queries: Any, points: Any, src: Any, dst: Any, distance: Any) -> bool:
+        """Write the edges from each query to its nearest point.
+
+        A sample of the points tightens the queries' radii before any candidate is kept.
+
+        Parameters
+        ----------
+        queries, points : (m, d) and (n, d) arrays
+            They may hold anything.
+        src, dst : (m,) int32 arrays
+        distance : (m,) float64 array
+
+        Returns
+        -------
+        bool
+            Whether all is proven: else no edge is to be trusted.
+        """
+        check_arrays(self.dtype, points, queries)
+        check_arrays("int32", src, dst)
+        check_arrays("float64", distance)
+        padded, options = self._tiles * TILE, (value_option(np.dtype(self.dtype)),)
+        y, rows = cp.empty((padded, self._width), cp.float16), cp.empty((padded, QUERY_NUMBERS), cp.float32)
+        candidates = cp.empty((padded, self._capacity, CANDIDATE_NUMBERS), cp.int32)
+        centring, state, search = cp.empty(self.d + 2), cp.empty(2, cp.int32), self._search
+        launch_blocks(
+            SOURCE, "quantize_queries", (self._tiles,), THREADS, points, queries, search, y, rows, centring, state,
+            options=options, shared_memory=8 * self.d,
+        )  # fmt: skip
+        cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _shared_memory()
+        for grid, into in zip(self._grids, (None, candidates), strict=True):
+            arguments = points, search, y, rows, centring, state, into
+            launch_blocks(
+                SOURCE, "find_near", grid, THREADS, *arguments, options=options, shared_memory=self._shared_memory
+            )
+        launch_blocks(
+            SOURCE, "rerank_near", (-(-self.m // RERANK_WARPS),), THREADS,
+            points, queries, search, rows, state, candidates, src, dst, distance, options=options,
+        )  # fmt: skip
+        return not int(state[1])
+
+    @property
+    def _width(self) -> int:
+        return -(-self.d // STEP) * STEP
+
+    @property
+    def _tiles(self) -> int:
+        return -(-self.m // TILE)
+
+    @property
+    def _point_tiles(self) -> int:
+        return -(-self.n // TILE)
+
+    @property
+    def _capacity(self) -> int:
+        fitting = CANDIDATE_BYTES // (4 * CANDIDATE_NUMBERS * TILE * self._tiles)
+        return max(MIN_CANDIDATES, min(MAX_CANDIDATES, fitting))
+
+    @property
+    def _shared_memory(self) -> int:
+        return STAGE_BYTES + 2 * TILE * (self._width + 8)
+
+    @property
+    def _grids(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Blocks, for a sample of the points and for all: tiles of them, by shares of queries."""
+        tiles, resident = self._point_tiles, 2 * multiprocessors()
+        sample = min(tiles, max(tiles // 64, 8, min(tiles // 8, resident // self._tiles)))
+        first, last = ((some, min(self._tiles, max(1, resident // some))) for some in (sample, tiles))
+        return first, last
+
+    @property
+    def _search(self) -> Any:
+        """What nearest.cu calls a `Search`: the `UpperBound` and `FilterRadius` of a scale of 1."""
+        features = self._width + SUM_FEATURES + NORM_FEATURES
+        half, norm = shrink_factor(features, "float32") / 2, 1 - accumulation_bound(features, "float32")
+        rounding = map(np.float32, (half, norm, round_up_factor(EPSILON["float32"]), TINY))
+        sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
+        upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric).terms
+        radius = radius_terms(self.d, 1.0, self.metric)
+        root = self.metric.distance == "root"
+        return c_struct(*sizes, root, self.d, self._width // STEP, *rounding, *upper_bound, *radius)
+
+
+def _capability() -> int:
+    return int(cp.cuda.Device(current_gpu()).compute_capability)
+
+
+def _shared_memory() -> int:
+    """What a block may have, less what it has by itself."""
+    return int(cp.cuda.runtime.deviceGetAttribute(MAX_SHARED_MEMORY, current_gpu())) - 1024

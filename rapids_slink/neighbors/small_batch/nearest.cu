@@ -1,0 +1,400 @@
+// The nearest point of each of a few queries, without a look at the points beforehand: one read of the points.
+//
+//     quantize_queries ──▶ find_near, of a sample of the points ──▶ find_near, of all ──▶ rerank_near
+//
+// The test and its proof are bounds.py's; `Query.radius` is tightened as points turn out to be near (its converse), by all
+// blocks at once, and a point is appended if it passes at the time. The centre and the scale are those of a sample of the
+// points, and whatever does not suit them (numbers that are not finite, or far out of the sample's range) makes a row
+// unproven: the caller then searches in another way.
+//
+// Points are rounded to fp16 as they are read. z is computed in the points' own type, and norms and errors are float32 sums
+// of at most d / 8 + 3 terms, for which __init__.py widens the bounds.
+#include "neighbors/exact/formulas.cuh"
+#include "neighbors/filter/fp16.cuh"
+#include "neighbors/filter/radius.cuh"
+#include "neighbors/filter/upper_bound.cuh"
+#include "ordering.cuh"
+#include "runtime/include/copies.cuh"
+#include "runtime/include/threads.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+
+constexpr int TILE = 128;                      // queries, and points, of a product
+constexpr int THREADS = 256;                   // 2 times 4 warps, each with 64 queries and 32 points
+constexpr int STEP = 16, STEPS = 4;            // features of an mma, and mmas of a stage
+constexpr int PITCH = STEP * STEPS + 8;        // of a stage's rows: an odd number of 16 bytes, so that no banks collide
+constexpr int PIPELINE_STAGES = 2;             // of the ring that queries are copied into
+constexpr int LANES = 8, BATCH = 4;            // lanes that round rows together, and rows that they do at a time
+constexpr int ROWS = THREADS / LANES * BATCH;  // that a block rounds
+constexpr int LOADS = 8 / sizeof(VALUE);       // steps of LANES * 4 features of a row that are under way at a time
+static_assert(ROWS == TILE, "a block rounds its tile at once");
+constexpr int SAMPLE = 32;                     // points
+constexpr int MAX_EXPONENT = 8;                // the sample's features end up below 2 to this: fp16 goes to 2^16
+constexpr float INFINITE_RADIUS = 1e14f;       // beyond all products,
+constexpr float PADDING_NORM = 1e30f;          // and the half norm of a padding row
+constexpr int OVERFLOWED = 1 << 30;            // a count that no capacity is enough for
+constexpr float MAX_SQUARE = 1e13f;            // above the square of any row of 1,024 features that fp16 holds
+constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, of which each has a query
+constexpr int FEATURES = 16;                   // of two rows that are read at a time
+constexpr int EMPTY_ID = 0x7fffffff;           // after every id
+
+#include "neighbors/small_batch/rounding.cuh"
+
+// What is known of a query while its nearest point is searched for.
+struct Query {
+    float half_norm, error;  // as in bounds.py
+    float radius;            // tightened by whoever finds a point that is near
+    int count;               // of its candidates, with those for which there was no room
+};
+struct Candidate {
+    int id;
+    float product;  // less the point's half norm
+};
+struct State {
+    int error;     // the largest of all points': a float that is not negative, as an integer
+    int unproven;  // whether anything stood in the way of the filter
+};
+
+// What a product less the point's half norm is at least, if that point may be within a query's radius.
+__device__ __forceinline__ float threshold_of(const Query& query, float point_error) {
+    float both = query.radius + point_error;
+    return query.half_norm - both * both;
+}
+
+// What a search knows beforehand, as __init__.py lays it out: n points, m queries, the tiles of either, how many candidates of a
+// query there is room for, and whether the root of the surrogate distance is asked for.
+struct Search {
+    long long n;
+    int m, tiles, point_tiles, capacity;
+    bool root;
+    Rounding rounding;
+    UpperBound upper_bound;  // like the radius, for a scale of 1
+    FilterRadius radius;
+};
+
+// The queries' y, row by row and filled up to tiles, with nothing found yet; the centring, of a sample of the n points; and an
+// empty `state`. Every block looks at the sample.
+extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
+    const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, u16* __restrict__ y,
+    Query* __restrict__ rows, double* __restrict__ centring, State* __restrict__ state) {
+    extern __shared__ double centre[];
+    __shared__ int widest, not_finite;
+    const Rounding& rounding = search.rounding;
+    int d = rounding.d, sampled = (int)min(search.n, (long long)SAMPLE);
+    size_t step = search.n / sampled * d;
+    if (threadIdx.x == 0) widest = 0, not_finite = 0;
+    __syncthreads();
+    float spread = 0;
+    for (int f = threadIdx.x; f < d; f += THREADS) {
+        VALUE least = values[f], most = least;
+        double sum = 0;
+#pragma unroll 16
+        for (int s = 0; s < sampled; s++) {
+            VALUE x = values[s * step + f];
+            least = min(least, x), most = max(most, x), sum += x;
+        }
+        centre[f] = (VALUE)(sum / sampled);
+        if (!(fabs(centre[f]) < OVERFLOW_VALUE)) atomicOr(&not_finite, 1);
+        spread = fmaxf(spread, (float)(most - least));
+    }
+    atomicMax(&widest, __float_as_int(spread));
+    __syncthreads();
+    spread = __int_as_float(widest);
+    // Of other spreads something here overflows or is lost.
+    bool suits = !not_finite && (spread == 0 || (spread >= 0x1p-50f && spread < 0x1p100f));
+    int power = suits && spread > 0 ? MAX_EXPONENT - 1 - ilogbf(spread) : 0;
+    VALUE scale = (VALUE)ldexp(1.0, power);
+    if (blockIdx.x == 0) {
+        for (int f = threadIdx.x; f < d; f += THREADS) centring[f] = centre[f];
+        if (threadIdx.x == 0) centring[d] = scale, centring[d + 1] = ldexp(1.0, -power), *state = State{0, !suits};
+    }
+    int first = blockIdx.x * ROWS + threadIdx.x / LANES * BATCH, width = rounding.steps * STEP;
+    const VALUE* x[BATCH];
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) x[b] = first + b < search.m ? queries + (size_t)(first + b) * d : nullptr;
+    float norm[BATCH], moved[BATCH];
+    round_rows(x, rounding, rows_are_aligned(queries, d), centre, scale, y + (size_t)first * width, width, norm, moved);
+    if (threadIdx.x % LANES) return;
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) {
+        float half_norm = x[b] ? norm[b] * rounding.half_shrink : PADDING_NORM;
+        int count = norm[b] < MAX_SQUARE ? 0 : OVERFLOWED;
+        rows[first + b] = Query{half_norm, rounding.error(moved[b], norm[b]), INFINITE_RADIUS, count};
+    }
+}
+
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from));
+}
+__device__ __forceinline__ unsigned warp_or(unsigned x) { return __reduce_or_sync(ALL_LANES, x); }
+__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#else  // __init__.py does not start this there
+__device__ void commit() {}
+template <int LEFT> __device__ void wait() {}
+__device__ void load_matrices(unsigned (&)[4], unsigned) {}
+__device__ unsigned warp_or(unsigned x) { return x; }
+__device__ void multiply(float (&)[4], const unsigned (&)[4], unsigned, unsigned) {}
+#endif
+
+struct Stage {
+    u16 y[TILE][PITCH];
+    Query query[TILE];  // of the tile that the stage belongs to
+};
+
+// The ring that a block's share of the queries is copied through, tile by tile and chunk by chunk of their features.
+struct QueryRing {
+    Stage* stage;
+    const u16* y;
+    const Query* rows;
+    int first_tile, tiles, steps, chunks;
+    int tile, chunk = 0, started = 0;  // what is copied next
+
+    // The next chunk, if there is one; without waiting.
+    __device__ __forceinline__ void load() {
+        constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // of 16 bytes in a row; rows of a thread
+        int own_row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS, width = steps * STEP;
+        if (started < tiles * chunks) {
+            Stage& to = stage[started % PIPELINE_STAGES];
+            int row = (first_tile + tile) * TILE, step = chunk * STEPS;
+            const u16* from = y + (size_t)(row + own_row) * width + step * STEP + vector * 8;
+            if (vector < (steps - step) * STEP / 8)
+#pragma unroll
+                for (int r = 0; r < TILE; r += ROW_STEP) copy<16>(&to.y[own_row + r][vector * 8], from + r * width);
+            if (++chunk == chunks) {
+                if (threadIdx.x < TILE) copy<16>(&to.query[threadIdx.x], rows + row + threadIdx.x);
+                chunk = 0;
+                if (++tile == tiles) tile = 0;
+            }
+        }
+        started++;
+        commit();
+    }
+};
+
+// A block's points, in shared memory: BATCH together, the next of them `point_tiles` times BATCH further on.
+struct PointTile {
+    u16* y;
+    int pitch;
+    long long first, stride;  // of their ids
+    float largest_norm, largest_error;
+    __device__ int id(int c) const { return (int)(c / BATCH * stride + first + c % BATCH); }
+};
+
+// Products of 64 queries and 32 points less the points' half norms: of 16 queries each, of 8 points each; of every thread rows
+// `lane / 4` and that + 8, points `lane % 4 * 2` and the next.
+struct Sums {
+    float sum[4][4][4];
+    __device__ __forceinline__ void start(const float* from) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 two = *(const float2*)&from[j * 8];
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[i][j][0] = sum[i][j][2] = two.x, sum[i][j][1] = sum[i][j][3] = two.y;
+        }
+    }
+    __device__ __forceinline__ void add_step(unsigned queries, unsigned points, int pitch) {
+        unsigned a[4][4], b[2][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) load_matrices(a[i], queries + i * 16 * PITCH * 2);
+#pragma unroll
+        for (int j = 0; j < 2; j++) load_matrices(b[j], points + j * 16 * pitch * 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) multiply(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }
+    __device__ __forceinline__ float largest(int i, int half) const {
+        float most = -PADDING_NORM;
+#pragma unroll
+        for (int j = 0; j < 4; j++) most = fmaxf(most, fmaxf(sum[i][j][half * 2], sum[i][j][half * 2 + 1]));
+        return most;
+    }
+};
+
+// Rounds the block's points, and writes what their products start from: less their half norms. False if any does not suit.
+__device__ __forceinline__ bool round_points(
+    const VALUE* values, const Search& search, const double* centring, PointTile& tile, float* start) {
+    __shared__ int most_norm, most_error, unsuitable;
+    const Rounding& rounding = search.rounding;
+    int d = rounding.d, first = threadIdx.x / LANES * BATCH;
+    if (threadIdx.x == 0) most_norm = most_error = unsuitable = 0;
+    const VALUE* x[BATCH];
+#pragma unroll
+    for (int b = 0; b < BATCH; b++) {
+        long long id = first / BATCH * tile.stride + tile.first + b;
+        x[b] = id < search.n ? values + (size_t)id * d : nullptr;
+    }
+    float norm[BATCH], moved[BATCH], longest = 0, error = 0;
+    u16* y = tile.y + first * tile.pitch;
+    round_rows(x, rounding, rows_are_aligned(values, d), centring, (VALUE)centring[d], y, tile.pitch, norm, moved);
+    __syncthreads();  // the largest are still zero
+    if (threadIdx.x % LANES == 0) {
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            float half_norm = norm[b] * rounding.half_shrink;
+            start[first + b] = x[b] ? -half_norm * rounding.norm_shrink : -PADDING_NORM;
+            if (!(norm[b] < MAX_SQUARE)) atomicOr(&unsuitable, 1);
+            longest = fmaxf(longest, half_norm), error = fmaxf(error, rounding.error(moved[b], norm[b]));
+        }
+        atomicMax(&most_norm, __float_as_int(longest));
+        atomicMax(&most_error, __float_as_int(error));
+    }
+    __syncthreads();
+    tile.largest_norm = __int_as_float(most_norm), tile.largest_error = __int_as_float(most_error);
+    return !unsuitable;
+}
+
+// Tightens the radii of a tile's queries by the products, and appends the points that pass, if there are `candidates`.
+__device__ __forceinline__ void test_products(
+    const Sums& sums, const Query* in_stage, Query* rows, Candidate* candidates, const PointTile& points, int capacity,
+    const FilterRadius& radius, const UpperBound& upper_bound, int first_row, int first_point) {
+    int lane = threadIdx.x % WARP, group = lane / 4, pair = lane % 4 * 2;
+    unsigned hits = 0;  // rows with something near, seldom any
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float threshold = threshold_of(in_stage[first_row + i * 16 + half * 8 + group], points.largest_error);
+            hits |= (sums.largest(i, half) >= threshold) << (i * 2 + half);
+        }
+    hits = warp_or(hits);
+    if (!hits) return;
+#pragma unroll
+    for (int slot = 0; slot < 8; slot++) {
+        if (!(hits >> slot & 1)) continue;
+        const int i = slot / 2, half = slot % 2;
+        int r = first_row + i * 16 + half * 8 + group;
+        Query query = in_stage[r];
+        float largest = sums.largest(i, half), threshold = threshold_of(query, points.largest_error);
+        float of_four = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 1));
+        of_four = fmaxf(of_four, __shfl_xor_sync(ALL_LANES, of_four, 2));
+        if (of_four >= threshold) {
+            float half_sq_dist = query.half_norm - of_four;
+            float key = upper_bound.key(half_sq_dist, query.half_norm, points.largest_norm, points.largest_error);
+            float tightened = radius.of(upper_bound.surrogate(key, query.error), query.error);
+            if (tightened < query.radius) {
+                query.radius = tightened, threshold = threshold_of(query, points.largest_error);
+                if (pair == 0) atomicMin((int*)&rows[r].radius, __float_as_int(tightened));
+            }
+        }
+        if (largest < threshold || !candidates) continue;
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            float product = sums.sum[i][e / 2][half * 2 + e % 2];
+            if (product < threshold) continue;
+            int found = atomicAdd(&rows[r].count, 1);
+            int id = points.id(first_point + e / 2 * 8 + pair + e % 2);
+            if (found < capacity) candidates[(size_t)r * capacity + found] = Candidate{id, product};
+        }
+    }
+}
+
+// A block holds a tile of points from all over in shared memory. Of the tiles of queries it takes the share blockIdx.y, in
+// turn from one on that depends on the block, so that not all look for the same queries at once. Without `candidates` it only
+// tightens their radii.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) find_near(
+    const VALUE* __restrict__ values, const Search search, const u16* __restrict__ y, Query* rows,
+    const double* __restrict__ centring, State* state, Candidate* __restrict__ candidates) {
+    extern __shared__ __align__(16) char shared[];
+    __shared__ __align__(8) float start[TILE];
+    const Rounding& rounding = search.rounding;
+    int steps = rounding.steps, d = rounding.d, chunks = (steps + STEPS - 1) / STEPS;
+    int first_tile = (int)((long long)search.tiles * blockIdx.y / gridDim.y);
+    int tiles = (int)((long long)search.tiles * (blockIdx.y + 1) / gridDim.y) - first_tile;
+    Stage* stage = (Stage*)shared;
+    QueryRing ring{stage, y, rows, first_tile, tiles, steps, chunks, (int)(blockIdx.x % tiles)};
+    for (int s = 1; s < PIPELINE_STAGES; s++) ring.load();
+    long long first = (long long)blockIdx.x * (search.point_tiles / gridDim.x) * BATCH;
+    PointTile points{(u16*)(stage + PIPELINE_STAGES), steps * STEP + 8, first, (long long)search.point_tiles * BATCH};
+    if (!round_points(values, search, centring, points, start)) {
+        if (threadIdx.x == 0) state->unproven = 1;
+        return wait<0>();
+    }
+    if (threadIdx.x == 0) atomicMax(&state->error, __float_as_int(points.largest_error));
+    UpperBound upper_bound = search.upper_bound;
+    FilterRadius radius = search.radius;
+    radius.scale = centring[d], upper_bound.inverse_scale *= centring[d + 1];
+
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, first_row = warp / 4 * 64, first_point = warp % 4 * 32;
+    unsigned of_points =
+        shared_address(points.y + (first_point + lane % 8 + lane / 16 * 8) * points.pitch + lane / 8 % 2 * 8);
+    Sums sums;
+    int chunk = 0, tile = blockIdx.x % tiles;
+    for (int t = 0; t < tiles * chunks; t++) {
+        wait<PIPELINE_STAGES - 2>();
+        __syncthreads();
+        ring.load();
+        Stage& current = stage[t % PIPELINE_STAGES];
+        if (chunk == 0) sums.start(start + first_point + lane % 4 * 2);
+        unsigned of_queries = shared_address(&current.y[first_row + lane % 16][lane / 16 * 8]);
+        unsigned of_chunk = of_points + chunk * STEPS * STEP * 2;
+        int here = min(STEPS, steps - chunk * STEPS);
+        if (here == STEPS) {
+#pragma unroll
+            for (int s = 0; s < STEPS; s++) sums.add_step(of_queries + s * STEP * 2, of_chunk + s * STEP * 2, points.pitch);
+        } else {
+#pragma unroll 1
+            for (int s = 0; s < here; s++) sums.add_step(of_queries + s * STEP * 2, of_chunk + s * STEP * 2, points.pitch);
+        }
+        if (++chunk < chunks) continue;
+        chunk = 0;
+        size_t row = (size_t)(first_tile + tile) * TILE;
+        test_products(sums, current.query, rows + row, candidates ? candidates + row * search.capacity : nullptr, points,
+                      search.capacity, radius, upper_bound, first_row, first_point);
+        if (++tile == tiles) tile = 0;
+    }
+}
+
+// The surrogate distance of two rows: the zeros after their features add nothing.
+__device__ __forceinline__ double distance_of_rows(const VALUE* x, const VALUE* y, int d, bool x_aligned, bool y_aligned) {
+    squared_euclidean sum;
+    for (int f = 0; f < d; f += FEATURES) {
+        VALUE a[FEATURES], b[FEATURES];
+        load_features(x, f, d, x_aligned, a), load_features(y, f, d, y_aligned, b);
+#pragma unroll
+        for (int e = 0; e < FEATURES; e++) sum.add(widen(a[e]), widen(b[e]));
+    }
+    return sum.total;
+}
+
+// The edge from query i, a warp each, to the nearest of its candidates that are still within its radius. state->unproven is set
+// if of any query nothing is proven.
+extern "C" __global__ void __launch_bounds__(THREADS) rerank_near(
+    const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, const Query* __restrict__ rows,
+    State* state, const Candidate* __restrict__ candidates, int* __restrict__ src, int* __restrict__ dst,
+    double* __restrict__ distance) {
+    int i = blockIdx.x * RERANK_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP, d = search.rounding.d;
+    if (i >= search.m) return;
+    Query query = rows[i];
+    if (query.count > search.capacity) {
+        if (lane == 0) state->unproven = 1;
+        return;
+    }
+    float threshold = threshold_of(query, __int_as_float(state->error));
+    bool x_aligned = rows_are_aligned(queries, d), y_aligned = rows_are_aligned(values, d);
+    int id = EMPTY_ID;
+    double weight = 1.0 / 0.0;
+    for (int c = lane; c < query.count; c += WARP) {
+        Candidate one = candidates[(size_t)i * search.capacity + c];
+        if (one.product < threshold) continue;
+        const VALUE *x = queries + (size_t)i * d, *y = values + (size_t)one.id * d;
+        double value = distance_of_rows(x, y, d, x_aligned, y_aligned);
+        if (before(value, one.id, weight, id)) weight = value, id = one.id;
+    }
+    for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
+    if (lane) return;
+    src[i] = i, dst[i] = id, distance[i] = search.root ? __dsqrt_rn(weight) : weight;
+    if (!(weight < 1.0 / 0.0)) state->unproven = 1;
+}

@@ -1,0 +1,117 @@
+"""What every neighbour search is asked and what it answers.
+
+A search over n points answers a `SearchTask` by a `SearchResult`. Which search it is, over trees or over all pairs, on
+which device, nobody needs to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """For each row, find the `k` nearest points, in the total order, outside the row's group.
+
+    Attributes
+    ----------
+    rows : (m,) int32 array
+        Which of the search's queries.
+    k : int
+    row_group, point_group : int32 arrays
+        A group for each query and each point. Pairs within one group are excluded. `row_group` may be `rows` itself
+        if these are all points in order, each a group of its own.
+    upper : (m,) float64 array, optional
+        No surrogate distance above this is wanted; infinite where there is no bound. By default there is none.
+    per_group_minimum : bool
+        Whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
+        The groups' numbers are below that of the queries.
+    core : (n,) float64 array, optional
+        If given, a pair weighs mutual reachability, the largest of its surrogate distance and the core distances of
+        its two points, here and in the answer. The queries have to be the points themselves.
+    """
+
+    rows: Any
+    k: int
+    row_group: Any
+    point_group: Any
+    upper: Any = None
+    per_group_minimum: bool = False
+    core: Any = None
+
+    @property
+    def is_knn_graph(self) -> bool:
+        """Whether every point is a row, in order, and a group of its own."""
+        return self.row_group is self.rows and self.point_group is self.rows
+
+    def groups(self, rows: Any) -> Any:
+        """The groups of some of the rows."""
+        return rows if self.row_group is self.rows else self.row_group[rows]
+
+    def bounds(self, xp: Any) -> Any:
+        """The rows' bounds, for the search to tighten."""
+        return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
+
+    @property
+    def label(self) -> str:
+        """What a progress bar calls it."""
+        return "crossing edges" if self.per_group_minimum else "neighbours"
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The answer to a task.
+
+    Attributes
+    ----------
+    ids : (m, k) int32 array
+        Points in the total order; -1 where there are fewer within the bound.
+    weights : (m, k) float64 array
+        Their surrogate distances, infinite where the id is -1.
+    upper : (m,) float64 array
+        The bound that was reached. A point outside the group that is not listed comes after the last one listed, if
+        the list is full, and is above this bound if it is not.
+    """
+
+    ids: Any
+    weights: Any
+    upper: Any
+
+
+def drop_above_bound(ids: Any, weights: Any, upper: Any, xp: Any) -> None:
+    """Empty the entries above the bound that a task of minima per group reached.
+
+    What a row listed before another row of its group tightened the bound need not be its nearest.
+    """
+    above = weights > upper[:, None]
+    xp.copyto(ids, -1, where=above)
+    xp.copyto(weights, float("inf"), where=above)
+
+
+@dataclass(frozen=True)
+class NeighborLists:
+    """The k-NN graph as lists.
+
+    Attributes
+    ----------
+    ids : (n, k) int32 array
+        Each row's nearest others in the total order; the row itself is not among them.
+    weights : (n, k) float64 array
+        Their weights, ascending along each row: surrogate distances or, if there are cores, mutual reachability.
+    core : (n,) float64 array, optional
+        Each row's core distance; see `mutual_reachability`.
+    unlisted_lower_bound : ((n,) int32 array, (n,) float64 array), optional
+        An id and a weight for each row: the edge to an unlisted point comes after that of this weight to this id.
+        By default the last listed.
+    """
+
+    ids: Any
+    weights: Any
+    core: Any = None
+    unlisted_lower_bound: tuple[Any, Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row lists all others."""
+        return bool(self.ids.shape[1] >= self.ids.shape[0] - 1)

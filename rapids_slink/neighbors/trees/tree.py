@@ -1,0 +1,136 @@
+"""A k-d tree of points, complete and implicit: node v has the children 2v + 1 and 2v + 2.
+
+Every split is at the median of the widest side, and the points stand in the order of the leaves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.threads import for_each_chunk
+
+LEAF = 16  # points at most
+
+
+class Tree(NamedTuple):
+    """A k-d tree.
+
+    Attributes
+    ----------
+    columns : (d, n + LEAF) float64 array
+        The features of the points in the order of the leaves, and zeros for the last leaves to read on.
+    order : (n,) int32 array, the row of each of them
+    position : (n,) int32 array, the inverse of `order`
+    first, last : (nodes,) int64 arrays
+        Node v holds points first[v] to last[v] - 1.
+    low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
+    least : (nodes,) int32 array, the least row of each node
+    """
+
+    columns: np.ndarray
+    order: np.ndarray
+    position: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    least: np.ndarray
+
+
+def build(values: np.ndarray) -> Tree:
+    """The tree of the rows of `values`."""
+    n, d = values.shape
+    depth = depth_of(n)
+    nodes = 2 ** (depth + 1) - 1
+    first, last = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    low, high = np.empty((nodes, d)), np.empty((nodes, d))
+    points, order = values.astype(np.float64), np.arange(n, dtype=np.int32)
+    top = min(depth, 4)  # the upper levels one after the other, the subtrees below them in parallel
+    first[0], last[0] = 0, n
+    _split(points, order, (first, last), (low, high), 0, top)
+    for_each_chunk(
+        CPU,
+        lambda v: _split(points, order, (first, last), (low, high), v, depth - top + 1),
+        range(2**top - 1, 2 ** (top + 1) - 1),
+    )
+    position = np.empty_like(order)
+    position[order] = np.arange(n, dtype=np.int32)
+    columns = np.zeros((d, n + LEAF))
+    columns[:, :n] = points.T
+    return Tree(columns, order, position, first, last, low, high, _least_rows(first, last, order))
+
+
+def depth_of(n: int) -> int:
+    """How many levels of splits n points take."""
+    return max(0, int(np.ceil(np.log2(max(n, 1) / LEAF))))
+
+
+@njit(nogil=True, cache=True)
+def _split(points, order, ranges, boxes, root, levels):
+    """Boxes and splits of `levels` levels of nodes below and including `root`; a leaf level gets its boxes only."""
+    (first, last), (low, high) = ranges, boxes
+    d = points.shape[1]
+    leaves = first.size // 2  # the first node of the lowest level
+    begin, end = root, root + 1
+    for _ in range(levels):
+        for v in range(begin, end):
+            a, b = first[v], last[v]
+            axis, widest = 0, -1.0
+            for f in range(d):
+                lo, hi = np.inf, -np.inf
+                for p in range(a, b):
+                    lo, hi = min(lo, points[p, f]), max(hi, points[p, f])
+                low[v, f], high[v, f] = lo, hi
+                if hi - lo > widest:
+                    axis, widest = f, hi - lo
+            if v < leaves:
+                middle = (a + b) // 2
+                _select(points, order, a, b, middle, axis)
+                first[2 * v + 1], last[2 * v + 1] = a, middle
+                first[2 * v + 2], last[2 * v + 2] = middle, b
+        begin, end = 2 * begin + 1, 2 * end + 1
+
+
+@njit(nogil=True, cache=True)
+def _select(points, order, a, b, middle, axis):
+    """Reorder points a..b so that none before `middle` is above any after it along `axis` (Hoare's quickselect)."""
+    lo, hi = a, b - 1
+    while lo < hi:
+        x, y, z = points[lo, axis], points[(lo + hi) // 2, axis], points[hi, axis]
+        pivot = max(min(x, y), min(max(x, y), z))
+        i, j = lo, hi
+        while i <= j:
+            while points[i, axis] < pivot:
+                i += 1
+            while points[j, axis] > pivot:
+                j -= 1
+            if i <= j:
+                for f in range(points.shape[1]):
+                    points[i, f], points[j, f] = points[j, f], points[i, f]
+                order[i], order[j] = order[j], order[i]
+                i += 1
+                j -= 1
+        if middle <= j:
+            hi = j
+        elif middle >= i:
+            lo = i
+        else:
+            return
+
+
+@njit(nogil=True, cache=True)
+def _least_rows(first, last, order):
+    """The least row of each node: among points at one distance only rows before those listed are of interest."""
+    least = np.empty(first.size, np.int32)
+    for v in range(first.size - 1, -1, -1):
+        if 2 * v + 1 < first.size:
+            least[v] = min(least[2 * v + 1], least[2 * v + 2])
+        else:
+            least[v] = np.iinfo(np.int32).max
+            for p in range(first[v], last[v]):
+                least[v] = min(least[v], order[p])
+    return least

@@ -1,0 +1,63 @@
+"""Columns of frames that hold edges or merges: checked, and as arrays."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.points.output import is_dataframe, library_of
+from rapids_slink.points.validate import InputTypeError
+from rapids_slink.runtime.device import Device
+
+
+def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
+    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns."""
+    valid = f"{name} must be a DataFrame with columns {', '.join(columns)}"
+    if not is_dataframe(frame):
+        raise InputTypeError(f"{valid}, got {type(frame).__name__}")
+    found = list(frame.columns)
+    missing = [column for column in columns if column not in found]
+    if missing:
+        raise ValueError(f"{valid}; {', '.join(missing)} not found in {found}")
+
+
+def require_edges(edges: Any, name: str) -> None:
+    """Raise unless `edges`, the argument `name`, is a DataFrame of weighted edges without gaps."""
+    require_columns(edges, ("src", "dst", "weight"), name)
+    for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
+        if edges[column].dtype.kind not in kinds:
+            raise InputTypeError(f"column {column!r} of the {name} must hold {valid}, got dtype {edges[column].dtype}")
+        if has_gaps(edges[column]):
+            raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
+
+
+def has_gaps(column: Any) -> bool:
+    """Whether a column of numbers holds nulls or NaN."""
+    nulls = getattr(column, "null_count", None)
+    if nulls is None:
+        return bool(column.isna().any())
+    if nulls or column.dtype.kind != "f":  # cuDF keeps that count
+        return bool(nulls)
+    values = column.values
+    return bool((values != values).any())
+
+
+def column_values(column: Any, device: Device) -> Any:
+    """A column of numbers without gaps as an array of the device, which may share its memory: read only."""
+    if device.is_gpu and library_of(column) == "cudf":
+        return column.values
+    if isinstance(column.dtype, np.dtype):
+        values = column.to_numpy()
+        # Long doubles and swapped bytes are NumPy's alone.
+        plain = np.float64 if values.dtype.itemsize > 8 else values.dtype.newbyteorder("=")
+        return device.asarray(values.astype(plain, copy=False))
+    return device.asarray(column.to_numpy(dtype={"i": "int64", "u": "uint64", "f": "float64"}[column.dtype.kind]))
+
+
+def as_integer(value: Any, name: str) -> int:
+    """The value of a parameter that has to be an integer."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    return int(value)

@@ -1,0 +1,152 @@
+"""Results in the kind that the input had: pandas or cuDF, NumPy or CuPy, proxies of ``cudf.pandas``.
+
+No GPU package is imported here unless the caller's object comes from one.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
+
+#: The output types of cuML that name a kind: whether of frames, and whether on the GPU.
+CUML_KINDS: dict[Any, tuple[bool, bool]] = {
+    "numpy": (False, False),
+    "cupy": (False, True),
+    "pandas": (True, False),
+    "cudf": (True, True),
+}
+
+
+@dataclass(frozen=True)
+class OutputKind:
+    """The kind of object somebody handed in, and how to answer in it.
+
+    Attributes
+    ----------
+    is_frame : bool
+        A DataFrame (or Series) rather than an array.
+    gpu : bool
+        It is cuDF's or lies in GPU memory; otherwise pandas, NumPy or plain Python.
+    proxy : bool
+        It is a proxy of ``cudf.pandas``, and so will the answers be.
+    """
+
+    is_frame: bool
+    gpu: bool
+    proxy: bool = False
+
+    @classmethod
+    def of(cls, X: Any, device: Device) -> tuple[Any, OutputKind]:
+        """`X` without its proxy, if it has one, and its kind."""
+        X, proxy = without_proxy(X, device)
+        return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), proxy=proxy)
+
+    def from_cuml_setting(self) -> OutputKind:
+        """The kind that cuML's global output type names, if cuML is loaded and it names one; else this."""
+        settings = getattr(sys.modules.get("cuml"), "global_settings", None)
+        kind = CUML_KINDS.get(getattr(settings, "output_type", None))
+        return self if kind is None else OutputKind(*kind)
+
+    def array(self, array: Any) -> Any:
+        """An array of either device as NumPy's or CuPy's."""
+        return self.wrap_proxy(self._move(array))
+
+    def series(self, array: Any, index: Any = None, name: str | None = None) -> Any:
+        """An array of either device as a Series of pandas or cuDF."""
+        return self.wrap_proxy(self._frames().Series(self._move(array), index=self._index(index), name=name))
+
+    def labels(self, array: Any, index: Any = None, name: str = "label") -> Any:
+        """One value a row: a Series for a frame, an array for an array."""
+        return self.series(array, index=index, name=name) if self.is_frame else self.array(array)
+
+    def frame(self, frame: Any, index: Any = None) -> Any:
+        """A frame of either device as pandas' or cuDF's, its rows named by `index` if that is given."""
+        on_gpu = library_of(frame) == "cudf"
+        if on_gpu and not self.gpu:
+            frame = frame.to_pandas()
+        elif self.gpu and not on_gpu:
+            frame = self._frames().from_pandas(frame)
+        if index is not None:
+            frame.index = self._index(index)
+        return self.wrap_proxy(frame)
+
+    def wrap_proxy(self, result: Any) -> Any:
+        """A result of the caller's library as a proxy, if the caller has proxies."""
+        return sys.modules["cudf.pandas"].as_proxy_object(result) if self.proxy else result
+
+    def _index(self, index: Any) -> Any:
+        """An Index of either library in the caller's."""
+        if library_of(index) == "cudf" and not self.gpu:
+            return index.to_pandas()
+        return self._frames().from_pandas(index) if self.gpu and library_of(index) == "pandas" else index
+
+    def _move(self, array: Any) -> Any:
+        if not self.gpu:
+            return to_host(array)
+        import cupy
+
+        return cupy.asarray(array)
+
+    def _frames(self) -> Any:
+        if self.gpu:
+            import cudf
+
+            return cudf
+        return CPU.frames
+
+
+def library_of(X: Any) -> str:
+    """Whose DataFrame, Series or Index this is, "pandas" or "cudf"; "" for anything else."""
+    kind: Any = type(X)
+    return _library_of_type(kind)
+
+
+@cache
+def _library_of_type(kind: type) -> str:
+    for base in kind.__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in ("pandas", "cudf") and base.__name__ in ("DataFrame", "Series", "Index"):
+            return package
+    return ""
+
+
+def is_dataframe(X: Any) -> bool:
+    """Whether this is a DataFrame of pandas or cuDF."""
+    return bool(library_of(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
+
+
+def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
+    """The object inside a ``cudf.pandas`` proxy: the GPU's on a GPU, unless it holds what only pandas can."""
+    module = sys.modules.get("cudf.pandas")
+    if module is None or not module.is_proxy_object(X):
+        return X, False
+    if device.is_gpu:
+        try:
+            return X.as_gpu_object(), True
+        except (TypeError, ValueError, NotImplementedError):  # mixed objects: the checks below name the column
+            pass
+    return X.as_cpu_object(), True
+
+
+def on_device(frame: Any, device: Device) -> Any:
+    """A frame of either kind (without a proxy) as one of `device`."""
+    return OutputKind(is_frame=True, gpu=device.is_gpu).frame(frame)
+
+
+def on_host(value: Any) -> Any:
+    """What a result is without a GPU: pandas' for cuDF's and for proxies, NumPy's for CuPy's, or itself."""
+    if isinstance(value, OutputKind):
+        return replace(value, gpu=False, proxy=False)
+    value, _ = without_proxy(value, CPU)
+    if not is_on_gpu(value):
+        return value
+    return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)
+
+
+def pandas_is_proxied() -> bool:
+    """Whether ``cudf.pandas`` stands in for pandas in this process."""
+    return bool(getattr(sys.modules.get("cudf.pandas"), "LOADED", False))

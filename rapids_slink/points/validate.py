@@ -1,0 +1,133 @@
+"""What is refused: shapes, types, gaps and values that have no distances. Errors name the column or the argument."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.points.output import library_of
+from rapids_slink.runtime.device import Device, to_host
+
+#: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
+LARGEST_DISTANCE = 1e154
+#: Cluster ids go up to 2n - 2 and are int32.
+MAX_ROWS = 2**30
+#: How many offending columns an error names.
+NAMED_COLUMNS = 5
+
+
+class InputTypeError(TypeError, ValueError):
+    """The input is of a kind that has no distances (also a ValueError, as scikit-learn's estimator checks expect)."""
+
+
+def check_type(dtype: Any, what: str, objects: bool = True) -> None:
+    """Raise unless `dtype` is a number's, or `objects` may be and a look at each value has to decide."""
+    if dtype.kind == "c":
+        raise InputTypeError(f"Complex data not supported: {what} has dtype {dtype}")
+    # Categories and decimals say kind "O" too, hence the comparison.
+    if dtype.kind not in "biuf" and not (objects and dtype == np.dtype(object)):
+        raise InputTypeError(
+            f"{what} has dtype {dtype}, which is not numeric; drop, encode or convert it "
+            "(integers, booleans and floats are valid)"
+        )
+
+
+def check_shape(shape: tuple[int, ...], name: str) -> None:
+    """Raise unless there are rows, not more than can be numbered, and columns."""
+    if shape[0] > MAX_ROWS:
+        raise ValueError(f"{name} has {shape[0]} rows; SingleLinkage takes up to {MAX_ROWS}")
+    for count, what in zip(shape, ("sample", "feature"), strict=True):
+        if count == 0:
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape={tuple(shape)}) while a minimum of 1 is required "
+                "by SingleLinkage."
+            )
+
+
+def dimension_error(X: Any) -> str:
+    """What is said of an array that is not two-dimensional, in scikit-learn's words."""
+    if X.ndim > 2:
+        return f"Found array with dim {X.ndim}, while dim <= 2 is required by SingleLinkage."
+    found = "scalar" if X.ndim == 0 else "1D"
+    return (
+        f"Expected 2D array, got {found} array instead. Reshape your data either using array.reshape(-1, 1) (for a "
+        "Series: to_frame()) if it has a single feature or array.reshape(1, -1) if it contains a single sample."
+    )
+
+
+def from_objects(values: np.ndarray, what: str) -> np.ndarray:
+    """Python's numbers as float64."""
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: {error}") from error
+
+
+def check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
+    """Raise for missing values other than NaN, which is looked for later, together with infinity."""
+    if library_of(X) == "cudf":
+        nulls = np.array([X[column].null_count for column in X.columns])  # cuDF keeps these counts
+    else:
+        possible = [i for i, dtype in enumerate(dtypes) if not isinstance(dtype, np.dtype) or dtype.kind == "O"]
+        nulls = np.zeros(len(dtypes), dtype=np.int64)
+        for i in possible:
+            nulls[i] = X.iloc[:, i].isna().sum()
+            if nulls[i] == 0 and dtypes[i].kind == "O":
+                from_objects(X.iloc[:, i].to_numpy(), column_label(X, i, name))
+    if nulls.any():
+        i = int(np.argmax(nulls > 0))
+        values = "value" if nulls[i] == 1 else "values"
+        raise ValueError(
+            f"{column_label(X, i, name)} has {nulls[i]} missing {values} (null or NaN); "
+            "SingleLinkage needs finite numbers: drop or fill them"
+        )
+
+
+def column_label(X: Any, i: int, name: str) -> str:
+    """What an error calls column i of the frame that is the argument `name`: there is seldom another."""
+    return f"column {X.columns[i]!r}" + (f" of {name}" if name != "X" else "")
+
+
+def check_finite(given: dict[str, Any], device: Device) -> bool:
+    """Raise unless all values of the arguments by these names are finite and all squared distances fit into float64.
+
+    The answer is whether those between rows of different arguments are known to fit, too.
+
+    One pass settles nearly every case: the sum S of all squares is finite only if every value is. A float32's squares
+    fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor of
+    1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite, and between rows of
+    two arguments S is the sum of both.
+    """
+    small = device.kernels("points").squares_are_finite(*(points.values for points in given.values()))
+    for (name, points), fits in zip(given.items(), small, strict=True):
+        if not fits:
+            _raise_for_values(points, name, device)
+    return all(small)
+
+
+def _raise_for_values(points: Any, name: str, device: Device) -> None:
+    values, names, xp = points.values, points.names, device.xp
+    with np.errstate(over="ignore", invalid="ignore"):
+        nans, infinities = to_host(xp.isnan(values).sum(axis=0)), to_host(xp.isinf(values).sum(axis=0))
+        spans = to_host(values.max(axis=0)).astype(np.float64) - to_host(values.min(axis=0))
+    bad = np.flatnonzero(nans + infinities)
+    if bad.size:
+        found = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
+        more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
+        raise ValueError(f"{name} contains values that are not finite: {'; '.join(found)}{more}. Drop or fill them.")
+    widest = int(np.argmax(spans))
+    if spans[widest] > LARGEST_DISTANCE / values.shape[1] ** 0.5:
+        raise ValueError(
+            f"Squared distances overflow float64: the values of {_column(widest, names)} span {spans[widest]:.3g}, and "
+            f"distances up to {LARGEST_DISTANCE:.0e} are valid. Rescale {name}."
+        )
+
+
+def _column(c: Any, names: list[Any] | None) -> str:
+    return f"column {int(c) if names is None else repr(names[c])}"
+
+
+def _count_bad(column: str, nans: int, infinities: int) -> str:
+    counts = [f"{count} {what}" for count, what in ((nans, "NaN"), (infinities, "infinity")) if count]
+    return f"{column} has {' and '.join(counts)}"

@@ -1,0 +1,117 @@
+"""CUDA sources, their compilation and launches. CuPy is imported by whoever has arrays on a GPU, not here."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: A block, in kernels with one thread a job.
+THREADS = 256
+#: A null pointer, as a kernel's argument.
+NULL = np.uintp(0)
+MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+#: NumPy's types as C++ calls them.
+C_NAMES = {
+    "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
+    "int32": "int", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
+    "float32": "float", "float64": "double",
+}  # fmt: skip
+
+
+def cuda_source(source: str) -> str:
+    """The text of a ``.cu`` file, named by its path in this package, with our own headers put in as text, each once.
+
+    CuPy's compile cache does not see what an ``#include`` brings in: a changed header would
+    otherwise leave the old machine code in use.
+    """
+    return _inlined(source, set())
+
+
+def _inlined(source: str, included: set[str]) -> str:
+    lines = []
+    for line in (Path(__file__).parent.parent / source).read_text().splitlines():
+        header = line.split('"')[1] if line.startswith('#include "') else ""
+        if not header:
+            lines.append(line)
+        elif header not in included:
+            included.add(header)
+            lines.append(_inlined(header, included))
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def _cuda_module(source: str, *options: str) -> Any:
+    return sys.modules["cupy"].RawModule(code=cuda_source(source), options=("--std=c++17", *options))
+
+
+@cache
+def cuda_kernel(source: str, name: str, *options: str) -> Any:
+    """A kernel of the ``.cu`` file `source`, compiled once a process, GPU and set of options.
+
+    It is looked up at every launch, of which short runs have hundreds: hence the cache over strings.
+    """
+    return _cuda_module(source, *options).get_function(name)
+
+
+def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:
+    """Start a kernel with a thread for every `items` of the `jobs`; None is a null pointer, arrays are contiguous."""
+    if jobs:
+        blocks = -(-jobs // (THREADS * items))
+        launch_blocks(source, name, (blocks,), THREADS, *arguments, options=options)
+
+
+def launch_blocks(
+    source: str, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, options: tuple[str, ...] = (),
+    shared_memory: int = 0,
+) -> None:  # fmt: skip
+    """Start a kernel with a grid of blocks of so many threads, unless the grid is empty."""
+    array = sys.modules["cupy"].ndarray
+    given = []
+    for argument in arguments:
+        if isinstance(argument, array) and not argument.flags.c_contiguous:
+            raise TypeError(f"{name} needs contiguous arrays")
+        given.append(NULL if argument is None else argument)
+    if all(grid):
+        cuda_kernel(source, name, *options)(grid, (threads,), tuple(given), shared_mem=shared_memory)
+
+
+@cache
+def c_name(dtype: Any) -> str:
+    """A type of numbers as a kernel's source calls it."""
+    return C_NAMES[np.dtype(dtype).name]
+
+
+@cache
+def value_option(dtype: Any) -> str:
+    """The compiler's option that tells a source the type of the points."""
+    return f"-DVALUE={c_name(dtype)}"
+
+
+@lru_cache(maxsize=1024, typed=True)
+def c_struct(*numbers: Any) -> Any:
+    """A C struct, as a kernel takes it by value: Python's numbers are bool, int and double, NumPy's of their types."""
+    types = {bool: np.bool_, int: np.int32, float: np.float64}
+    fields = [(f"f{i}", types.get(type(number), type(number))) for i, number in enumerate(numbers)]
+    return np.array(numbers, np.dtype(fields, align=True))[()]
+
+
+def current_gpu() -> int:
+    """The number of the current GPU."""
+    return int(sys.modules["cupy"].cuda.runtime.getDevice())
+
+
+def multiprocessors() -> int:
+    """Of the current GPU."""
+    return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, current_gpu()))
+
+
+def check_arrays(dtype: Any, *arrays: Any) -> None:
+    """Refuse arrays that a kernel would misread; None, a null pointer, is none."""
+    dtype = np.dtype(dtype)
+    for array in arrays:
+        if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
+            raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")

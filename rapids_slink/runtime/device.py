@@ -1,0 +1,154 @@
+"""The two devices that the pipeline runs on.
+
+A stage asks its device for the array module, the frame module and its own kernels:
+
+    device.xp                           numpy        or cupy
+    device.frames                       pandas       or cudf
+    device.kernels("spanning_tree")     .cpu         or .cuda of that folder
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+DEVICE_NAMES = ("auto", "cpu", "cuda")
+
+
+class DeviceUnavailableError(ValueError):
+    """``device="cuda"`` was asked for and there is no usable GPU."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where a pipeline runs.
+
+    Attributes
+    ----------
+    name : {"cpu", "cuda"}
+    xp : module
+        NumPy or CuPy.
+    """
+
+    name: str
+    xp: ModuleType
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU."""
+        return self.name == "cuda"
+
+    @property
+    def frames(self) -> ModuleType:
+        """pandas or cuDF."""
+        return importlib.import_module("cudf" if self.is_gpu else "pandas")
+
+    def kernels(self, folder: str) -> ModuleType:
+        """The module of this device in a folder of the package."""
+        return importlib.import_module(f"rapids_slink.{folder}.{self.name}")
+
+    def asarray(self, array: Any, dtype: Any = None) -> Any:
+        """`array` on this device, copied only if it has to be."""
+        if self.is_gpu:
+            return self.xp.asarray(array, dtype=dtype)
+        return to_host(array) if dtype is None else to_host(array).astype(dtype, copy=False)
+
+    def synchronize(self) -> None:
+        """Wait for the work of the current stream."""
+        if self.is_gpu:
+            stream_resources(self.xp.cuda.get_current_stream().ptr).sync()
+
+
+CPU = Device("cpu", np)
+
+
+@cache
+def stream_resources(stream: int) -> Any:
+    """RAFT's handle over a stream, given by its address: what a GPU is waited for through.
+
+    Where only CuPy is installed, the stream itself in the same form.
+    """
+    if importlib.util.find_spec("pylibraft") is None:
+        return _Stream(stream)
+    from pylibraft.common import DeviceResources
+
+    return DeviceResources(stream=stream)
+
+
+class _Stream:
+    def __init__(self, stream: int) -> None:
+        self._stream = sys.modules["cupy"].cuda.ExternalStream(stream)
+
+    def sync(self) -> None:
+        self._stream.synchronize()
+
+
+def is_on_gpu(x: Any) -> bool:
+    """Whether `x` (array, frame or series) lives in GPU memory."""
+    package = type(x).__module__.partition(".")[0]
+    if package in ("cudf", "cupy"):
+        return True
+    if package == "pandas" and "cudf.pandas" not in sys.modules:  # else it may be a proxy of a GPU's
+        return False  # a frame asked for an attribute that it lacks makes an index of its columns
+    if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
+        return False
+    if hasattr(x, "__cuda_array_interface__"):
+        return True
+    kind = getattr(x, "__dlpack_device__", None)
+    return kind is not None and int(kind()[0]) == 2  # kDLCUDA
+
+
+@cache
+def gpu_is_usable() -> bool:
+    """Whether CuPy and cuDF are installed and there is a GPU."""
+    if importlib.util.find_spec("cupy") is None or importlib.util.find_spec("cudf") is None:
+        return False
+    import cupy
+
+    return bool(cupy.is_available())
+
+
+@cache
+def cuda() -> Device:
+    """The GPU, whether or not all that it needs is there."""
+    import cupy
+
+    return Device("cuda", cupy)
+
+
+def resolve(name: str, *inputs: Any) -> Device:
+    """The device for a run.
+
+    ``"auto"`` is the GPU where there is one and cuDF is installed, or where an input lives on it;
+    otherwise the CPU. ``"cuda"`` never falls back.
+    """
+    if name not in DEVICE_NAMES:
+        raise ValueError(f"device must be one of {', '.join(map(repr, DEVICE_NAMES))}, got {name!r}")
+    if name == "cpu":
+        return CPU
+    if name == "cuda":
+        if not gpu_is_usable():
+            raise DeviceUnavailableError(
+                "device='cuda' needs an NVIDIA GPU with CuPy and cuDF (pip install 'rapids_slink[cu13]'), and there is "
+                "none. Use device='cpu' or device='auto'."
+            )
+        return cuda()
+    return resolve("cuda") if any(is_on_gpu(x) for x in inputs) or gpu_is_usable() else CPU
+
+
+def to_host(array: Any) -> np.ndarray:
+    """`array` as a NumPy array."""
+    if isinstance(array, np.ndarray):
+        return array
+    if hasattr(array, "__cuda_array_interface__"):
+        import cupy
+
+        return cupy.asnumpy(cupy.asarray(array))
+    return np.asarray(array)

@@ -1,0 +1,148 @@
+"""How much memory there is, and how much a stage takes: what is too large is refused before it starts.
+
+The functions beside the stages count the arrays that live at a stage's peak, by row. They are estimates: a run may take
+less. On a GPU the run's memory pool holds to the limit whatever the estimate says.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+UNITS = (
+    {"B": 1}
+    | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
+    | {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
+)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes that a stage takes.
+
+    Attributes
+    ----------
+    peak : int
+        At its peak, chunks of its work not included.
+    retained : int
+        Of these, what stays for the stages after it.
+    min_chunk : int
+        What its chunks take if they are as small as they can be.
+    preferred_chunk : int
+        What they take if there is room.
+    """
+
+    peak: int
+    retained: int = 0
+    min_chunk: int = 0
+    preferred_chunk: int = 0
+
+    @property
+    def least(self) -> int:
+        """What it cannot do with less of."""
+        return self.peak + self.min_chunk
+
+
+def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
+    """The estimate of stages that follow one another."""
+    peak = retained = min_chunk = preferred_chunk = 0
+    for stage in stages:
+        peak = max(peak, retained + stage.peak)
+        retained += stage.retained
+        min_chunk, preferred_chunk = max(min_chunk, stage.min_chunk), max(preferred_chunk, stage.preferred_chunk)
+    return MemoryEstimate(peak, retained, min_chunk, preferred_chunk)
+
+
+def as_bytes(limit: Any) -> int | None:
+    """The value of ``memory_limit``: None, a number of bytes, or text such as "8GiB" or "500 MB"."""
+    if limit is None:
+        return None
+    valid = "memory_limit must be a number of bytes or text such as '8GiB' or '500MB'"
+    if isinstance(limit, str):
+        found = _SIZE.fullmatch(limit)
+        if not found:
+            raise ValueError(f"{valid}, got {limit!r}")
+        unit = next(size for name, size in UNITS.items() if name.lower() == (found[2] or "B").lower())
+        size = int(Fraction(found[1]) * unit)
+    elif isinstance(limit, bool) or not isinstance(limit, Integral):
+        raise TypeError(f"{valid}, got {limit!r}")
+    else:
+        size = int(limit)
+    if size < 1:
+        raise ValueError(f"memory_limit must be at least 1 byte, got {limit!r}")
+    return size
+
+
+def size_text(size: float) -> str:
+    """A number of bytes, rounded up: "31.2 GiB"."""
+    unit = "GiB" if size >= 2**30 else "MiB"
+    return f"{-(-size * 10 // UNITS[unit]) / 10:.1f} {unit}"
+
+
+def free_on_host(root: Path = Path("/")) -> int | None:
+    """Bytes that this process could still take: what Linux calls available, or less in a control group; else None."""
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    return min([total, *_free_in_groups(root)])
+
+
+def free_on_gpu(cuda: Any) -> int | None:
+    """Bytes that the current GPU has free or that an allocator may hand out again, at most; `cuda` is CuPy's module.
+
+    Of rmm's pools only the size is known, all of which counts, and of other resources that keep memory nothing: then
+    it is the whole GPU's. None where the host's memory serves too.
+    """
+    free, total = cuda.runtime.memGetInfo()
+    free += sys.modules["cupy"].get_default_memory_pool().free_bytes()
+    most = total
+    rmm: Any = sys.modules.get("rmm")
+    resource: Any = rmm and rmm.mr.get_current_device_resource()
+    while hasattr(resource, "upstream_mr"):
+        if hasattr(resource, "get_allocation_limit"):
+            most = min(most, resource.get_allocation_limit() - resource.get_allocated_bytes())
+        elif hasattr(resource, "pool_size"):
+            free += resource.pool_size()
+        elif not type(resource).__name__.endswith("Adaptor"):
+            free = total
+        resource = resource.upstream_mr
+    kind = type(resource).__name__
+    if kind.startswith(("Managed", "System", "Sam", "Pinned")):
+        return None
+    return int(min(most, free if resource is None or kind == "CudaMemoryResource" else total))
+
+
+def _free_in_groups(root: Path) -> Iterator[int]:
+    """What the control groups that hold this process leave, where they set a limit."""
+    groups = root / "sys/fs/cgroup"
+    try:
+        memberships = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in memberships:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, limit, usage, cache = groups, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            top = groups / "memory"
+            limit, usage, cache = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        group = top / path.lstrip("/")
+        # In a container the path may be the host's, and the container's own group the top.
+        for folder in {top, group, *(parent for parent in group.parents if top in parent.parents)}:
+            try:
+                most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
+                found = re.search(rf"^{cache} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+            except (OSError, ValueError):  # no such group, or no limit: "max"
+                continue
+            yield max(0, most - used + (int(found[1]) if found else 0))

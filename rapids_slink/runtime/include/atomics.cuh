@@ -1,0 +1,25 @@
+// *at = min(*at, value), or max, by atomics that most threads need not make: the plain read in front may be late, but what
+// it reads is then only too large for a minimum and too small for a maximum, so that at worst a needless atomic is made, and
+// none is left out.
+#pragma once
+
+template <class T> __device__ __forceinline__ void atomic_min(T* at, T value) {
+    if (value < *(volatile T*)at) atomicMin(at, value);
+}
+template <class T> __device__ __forceinline__ void atomic_max(T* at, T value) {
+    if (value > *(volatile T*)at) atomicMax(at, value);
+}
+__device__ __forceinline__ void atomic_min(double* at, double value) {
+    unsigned long long* bits = (unsigned long long*)at;
+    unsigned long long seen = *(volatile unsigned long long*)bits;
+    while (value < __longlong_as_double(seen)) {
+        unsigned long long before = atomicCAS(bits, seen, __double_as_longlong(value));
+        if (before == seen) return;
+        seen = before;
+    }
+}
+// Of numbers that are not negative, which order as their bits do.
+__device__ __forceinline__ void atomic_max(double* at, double value) {
+    atomic_max((unsigned long long*)at, (unsigned long long)__double_as_longlong(value));
+}
+__device__ __forceinline__ void atomic_max(float* at, float value) { atomic_max((int*)at, __float_as_int(value)); }

@@ -1,0 +1,46 @@
+// One thread a job, as `runtime.cuda.launch` starts them; warps; and stream compaction.
+#pragma once
+
+constexpr int WARP = 32;
+constexpr unsigned ALL_LANES = 0xffffffffu;
+
+// The job of this thread; the last block has threads without one.
+__device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic a warp.
+template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wanted, Count* counter) {
+    unsigned votes = __ballot_sync(ALL_LANES, wanted), lane = threadIdx.x % WARP;
+    Count first = 0;
+    if (votes && lane == 0) first = atomicAdd(counter, (Count)__popc(votes));
+    return __shfl_sync(ALL_LANES, first, 0) + __popc(votes & ((1u << lane) - 1));
+}
+
+// Slots, counted from `counter`, for the ITEMS items of each thread that are wanted, in the order of warps, then items, then
+// lanes, so that neighbours in the input stay together. All threads of the block must call; one atomic a block.
+template <int ITEMS, class Count>
+__device__ __forceinline__ void claim_in_block(const bool (&wanted)[ITEMS], Count (&slot)[ITEMS], Count* counter) {
+    __shared__ Count start[WARP];  // of each warp
+    unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, count = 0;
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) {
+        unsigned votes = __ballot_sync(ALL_LANES, wanted[j]);
+        slot[j] = count + __popc(votes & ((1u << lane) - 1));
+        count += __popc(votes);
+    }
+    if (lane == 0) start[warp] = count;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned warps = (blockDim.x + WARP - 1) / WARP;
+        Count total = 0;
+        for (unsigned w = 0; w < warps; w++) total += start[w];
+        Count next = total ? atomicAdd(counter, total) : 0;
+        for (unsigned w = 0; w < warps; w++) {
+            Count of_warp = start[w];
+            start[w] = next;
+            next += of_warp;
+        }
+    }
+    __syncthreads();
+#pragma unroll
+    for (int j = 0; j < ITEMS; j++) slot[j] += start[warp];
+}

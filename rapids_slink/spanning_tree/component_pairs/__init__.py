@@ -1,0 +1,325 @@
+"""Connect the last components all at once: one look at every pair of them instead of a search a round.
+
+Let w be the vector from the centroid of a component A to that of another, B. With
+
+    separation(A, B) = (least x_b·w of B's points - largest x_a·w of A's) / |w|
+
+no point of A is nearer to one of B than their separation, and the two points that attain it, the *support points*, are
+nearly the closest of the two where components are well apart.
+
+1. The products of all points with all centroids give every separation and the support points. Where the separation is
+   small, or negative, samples of both components are compared as well.
+2. What these weigh makes a tree of the components. A pair of points of A and B that weighs more than the bottleneck,
+   the heaviest edge on the tree's path from A to B, closes a cycle with lighter ones: it is not in the minimum spanning
+   tree.
+3. Few component pairs have a separation within their bottleneck, and few pairs of their points. These are found by the
+   fused filter, where the GPU has it and fp16 tells a component's points apart; else by each point's projection x·w.
+4. With each component taken for one node, the minimum spanning tree of these pairs is exactly what was missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rapids_slink.metrics import EPSILON
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter.bounds import EPSILON as EPSILONS
+from rapids_slink.neighbors.filter.bounds import NORM_FEATURES, accumulation_bound, radius_terms, shrink_factor
+from rapids_slink.neighbors.filter.product import ProductFilter
+from rapids_slink.neighbors.mutual_reachability import mutual_reachability
+from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
+from rapids_slink.ordering import sorting_rows
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU, Device, to_host
+from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
+from rapids_slink.spanning_tree.component_pairs.components import (
+    SAMPLED,
+    ComponentPairs,
+    Components,
+    Projections,
+    SeparationErrors,
+)
+from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
+
+MAX_COMPONENTS = 4096  # their pairs are listed
+PAIR_BYTES, CENTROID_BYTES = 128, 24  # of each pair while separations are measured, and of a centroid's feature
+MAX_OVERLAPPING = 32  # pairs of no or a small separation, for each component
+MIN_SAMPLED = 8  # points of a component, to be compared with another's
+FEW_EDGES = 2**15  # whose tree takes less time on the host than a GPU's calls do
+#: Pairs of points of a round of searches: fewer take less time than all of this.
+MIN_ROUND_PAIRS = {"cpu": 2**23, "cuda": 2**32}
+#: The share of all points, and the rows a component, that have to search where components are apart.
+MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
+ROUNDS = 3  # of searches that would be made otherwise
+#: Cost model, in units of one filter pair: a float64 projection, a comparison of two, an exact weight.
+PROJECTION_COST, COMPARISON_COST, WEIGHT_COST = 512, 2, 1024
+PROJECTION_BYTES, FOUND_BYTES = 16, 64  # of a projection, and of a pair of points that is left, or a work item
+FIRST_PAIRS, MAX_PAIRS, MAX_COMPARISONS = 2**22, 2**26, 2**31 - 1
+ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
+UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
+ROOT_OF_UNDERFLOW = 1.5e-154  # and than the root of a square does
+
+#: Pairs of points, src and dst, and which component pair's they are, or None if they are too many.
+PointPairs = tuple[Any, Any, Any] | None
+
+
+@dataclass(frozen=True)
+class JoinContext:
+    """What is to be connected, and by what.
+
+    Attributes
+    ----------
+    search : BruteForceSearch
+        Whose filter is a `ProductFilter`.
+    core : (n,) float64 array, optional
+    components : Components
+    budget : int
+        As many pairs of points rounds of searches would look at.
+    """
+
+    search: BruteForceSearch
+    core: Any
+    components: Components
+    budget: int
+
+    @property
+    def device(self) -> Device:
+        """The search's."""
+        return self.search.device
+
+    @property
+    def filter(self) -> ProductFilter:
+        """The search's."""
+        assert isinstance(self.search.filter, ProductFilter)
+        return self.search.filter
+
+    @property
+    def kernels(self) -> Any:
+        """The device's."""
+        return self.device.kernels("spanning_tree.component_pairs")
+
+    def pair_weights(self, src: Any, dst: Any) -> Any:
+        """What pairs of points weigh."""
+        weight = self.search.distances(src, dst)
+        return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
+
+    def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
+        """What pairs of points of these component pairs weigh, whose bounds are tightened to the least."""
+        weight = self.pair_weights(src, dst)
+        self.search.kernels.scatter_min(bound, pair, weight[:, None])
+        return weight
+
+    def capacity(self, bytes_of_each: int) -> int:
+        """How many there may be of what takes so many bytes each."""
+        return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
+
+    def blocks(self, n: int, size: int) -> list[slice]:
+        """Rows of `size` numbers, a few at a time."""
+        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
+
+    @cached_property
+    def samples(self) -> tuple[Any, Any]:
+        """Points of each component and their means, the centroids, for which any finite vectors would serve."""
+        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
+
+    @cached_property
+    def radius_terms(self) -> tuple[float, ...]:
+        """What tells how far pairs of some weight are apart at most, in the filter's scale."""
+        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
+
+
+def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
+    """Whether all pairs of so many components cost less than rounds of searches of the `rows`.
+
+    Where many points of a component have to search it is apart: those that are near to them are its own.
+    """
+    if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
+        return False
+    n, m = forest.component.size, rows.size
+    if components > MAX_COMPONENTS or m * n < MIN_ROUND_PAIRS[search.device.name]:
+        return False
+    if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
+        return False
+    taken = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
+    return bool(taken <= search.free_bytes / 4)
+
+
+def connect_components(
+    search: BruteForceSearch, core: Any, component: Any, k: int, rows: Any, report: Report
+) -> tuple[Any, Any, Any] | None:
+    """The edges that make one tree of all k components, or None if too many pairs of points may be among them.
+
+    Parameters
+    ----------
+    search : BruteForceSearch
+    core : (n,) float64 array, optional
+        As in a `SearchTask`.
+    component : (n,) int32 array
+        The label of each point's component.
+    k : int
+    rows : array
+        The points that would have to search otherwise.
+    report : Report
+
+    Returns
+    -------
+    src, dst, weight : arrays of the device or the host, or None
+        ``src < dst``, in the total order.
+    """
+    kernels = search.device.kernels("spanning_tree.component_pairs")
+    components = Components(*kernels.sort_by_component(component, k))
+    context = JoinContext(search, core, components, ROUNDS * rows.size * component.size)
+    pairs, radius = _separations(context)
+    weight = context.pair_weights(*pairs.support)
+    if not _compare_samples(context, pairs, weight):
+        return None
+    pairs, upper = _within_bottlenecks(context, pairs, weight)
+    del weight
+    found = _by_filter(context, pairs, upper)
+    if found is None:
+        found = _by_projection(context, pairs, upper, radius)
+    if found is None:
+        return None
+    return _lightest_edges(context, found, upper, report)
+
+
+def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
+    """All pairs, and how far any point is from the centre of the scaling at most.
+
+    The filter's points y were moved by at most e, and a product is off by at most η|y||m|, where the centroid m is
+    quantized too. Two products are subtracted from two others.
+    """
+    components, kernels, filter_, xp = context.components, context.kernels, context.filter, context.device.xp
+    dtype = filter_.kernels.FILTER_DTYPE
+    centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling, dtype)
+    supports = kernels.new_supports(len(components))
+    n, half_norm, error = components.order.size, centroids.half_norm.max(), xp.zeros((), "float32")
+    of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
+    by_memory = context.capacity(8 * (len(components) + filter_.n_features) + 64)
+    for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
+        rows = filter_.quantized(components.order[at])
+        product = filter_.workspace.product(rows, centroids)
+        kernels.update_supports(product, components.number[at], at.start, supports)
+        half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
+    y = centroids.y.astype("float64")
+    width = centroids.y.shape[1] + NORM_FEATURES
+    rounding = 2 * EPSILONS["float32"]
+    square = 2 * float(half_norm) / shrink_factor(width, "float32") * (1 + rounding)  # of the longest y
+    moved = 2**0.5 * float(error)
+    product_error = 4 * (accumulation_bound(width, "float32") + rounding) * square
+    errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
+    pairs = ComponentPairs(*kernels.measure_pairs(supports, components.order, y @ y.T, errors))
+    return pairs, (square**0.5 + moved) / filter_.scaling.scale
+
+
+def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -> bool:
+    """Lower the weights of pairs of small separations to the least of their samples'; False if they are too many."""
+    near = context.kernels.overlapping(pairs, weight, context.radius_terms)
+    width = min(SAMPLED, int((context.budget / WEIGHT_COST / max(1, near.size)) ** 0.5))
+    if near.size > MAX_OVERLAPPING * len(context.components) or width < MIN_SAMPLED:
+        return False
+    for at in context.blocks(near.size, SAMPLED**2):
+        sampled = context.kernels.pair_samples(context.samples[0], pairs, near[at], -(-SAMPLED // width))
+        context.tighten(weight, *sampled)
+    return True
+
+
+def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Any) -> tuple[ComponentPairs, Any]:
+    """The pairs that the tree of these weights does not rule out, and what their points may weigh at most."""
+    on = _device_for(weight.size, context)
+    first, second, weight = (on.asarray(part) for part in (pairs.first, pairs.second, weight))
+    taken = _tree(first, second, weight, len(context.components), on)
+    tree = (to_host(column[taken]) for column in (first, second, weight))
+    bottlenecks = context.device.asarray(path_bottlenecks(*tree))
+    at, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
+    return pairs.take(at), upper
+
+
+def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> PointPairs:
+    """The pairs of points that may weigh at most `upper` of their component pair, by the fused filter if there is one.
+
+    Each component fills blocks of rows of its own, and so a tile has one component pair's points.
+    """
+    if not context.filter.is_symmetric:
+        return None
+    filter_: Any = context.filter
+    plan = context.kernels.plan_items(context.components, pairs)
+    if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
+        return None
+    image = filter_.row_bytes(filter_.n_features)
+    if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
+        return None
+    order, items = context.kernels.work_items(context.components, pairs, plan)
+    found: PointPairs = filter_.component_pairs(order, items, upper, _most_found(context))
+    return found
+
+
+def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radius: float) -> PointPairs:
+    """The same by each point's projection (x - o)·w, with the centre o of the scaling and w between the centroids.
+
+    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|; `radius` is the largest |x - o|.
+    """
+    components, centroids, xp = context.components, context.samples[1], context.device.xp
+    kernels, filter_ = context.kernels, context.filter
+    end = xp.cumsum(components.size[pairs.first] + components.size[pairs.second])
+    n_projections, d = int(end[-1]), centroids.shape[1]
+    if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
+        return None
+    length = xp.empty_like(upper)
+    for at in context.blocks(length.size, d):
+        between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
+        length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
+    error = 4 * (d + 8) * EPSILON * radius
+    distance = context.search.metric.true_distance_bound(upper, filter_.n_features, xp)
+    most = (distance * (1 + ROUNDING) + error) * length + UNDERFLOW  # that two points' projections may differ by
+    origin = filter_.scaling.centre
+    projected = Projections(kernels.project(filter_.points, origin, components, centroids, pairs, end), end, most)
+    near, count = kernels.facing_points(projected, components, pairs, upper, context.core)
+    comparisons = int((count[:, 0].astype("int64") * count[:, 1]).sum())
+    if COMPARISON_COST * comparisons > context.budget or comparisons > MAX_COMPARISONS:
+        return None
+    most_found = _most_found(context)
+    capacity = min(comparisons, FIRST_PAIRS, most_found)
+    while capacity <= most_found:
+        found, n_found = kernels.facing_pairs(projected, near, count, components, pairs, capacity)
+        if n_found <= capacity:
+            src, dst, pair = found[:, :n_found]
+            return src, dst, pair
+        capacity = n_found
+    return None
+
+
+def _lightest_edges(context: JoinContext, found: Any, upper: Any, report: Report) -> tuple[Any, Any, Any]:
+    """The minimum spanning tree of the components by the pairs of points that were found."""
+    weight = context.tighten(upper, *found)  # no component pair needs any but its lightest
+    src, dst, pair = found
+    light = context.search.kernels.flatnonzero(weight <= upper[pair])
+    report.count("connect", joined_at_once=1, pairs_kept=light.size)
+    on, of_point = _device_for(light.size, context), context.components.of_point
+    src, dst, weight = src[light], dst[light], weight[light]
+    columns = (on.asarray(part) for part in (src, dst, weight, of_point[src], of_point[dst]))
+    src, dst, weight, first, second = columns
+    rising = sorting_rows(src, dst, weight, on.xp)
+    taken = rising[_tree(first[rising], second[rising], weight[rising], len(context.components), on)]
+    if taken.size != len(context.components) - 1:
+        raise RuntimeError("some components are not connected by any pair of points: please report this")
+    src, dst = src[taken], dst[taken]
+    return on.xp.minimum(src, dst), on.xp.maximum(src, dst), weight[taken]
+
+
+def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
+    """The positions, ascending, of the edges in the minimum spanning tree of k components; ties go to the earlier."""
+    taken, _ = spanning_forest(EdgeList(first, second, weight, k), device)
+    return device.xp.flatnonzero(taken)
+
+
+def _device_for(edges: int, context: JoinContext) -> Device:
+    """Where the tree of so many edges is found."""
+    return CPU if edges <= FEW_EDGES else context.device
+
+
+def _most_found(context: JoinContext) -> int:
+    """How many pairs of points may be left."""
+    return min(context.budget // WEIGHT_COST, context.capacity(FOUND_BYTES), MAX_PAIRS)

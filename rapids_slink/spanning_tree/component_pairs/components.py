@@ -1,0 +1,102 @@
+"""Components, pairs of them, and what is known of either."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+SAMPLED = 64  # points of a component
+
+
+@dataclass(frozen=True)
+class Components:
+    """Points sorted by component, of which there are K, in compressed rows.
+
+    Attributes
+    ----------
+    order : (n,) int32 array
+        The points, those of each component together.
+    number : (n,) int32 array
+        Of which component they are, from 0 to K - 1, in that order.
+    start : (K + 1,) int64 array
+        Where each begins, and n.
+    of_point : (n,) int32 array
+        The same number for each point.
+    """
+
+    order: Any
+    number: Any
+    start: Any
+    of_point: Any
+
+    def __len__(self) -> int:
+        return int(self.start.size) - 1
+
+    @cached_property
+    def size(self) -> Any:
+        """How many points each has."""
+        return self.start[1:] - self.start[:-1]
+
+
+@dataclass(frozen=True)
+class ComponentPairs:
+    """Pairs of components, M of them.
+
+    Attributes
+    ----------
+    first, second : (M,) int32 arrays
+    separation : (M,) float64 array
+        A lower bound of the distance of their points, in the filter's scale; below zero where none is known.
+    support : (2, M) int32 array
+        The support points of the first and of the second.
+    """
+
+    first: Any
+    second: Any
+    separation: Any
+    support: Any
+
+    def take(self, at: Any) -> ComponentPairs:
+        """Those at these positions."""
+        support = self.support[:, at]
+        return ComponentPairs(self.first[at], self.second[at], self.separation[at], support)
+
+
+@dataclass(frozen=True)
+class SeparationErrors:
+    """What a separation is off by at most.
+
+    Attributes
+    ----------
+    products : float
+        Its four products together.
+    sq_distance : float
+        The squared distance of two centroids.
+    moved : float
+        How far two points were moved by quantizing.
+    """
+
+    products: float
+    sq_distance: float
+    moved: float
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Points of component pairs on the line between the centroids.
+
+    Attributes
+    ----------
+    value : float64 array
+        (x - origin)·(centroid of the second - centroid of the first), of the first component's points and then of the
+        second's, pair by pair.
+    end : (M,) int64 array
+        Where those of each pair end.
+    most : (M,) float64 array
+        What those of two points that are wanted differ by at most.
+    """
+
+    value: Any
+    end: Any
+    most: Any

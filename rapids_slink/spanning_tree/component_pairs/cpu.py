@@ -1,0 +1,277 @@
+"""The kernels on the CPU, in NumPy and Numba."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.metrics import true_distance_bound
+from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.spanning_tree.component_pairs.components import (
+    SAMPLED,
+    ComponentPairs,
+    Components,
+    Projections,
+    SeparationErrors,
+)
+
+PROJECTED = 2**18  # features, or projections, at a time
+
+
+def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
+    """Points by any labels, of which there are k: the fields of `Components`."""
+    order = np.argsort(component, kind="stable").astype(np.int32)
+    label = component[order]
+    start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
+    number = np.repeat(np.arange(k, dtype=np.int32), np.diff(start))
+    of_point = np.empty_like(number)
+    of_point[order] = number
+    return order, number, start, of_point
+
+
+def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
+    """Some points of each component, of small ones several times, and their means.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    components : Components
+        K of them.
+    otherwise : (d,) float64 array
+        The features of means that are not finite.
+
+    Returns
+    -------
+    sample : (K, SAMPLED) int32 array
+    centroids : (K, d) float64 array
+    """
+    positions = components.start[:-1, None] + np.arange(SAMPLED) * components.size[:, None] // SAMPLED
+    sample = components.order[positions]
+    return sample, _means(points, sample, otherwise)
+
+
+def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """What `update_supports` keeps for each two of k components."""
+    return np.full((k, k), -np.inf, np.float32), np.zeros((k, k), np.int32)
+
+
+def update_supports(product: np.ndarray, number: np.ndarray, first: int, supports: Any) -> None:
+    """Keep how much larger the product with one component's centroid is than that with their own, for each's points.
+
+    Parameters
+    ----------
+    product : (m, K) float32 array
+        The points' with all centroids.
+    number : (m,) int32 array
+        The points' components.
+    first : int
+        Of all the points, sorted by component, the position of the first of these.
+    supports
+        Of `new_supports`.
+    """
+    _update_supports(product, number, first, *supports)
+
+
+def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
+    """All pairs of K components: the fields of `ComponentPairs`.
+
+    Parameters
+    ----------
+    supports
+        What `update_supports` has kept of all points, which are in this `order`.
+    order : (n,) int32 array
+    inner : (K, K) float64 array
+        The products of the centroids.
+    errors : SeparationErrors
+    """
+    value, position = supports
+    first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
+    norm = inner.diagonal()
+    length = np.sqrt(norm[first] + norm[second] - 2 * inner[first, second] + errors.sq_distance)
+    between = -(value[first, second].astype(np.float64) + value[second, first]) - errors.products
+    separation = np.full_like(length, -np.inf)
+    np.divide(between, length, out=separation, where=between > 0)
+    support = order[np.stack([position[first, second], position[second, first]])]
+    return first, second, separation - errors.moved, support
+
+
+def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
+    """Pairs whose separation is less than half of how far points are apart at most that weigh as much as the pair."""
+    return np.flatnonzero(pairs.separation < _scaled_distance(weight, radius_terms) / 2).astype(np.int32)
+
+
+def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
+    """Every `step`-th of the sampled points of the pairs' first components with every one of their second's.
+
+    Both points, and the pair.
+    """
+    sample = sample[:, ::step]
+    a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
+    return a.ravel(), b.ravel(), np.repeat(at, sample.shape[1] ** 2)
+
+
+def within_bottlenecks(
+    pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs whose separation is at most how far points are apart that weigh as much as their bottleneck, and that."""
+    position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
+    radius = _scaled_distance(largest, radius_terms)
+    return _within_bottlenecks(pairs.first, pairs.second, pairs.separation, position, (largest, radius))
+
+
+def project(
+    points: np.ndarray,
+    origin: np.ndarray,
+    components: Components,
+    centroids: np.ndarray,
+    pairs: ComponentPairs,
+    end: Any,
+) -> np.ndarray:
+    """The values of `Projections`, which end at `end`."""
+    value, size = np.empty(int(end[-1])), components.size
+    begin = end - size[pairs.first] - size[pairs.second]
+    for ends, others, at, sign in (
+        (pairs.first, pairs.second, begin, 1.0),
+        (pairs.second, pairs.first, begin + size[pairs.first], -1.0),
+    ):
+        order = np.argsort(ends, kind="stable")
+        for which in np.split(order, np.flatnonzero(np.diff(ends[order])) + 1):
+            own = ends[which[0]]
+            between = sign * (centroids[others[which]] - centroids[own])
+            of_own = components.order[components.start[own] : components.start[own + 1]]
+            for some in row_blocks(of_own.size, max(points.shape[1], which.size), PROJECTED):
+                projected = between @ (points[of_own[some]] - origin).T
+                for row, to in zip(projected, at[which], strict=True):
+                    value[to + some.start : to + some.stop] = row
+    return value
+
+
+def facing_points(
+    projected: Projections, components: Components, pairs: ComponentPairs, upper: np.ndarray, core: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The points that may be in a pair whose projections differ by no more than they may.
+
+    Returns
+    -------
+    near : int32 array
+        Their numbers within their component, at the beginning of its part of the projections.
+    count : (M, 2) int32 array
+        How many they are. If points have core distances, theirs are at most `upper`.
+    """
+    near, count = np.empty(projected.value.size, np.int32), np.empty((projected.end.size, 2), np.int32)
+    _facing_points(_unpack(projected), _layout(components, pairs), upper, core, near, count)
+    return near, count
+
+
+def facing_pairs(
+    projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
+) -> tuple[np.ndarray, int]:
+    """Every two of a pair's facing points whose projections differ by no more than they may.
+
+    Returns
+    -------
+    found : (3, capacity) int32 array
+        Both points and the number of the pair.
+    n_found : int
+        How many there are, those for which there was no room included.
+    """
+    found = np.empty((3, capacity), np.int32)
+    return found, int(_facing_pairs(_unpack(projected), near, count, _layout(components, pairs), found))
+
+
+def _unpack(projected: Projections) -> tuple[Any, Any, Any]:
+    return projected.value, projected.end, projected.most
+
+
+def _layout(components: Components, pairs: ComponentPairs) -> tuple[Any, ...]:
+    return components.order, components.start, pairs.first, pairs.second
+
+
+def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
+    *rounding_terms, scale = radius_terms[:5]
+    return scale * true_distance_bound(weight, rounding_terms, np)
+
+
+@njit(cache=True)
+def _update_supports(product, number, first, value, position):
+    for i in range(number.size):
+        a = number[i]
+        for b in range(product.shape[1]):
+            more = product[i, b] - product[i, a]
+            if more > value[a, b]:
+                value[a, b], position[a, b] = more, first + i
+
+
+@njit(cache=True)
+def _means(points, sample, otherwise):
+    k, sampled = sample.shape
+    means = np.empty((k, points.shape[1]))
+    for a in range(k):
+        sums = np.zeros(points.shape[1])
+        for s in range(sampled):
+            sums += points[sample[a, s]]
+        for f in range(sums.size):
+            mean = sums[f] / sampled
+            means[a, f] = mean if np.isfinite(mean) else otherwise[f]
+    return means
+
+
+@njit(cache=True)
+def _within_bottlenecks(first, second, separation, position, tables):
+    largest, radius = tables
+    at, upper, kept = np.empty(separation.size, np.int32), np.empty(separation.size), 0
+    for c in range(separation.size):
+        a, b = position[first[c]], position[second[c]]
+        low, high = min(a, b), max(a, b)
+        level = 0
+        while 2 << level <= high - low:
+            level += 1
+        last = high - (1 << level)
+        if separation[c] <= max(radius[level, low], radius[level, last]):
+            at[kept], upper[kept] = c, max(largest[level, low], largest[level, last])
+            kept += 1
+    return at[:kept], upper[:kept]
+
+
+@njit(cache=True)
+def _facing_points(projected, layout, upper, core, near, count):
+    (value, end, most), (order, start, first, second) = projected, layout
+    for c in range(end.size):
+        size_a = start[first[c] + 1] - start[first[c]]
+        size_b = start[second[c] + 1] - start[second[c]]
+        middle = end[c] - size_b
+        begin = middle - size_a
+        largest, least = value[begin:middle].max(), value[middle : end[c]].min()
+        for side in range(2):
+            at, size, position = (middle, size_b, start[second[c]]) if side else (begin, size_a, start[first[c]])
+            kept = 0
+            for i in range(size):
+                difference = value[at + i] - largest if side else least - value[at + i]
+                faces = not difference > most[c]
+                if core is not None and faces:
+                    faces = core[order[position + i]] <= upper[c]
+                if faces:
+                    near[at + kept] = i
+                    kept += 1
+            count[c, side] = kept
+
+
+@njit(cache=True)
+def _facing_pairs(projected, near, count, layout, found):
+    (value, end, most), (order, start, first, second) = projected, layout
+    n_found = 0
+    for c in range(end.size):
+        middle = end[c] - (start[second[c] + 1] - start[second[c]])
+        begin = middle - (start[first[c] + 1] - start[first[c]])
+        for i in near[begin : begin + count[c, 0]]:
+            for j in near[middle : middle + count[c, 1]]:
+                if value[middle + j] - value[begin + i] > most[c]:
+                    continue
+                if n_found < found.shape[1]:
+                    found[0, n_found] = order[start[first[c]] + i]
+                    found[1, n_found] = order[start[second[c]] + j]
+                    found[2, n_found] = c
+                n_found += 1
+    return n_found

@@ -1,0 +1,201 @@
+"""The kernels on the GPU: launchers of `component_pairs.cu`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.neighbors.filter.hopper.launch import BLOCK_ROWS, TILE
+from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.spanning_tree.component_pairs.components import (
+    SAMPLED,
+    ComponentPairs,
+    Components,
+    Projections,
+    SeparationErrors,
+)
+
+SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
+ROWS, POINTS, THREADS, FACING = 64, 128, 128, 1024  # as there, and SAMPLED
+
+_launch = partial(launch, SOURCE)
+_launch_blocks = partial(launch_blocks, SOURCE)
+
+
+def sort_by_component(component: Any, k: int) -> tuple[Any, ...]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.sort_by_component`."""
+    check_arrays("int32", component)
+    n = component.size
+    order, begins, of_point = cp.empty((3, n), cp.int32)
+    start = cp.empty(k + 1, cp.int64)
+    _launch("mark_starts", n, np.int64(n), component, cp.argsort(component), order, begins)
+    number = cp.cumsum(begins, dtype=cp.int32)
+    _launch("list_starts", n, np.int64(n), np.int32(k), order, number, start, of_point)
+    return order, number, start, of_point
+
+
+def sample_components(points: Any, components: Components, otherwise: Any) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.sample_components`."""
+    check_arrays(points.dtype, points)
+    check_arrays("float64", otherwise)
+    k, d = len(components), points.shape[1]
+    sample, centroids = cp.empty((k, SAMPLED), cp.int32), cp.empty((k, d))
+    arguments = points, np.int32(d), components.order, components.start, otherwise, sample, centroids
+    _launch_blocks("sample_components", (k,), THREADS, *arguments, options=(value_option(points.dtype),))
+    return sample, centroids
+
+
+def new_supports(k: int) -> Any:
+    """What `update_supports` keeps for each two of k components."""
+    return cp.zeros((k, k), cp.uint64)
+
+
+def update_supports(product: Any, number: Any, first: int, supports: Any) -> None:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.update_supports`."""
+    m, k = product.shape
+    check_arrays("float32", product)
+    check_arrays("int32", number)
+    check_arrays("uint64", supports)
+    grid = -(-m // ROWS), -(-k // THREADS)
+    _launch_blocks("update_supports", grid, THREADS, product, *map(np.int32, (m, k, first)), number, supports)
+
+
+def measure_pairs(supports: Any, order: Any, inner: Any, errors: SeparationErrors) -> tuple[Any, ...]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.measure_pairs`."""
+    k = len(supports)
+    check_arrays("int32", order)
+    check_arrays("float64", inner)
+    first, second = cp.empty((2, k * (k - 1) // 2), cp.int32)
+    separation, support = cp.empty(first.size), cp.empty((2, first.size), cp.int32)
+    off = c_struct(errors.products, errors.sq_distance, errors.moved)
+    _launch("measure_pairs", k * k, np.int32(k), supports, order, inner, off, first, second, separation, *support)
+    return first, second, separation, support
+
+
+def overlapping(pairs: ComponentPairs, weight: Any, radius_terms: tuple[float, ...]) -> Any:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`; in no order."""
+    n = weight.size
+    check_arrays("float64", pairs.separation, weight)
+    at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
+    _launch("list_overlapping", n, np.int64(n), pairs.separation, weight, c_struct(*radius_terms), at, count)
+    return at[: int(count[0])]
+
+
+def pair_samples(sample: Any, pairs: ComponentPairs, at: Any, step: int) -> tuple[Any, Any, Any]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.pair_samples`."""
+    check_arrays("int32", sample, at)
+    taken = -(-SAMPLED // step)
+    a, b, of_pair = cp.empty((3, at.size * taken**2), cp.int32)
+    sizes = np.int32(taken), np.int32(step)
+    _launch("pair_samples", a.size, np.int64(a.size), sample, *_ends(pairs), at, *sizes, a, b, of_pair)
+    return a, b, of_pair
+
+
+def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tuple[float, ...]) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.within_bottlenecks`; in no order."""
+    n = pairs.separation.size
+    check_arrays("float64", pairs.separation, bottlenecks)
+    at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
+    table = bottlenecks, np.int32(bottlenecks.shape[1])
+    given = np.int64(n), *_ends(pairs), pairs.separation, *table, c_struct(*radius_terms)
+    _launch("list_within_bottlenecks", n, *given, at, upper, count)
+    kept = int(count[0])
+    return at[:kept], upper[:kept]
+
+
+def project(points: Any, origin: Any, components: Components, centroids: Any, pairs: ComponentPairs, end: Any) -> Any:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.project`."""
+    check_arrays(points.dtype, points)
+    check_arrays("float64", origin, centroids)
+    blocks = cp.cumsum(-(-(components.size[pairs.first] + components.size[pairs.second]) // POINTS))
+    value = cp.empty(int(end[-1]))
+    _launch_blocks(
+        "project", (int(blocks[-1]),), THREADS,
+        points, np.int32(points.shape[1]), origin, components.order, components.start, centroids, np.int32(end.size),
+        *_ends(pairs), end, blocks, value, options=(value_option(points.dtype),),
+    )  # fmt: skip
+    return value
+
+
+def facing_points(
+    projected: Projections, components: Components, pairs: ComponentPairs, upper: Any, core: Any
+) -> tuple[Any, Any]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.facing_points`."""
+    value, end, most = projected.value, projected.end, projected.most
+    check_arrays("float64", value, most, upper, core)
+    near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
+    layout = components.order, components.start, *_ends(pairs)
+    _launch_blocks("list_facing_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count)
+    return near, count
+
+
+def facing_pairs(
+    projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
+) -> tuple[Any, int]:
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.facing_pairs`."""
+    value, end, most = projected.value, projected.end, projected.most
+    check_arrays("float64", value, most)
+    check_arrays("int32", near, count)
+    found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
+    of_first, of_second = count.astype(cp.int64).T
+    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // FACING))
+    _launch_blocks(
+        "list_facing_pairs", (int(blocks[-1]),), THREADS,
+        value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, most,
+        np.int32(capacity), *found, n_found,
+    )  # fmt: skip
+    return found, int(n_found[0])
+
+
+@dataclass(frozen=True)
+class ItemPlan:
+    """How the fused filter forms the products of component pairs.
+
+    Attributes
+    ----------
+    ends : (K + M,) int64 array
+        Where each component's blocks end and, counted on, each pair's work items.
+    n_items, n_rows : int
+        How many items there are, and how many rows their blocks have.
+    formed : int
+        How many pairs of points are formed, with as many as it takes to begin an item.
+    """
+
+    ends: Any
+    n_items: int
+    n_rows: int
+    formed: int
+
+
+def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
+    """How to form all of their products."""
+    n, k = pairs.first.size, len(components)
+    counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
+    sizes = np.int64(n), np.int32(k)
+    _launch("count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
+    n_items, n_blocks, tiles = totals.tolist()
+    return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
+
+
+def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) -> tuple[Any, Any]:
+    """The points in blocks, and the items as the fused filter takes them, numbered by their pairs."""
+    order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
+    block, tile = _tiling()
+    k, sorted_points = np.int32(len(components)), (components.order, components.start)
+    _launch("fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
+    sizes = np.int64(plan.n_items), k, np.int32(pairs.first.size)
+    _launch("list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items)
+    return order, items
+
+
+def _tiling() -> tuple[Any, Any]:
+    return np.int32(BLOCK_ROWS), np.int32(TILE)
+
+
+def _ends(pairs: ComponentPairs) -> tuple[Any, Any]:
+    check_arrays("int32", pairs.first, pairs.second)
+    return pairs.first, pairs.second

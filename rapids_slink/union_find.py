@@ -1,0 +1,12 @@
+"""Disjoint sets on the CPU, for Numba's kernels: an array `parent` in which a root is its own parent."""
+
+from numba import njit
+
+
+@njit(cache=True, inline="always")
+def find_root(parent, v):
+    """The root of v's set; the path to it is halved on the way (Tarjan and van Leeuwen, 1984)."""
+    while parent[v] != v:
+        parent[v] = parent[parent[v]]
+        v = parent[v]
+    return v
