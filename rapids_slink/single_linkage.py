@@ -20,8 +20,9 @@ from rapids_slink.points import Points, as_points
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import release_cached, run_scope
-from rapids_slink.spanning_tree import count_connected_components, empty_edges, spanning_tree
+from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
 from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
 
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
@@ -49,7 +50,8 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         The exponent of minkowski, above 0.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
-        against that of another and has no say in the result.
+        against that of another and has no say in the result. By default 8, or no graph where there are so few rows
+        that weighing every pair takes less time.
     min_samples : int, optional
         Cluster by mutual reachability, as HDBSCAN does: two rows are as far apart as the largest of their distance and
         the distances from either to its `min_samples`-th nearest other row, and the heights are those of SciPy's
@@ -78,7 +80,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     n_clusters_, n_leaves_, n_features_in_ : int
         Clusters that `labels_` names, rows, columns.
     n_connected_components_ : int
-        Of the k-NN graph, before it was connected.
+        Of the k-NN graph, before it was connected; 1 where none was made.
     feature_names_in_ : ndarray of str
         The columns' names, if `X` is a frame whose names are all strings.
     report_ : dict
@@ -145,10 +147,10 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             are ValueErrors.
         """
         metric = get_metric(self.metric, self.p)
-        k = DEFAULT_NEIGHBORS if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
+        k = None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
         min_samples = 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
         if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
-            k = max(k, min_samples + 1)
+            k = max(k or DEFAULT_NEIGHBORS, min_samples + 1)
         device = resolve(self.device, X)
         report = Report(device=device.name, metric=metric.name)
         if self.min_samples is not None:
@@ -158,11 +160,12 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.report_ = report
         return self
 
-    def _fit(self, X: Any, metric: Metric, k: int, min_samples: int, device: Device, report: Report) -> None:
+    def _fit(self, X: Any, metric: Metric, k: int | None, min_samples: int, device: Device, report: Report) -> None:
+        def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
+            return _estimate(n, d, itemsize, k or DEFAULT_NEIGHBORS, min_samples, metric, device)
+
         with report.stage("input", device):
-            points = as_points(
-                X, device, lambda n, d, itemsize: _estimate(n, d, itemsize, k, min_samples, metric, device)
-            )
+            points = as_points(X, device, estimate)
             n = len(points.values)
             check_cut(n, 1, self.n_clusters, self.distance_threshold)
             if self.min_samples is not None and min_samples > n - 1:
@@ -213,7 +216,7 @@ def _estimate(
 def minimum_spanning_tree_of_points(
     values: Any,
     metric: Metric,
-    n_neighbors: int,
+    n_neighbors: int | None,
     device: Device,
     report: Report,
     *,
@@ -225,8 +228,8 @@ def minimum_spanning_tree_of_points(
     Parameters
     ----------
     values : (n, d) array on the device
-    n_neighbors : int
-        Neighbours of each row in the graph that the forest is grown on.
+    n_neighbors : int, optional
+        Neighbours of each row in the graph that the forest is grown on. By default there need not be one.
     min_samples : int
         Edges weigh mutual reachability with this many neighbours in a core; 1 for the metric's distance.
 
@@ -242,17 +245,32 @@ def minimum_spanning_tree_of_points(
         return empty_edges(device), 1
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device)
-        search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        lists = neighbor_lists(search, n, n_neighbors, device, min_samples)
-    release_cached(device)
-    with report.stage("components", device):
-        components = count_connected_components(lists, device)
-    tree = spanning_tree(lists, search, device, report)
+    if n_neighbors is None and prim.is_worthwhile(n, rows.shape[1], metric, device):
+        with report.stage("spanning_tree", device):
+            tree, components = prim.tree_of_few(rows, metric), 1
+            report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
+    else:
+        tree, components = _tree_by_lists(
+            rows, n_neighbors or DEFAULT_NEIGHBORS, metric, device, report, min_samples, progress
+        )
     src, dst, weight = tree.columns.values()
     weight[...] = distances(metric, weight, (src, dst), (values, values), device)
     if metric.changes_order:
         sort_in_place(tree.columns, device.xp)
     return tree.frame, components
+
+
+def _tree_by_lists(
+    rows: Any, n_neighbors: int, metric: Metric, device: Device, report: Report, min_samples: int, progress: bool
+) -> tuple[PreallocatedFrame, int]:
+    """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on."""
+    with report.stage("neighbors", device):
+        search = prepare_search(rows, device, report, progress=progress, metric=metric)
+        lists = neighbor_lists(search, len(rows), n_neighbors, device, min_samples)
+    release_cached(device)
+    with report.stage("components", device):
+        components = count_connected_components(lists, device)
+    return spanning_tree(lists, search, device, report), components
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

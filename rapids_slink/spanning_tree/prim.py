@@ -1,0 +1,126 @@
+"""The minimum spanning tree of few points, by Prim's algorithm: every pair is weighed once, and nothing is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact.formulas import surrogate_distance, to_points
+from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
+from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+
+LANES = 128  # points that are weighed at a time, in vector instructions
+#: The work of a pair is its features and what as many take as all else that is done for it. Beyond so much in all other
+#: ways take less time, and beyond less where the formula has no vector form.
+PAIR_WORK, MAX_WORK, MAX_SCALAR_WORK = 8, 3 * 2**27, 2**21
+#: Points of so few features are searched fast by trees, from so many points on.
+TREE_FEATURES, TREE_POINTS = 6, 2000
+
+
+def is_worthwhile(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Whether Prim's algorithm is the fastest way to the tree of n points as the metric's formula reads them."""
+    if device.is_gpu or (metric.boxes and d <= TREE_FEATURES and n > TREE_POINTS):
+        return False
+    return n * n // 2 * (d + PAIR_WORK) <= (MAX_WORK if metric.boxes else MAX_SCALAR_WORK)
+
+
+def tree_of_few(values: np.ndarray, metric: Metric) -> PreallocatedFrame:
+    """The minimum spanning tree of all pairs.
+
+    Parameters
+    ----------
+    values : (n, d) array
+        As `neighbors.rows.metric_rows` makes them.
+    metric : Metric
+
+    Returns
+    -------
+    PreallocatedFrame
+        n - 1 edges in the total order, weighing surrogate distances.
+    """
+    tree = PreallocatedFrame.empty(CPU, len(values) - 1, EDGE_TYPES)
+    columns: Any = tree.columns.values()
+    if metric.boxes:
+        _prim_of_columns(metric.cpu_formula, _columns(values), len(values), *columns)
+    else:
+        _prim_of_rows(metric.cpu_formula, values, *columns)
+    sort_in_place(tree.columns, np)
+    return tree
+
+
+def _columns(values: np.ndarray) -> np.ndarray:
+    """A column a point, and columns of zeros for the last `LANES` to read on."""
+    n, d = values.shape
+    columns = np.zeros((d, n + LANES))
+    columns[:, :n] = values.T
+    return columns
+
+
+@njit(nogil=True, cache=True)
+def _prim_of_columns(formula, columns, n, src, dst, weight):
+    """Prim's algorithm on points that stand in columns; those still outside the tree come first."""
+    d = columns.shape[0]
+    outside, point, distance = np.arange(n).astype(np.int32), np.empty((d, 1)), np.empty(n + LANES)
+    lightest, inner = np.full(n, np.inf), np.empty(n, np.int32)  # each outside point's edge into the tree
+    position = n - 1
+    for m in range(n - 1, 0, -1):
+        joined = outside[position]
+        for f in range(d):
+            point[f, 0] = columns[f, position]
+            columns[f, position] = columns[f, m]
+        outside[position], lightest[position], inner[position] = outside[m], lightest[m], inner[m]
+        for a in range(0, m, LANES):
+            to_points(formula, point, 0, columns, a, distance[a : a + LANES])
+        _update(joined, outside, distance, lightest, inner, m)
+        position = _next(outside, lightest, inner, m)
+        src[m - 1], dst[m - 1], weight[m - 1] = inner[position], outside[position], lightest[position]
+
+
+@njit(nogil=True, cache=True)
+def _prim_of_rows(formula, values, src, dst, weight):
+    """The same, one pair at a time."""
+    n = values.shape[0]
+    outside, distance = np.arange(n).astype(np.int32), np.empty(n)
+    lightest, inner = np.full(n, np.inf), np.empty(n, np.int32)
+    position = n - 1
+    for m in range(n - 1, 0, -1):
+        joined = outside[position]
+        outside[position], lightest[position], inner[position] = outside[m], lightest[m], inner[m]
+        for i in range(m):
+            distance[i] = surrogate_distance(formula, values, outside[i], values, joined, np.inf)
+        _update(joined, outside, distance, lightest, inner, m)
+        position = _next(outside, lightest, inner, m)
+        src[m - 1], dst[m - 1], weight[m - 1] = inner[position], outside[position], lightest[position]
+
+
+@njit(nogil=True, cache=True)
+def _update(joined, outside, distance, lightest, inner, m):
+    """Give each of m outside points its edge to the point that has joined, if that is lighter than the one it has."""
+    for i in range(m):
+        if distance[i] <= lightest[i]:
+            tie = distance[i] == lightest[i]
+            if not tie or edge_code(outside[i], joined) < edge_code(outside[i], inner[i]):
+                lightest[i], inner[i] = distance[i], joined
+
+
+@njit(nogil=True, cache=True)
+def _next(outside, lightest, inner, m):
+    """The outside point of the lightest edge in the total order."""
+    least, best, code = _least(lightest, m), 0, NO_EDGE
+    for i in range(m):
+        if lightest[i] == least and edge_code(outside[i], inner[i]) < code:
+            best, code = i, edge_code(outside[i], inner[i])
+    return best
+
+
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz", "reassoc"})
+def _least(values, m):
+    """The least of m values, none of which is NaN, in vector instructions."""
+    least = np.inf
+    for i in range(np.uint64(m)):
+        least = min(least, values[i])
+    return least
