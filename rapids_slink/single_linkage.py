@@ -24,6 +24,7 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import release_cached, run_scope
 from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
 from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
+from rapids_slink.spanning_tree.repeats import find_repeats
 
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
@@ -245,14 +246,7 @@ def minimum_spanning_tree_of_points(
         return empty_edges(device), 1
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device)
-    if n_neighbors is None and prim.is_worthwhile(n, rows.shape[1], metric, device):
-        with report.stage("spanning_tree", device):
-            tree, components = prim.tree_of_few(rows, metric), 1
-            report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
-    else:
-        tree, components = _tree_by_lists(
-            rows, n_neighbors or DEFAULT_NEIGHBORS, metric, device, report, min_samples, progress
-        )
+    tree, components = _surrogate_tree(rows, metric, n_neighbors, device, report, min_samples, progress)
     src, dst, weight = tree.columns.values()
     weight[...] = distances(metric, weight, (src, dst), (values, values), device)
     if metric.changes_order:
@@ -260,13 +254,27 @@ def minimum_spanning_tree_of_points(
     return tree.frame, components
 
 
-def _tree_by_lists(
-    rows: Any, n_neighbors: int, metric: Metric, device: Device, report: Report, min_samples: int, progress: bool
+def _surrogate_tree(
+    rows: Any, metric: Metric, n_neighbors: int | None, device: Device, report: Report, min_samples: int, progress: bool
 ) -> tuple[PreallocatedFrame, int]:
-    """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on."""
+    """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on, 1 if none."""
+    n, d = rows.shape
+    if n_neighbors is None and prim.is_worthwhile(n, d, metric, device):
+        with report.stage("spanning_tree", device):
+            report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
+            return prim.tree_of_few(rows, metric), 1
+    with report.stage("neighbors", device):
+        repeats = find_repeats(rows, metric, device) if min_samples == 1 else None
+    if repeats is not None:
+        report.count("spanning_tree", repeated_rows=repeats.repeated.size)
+        distinct = rows[repeats.first]
+        tree, components = _surrogate_tree(distinct, metric, n_neighbors, device, report, min_samples, progress)
+        joined = repeats.join(tree, device)
+        if joined is not None:
+            return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        lists = neighbor_lists(search, len(rows), n_neighbors, device, min_samples)
+        lists = neighbor_lists(search, n, n_neighbors or DEFAULT_NEIGHBORS, device, min_samples)
     release_cached(device)
     with report.stage("components", device):
         components = count_connected_components(lists, device)

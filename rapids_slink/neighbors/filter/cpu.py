@@ -21,6 +21,7 @@ FILTER_NAME = "float32 tiles"
 ITEM_BYTES = 4  # of a feature
 TILE_ROWS = 512  # a tile of products stays in the second-level cache
 TILE_POINTS = 1024
+FAR_ROW = 4  # times the median distance from the mean
 
 
 def keeps_accumulation_bound(dtype: str) -> bool:
@@ -48,11 +49,16 @@ def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Qu
     return quantize_by_array(values, scaling, dtype, np, order)
 
 
-def mean_of_rows(values: Any, step: int) -> np.ndarray:
-    """The mean of every `step`-th row, 0 where it is not finite: any finite centre serves."""
-    sample = values[::step]
+def centre_of_rows(values: Any, step: int) -> np.ndarray:
+    """The mean of every `step`-th row but those far from the others, which would move it away from all.
+
+    0 where it is not finite: any finite centre serves.
+    """
+    sample = values[::step].astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = (np.ones(len(sample), sample.dtype) @ sample).astype("float64") / len(sample)
+        sq_distance = ((sample - sample.mean(axis=0)) ** 2).sum(axis=1)
+        near = ~(sq_distance > FAR_ROW**2 * np.median(sq_distance))
+        mean = sample[near].mean(axis=0)
     return np.where(np.isfinite(mean), mean, 0.0)
 
 

@@ -141,7 +141,7 @@ def quantize_rows(
     return QuantizedPoints(y, half_norm, error, norm_columns)
 
 
-def mean_of_rows(values: Any, step: int) -> Any:
+def centre_of_rows(values: Any, step: int) -> Any:
     """The mean of every `step`-th row, 0 where it is not finite: any finite centre serves."""
     check_arrays(values.dtype, values)
     n, d = values.shape

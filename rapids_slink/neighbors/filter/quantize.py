@@ -12,7 +12,7 @@ from rapids_slink.runtime.device import Device
 
 #: fp16 holds integers up to here.
 MAX_EXACT_INTEGER = 2048
-#: Rows, about, whose mean is the centre.
+#: Rows, about, that the centre is found by.
 CENTRE_ROWS = 2**10
 
 
@@ -59,7 +59,7 @@ class Scaling:
         Small integers are not moved: fp16 holds them exactly.
         """
         kernels, d = device.kernels("neighbors.filter"), point_sets[0].shape[1]
-        centre = kernels.mean_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
+        centre = kernels.centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
         ranges = kernels.value_ranges(point_sets, centre)
         integral = all(found.small_integers for found in ranges)
         largest = max(found.largest if integral else found.deviation for found in ranges)

@@ -1,0 +1,93 @@
+"""Repeated rows: they join at zero first, in the total order, and only distinct rows are searched.
+
+Of equal rows the one with the smallest id stands for all. The edges from it to the others weigh zero, and are the first
+of the total order among their ids; an edge between two distinct rows is lightest, in that order, between those that
+stand for them. So the tree of the distinct rows and those edges are the tree of all, unless two rows that differ are at
+distance zero as well (products of tiny numbers underflow): then nothing is gained here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import free_bytes
+
+#: A sample has so many rows for each root of n. If every row comes c times, 8c pairs of it are equal.
+SAMPLE_FACTOR = 4
+#: So many of them, and a look at all rows is worth its time.
+MIN_EQUAL = 32
+BLOCK = 2**18  # values that are compared at a time
+#: Formulas that are not least, and zero, for equal rows.
+OTHER_FORMULAS = ("cosine", "inner_product")
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Which rows are equal.
+
+    Attributes
+    ----------
+    first : (m,) array
+        The smallest id of each distinct row, ascending.
+    repeated : (n - m,) array
+        The other ids, ascending.
+    of_repeated : (n - m,) array
+        For each of them, the smallest id of its row.
+    """
+
+    first: Any
+    repeated: Any
+    of_repeated: Any
+
+    def join(self, tree: PreallocatedFrame, device: Device) -> PreallocatedFrame | None:
+        """The tree of all rows by that of the distinct ones; None if two of these are at distance zero."""
+        src, dst, weight = tree.columns.values()
+        if weight.size and not float(weight[0]) > 0:
+            return None
+        xp, m = device.xp, self.repeated.size
+        whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
+        order = xp.argsort(self.of_repeated.astype("int64") << 32 | self.repeated)
+        parts = (self.of_repeated, self.first[src]), (self.repeated, self.first[dst]), (None, weight)
+        for column, (at_zero, of_tree) in zip(whole.columns.values(), parts, strict=True):
+            column[:m] = 0 if at_zero is None else at_zero[order]
+            column[m:] = of_tree
+        return whole
+
+
+def find_repeats(values: Any, metric: Metric, device: Device) -> Repeats | None:
+    """Which of the rows, as the metric's formula reads them, are equal; None if hardly any are."""
+    xp, (n, d) = device.xp, values.shape
+    if metric.formula in OTHER_FORMULAS or values.nbytes > free_bytes():
+        return None
+    rows = np.unique(np.random.default_rng(0).integers(0, n, int(SAMPLE_FACTOR * n**0.5)))
+    sample = xp.sort(_hashes(values[xp.asarray(rows)], xp))
+    if int((sample[1:] == sample[:-1]).sum()) < MIN_EQUAL:
+        return None
+    _, first, number = xp.unique(_hashes(values, xp), return_index=True, return_inverse=True)
+    if 2 * first.size > n:
+        return None
+    of_row = first[number.reshape(-1)]  # the smallest id with the same hash
+    if not all(bool((values[rows] == values[of_row[rows]]).all()) for rows in row_blocks(n, d, BLOCK)):
+        return None
+    is_repeated = of_row != xp.arange(n)
+    repeated = xp.flatnonzero(is_repeated)
+    return Repeats(xp.flatnonzero(~is_repeated), repeated, of_row[repeated])
+
+
+def _hashes(values: Any, xp: Any) -> Any:
+    """A uint64 for each row, the same for equal rows: a sum of its values' bits with random factors, modulo 2⁶⁴."""
+    n, d = values.shape
+    factors = xp.asarray(np.random.default_rng(0).integers(2**63, 2**64, d, np.uint64) | np.uint64(1))
+    found = xp.empty(n, "uint64")
+    for rows in row_blocks(n, d, BLOCK):
+        bits = (values[rows] + values.dtype.type(0)).view(f"uint{8 * values.dtype.itemsize}").astype("uint64")
+        bits ^= bits >> xp.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
+        found[rows] = (bits * factors).sum(axis=1, dtype="uint64")
+    return found
