@@ -19,6 +19,10 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
 #: are about as fast then for Gaussian points, and take ten times as long for points along curves: see bench/NOTES.md.
 TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
+#: On a CPU a tree serves up to so many features as well, if a ball of neighbours touches few of its leaves. Of fewer
+#: points all pairs take about as long as to find that out.
+LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
+MAX_TOUCHED_SHARE = 1 / 16
 #: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
 
@@ -33,6 +37,12 @@ def prepare_search(
 ) -> Any:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
     n, d = values.shape
+    if queries is None and _may_be_low_dimensional(n, d, metric, device):
+        from rapids_slink.neighbors.trees.kdtree import TreeSearch
+
+        search = TreeSearch(values, device, report, progress=progress, metric=metric)
+        if search.touched_share() <= MAX_TOUCHED_SHARE:
+            return search
     return _search_class(n, d, metric, device)(values, device, report, queries, progress, metric=metric)
 
 
@@ -50,7 +60,13 @@ def estimate_search(
     m = n if n_queries is None else n_queries
     rows = row_bytes(metric, d) * (n if n_queries is None else n + m)
     d = 3 if metric.rows == "sphere" else d
-    search = _search_class(n, d, metric, device).estimate(n, m, d, max(1, min(k, n - 1)), itemsize, device, metric)
+    given = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
+    search = _search_class(n, d, metric, device).estimate(*given)
+    if n_queries is None and _may_be_low_dimensional(n, d, metric, device):
+        from rapids_slink.neighbors.trees.kdtree import TreeSearch
+
+        tree = TreeSearch.estimate(*given)
+        search = replace(search, peak=max(search.peak, tree.peak), retained=max(search.retained, tree.retained))
     found = sequential(MemoryEstimate(rows, rows), search)
     if min_samples == 1:
         return found
@@ -61,7 +77,7 @@ def estimate_search(
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of so many features."""
-    if not metric.boxes or not _tree_pays(n, n_features, metric, device):
+    if not metric.boxes or not _tree_is_worthwhile(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
@@ -72,7 +88,13 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
     return TreeSearch
 
 
-def _tree_pays(n: int, n_features: int, metric: Metric, device: Device) -> bool:
+def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Whether to see if points of many features are searched by a tree after all."""
+    most, least = LOW_DIMENSIONAL["features"], LOW_DIMENSIONAL["points"]
+    return not device.is_gpu and metric.boxes and TREE_FEATURES[device.name] < d <= most and n >= least
+
+
+def _tree_is_worthwhile(n: int, n_features: int, metric: Metric, device: Device) -> bool:
     if n_features <= TREE_FEATURES[device.name]:
         return True
     if not device.is_gpu or n_features not in TREE_POINTS:

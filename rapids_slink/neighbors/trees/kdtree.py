@@ -18,7 +18,7 @@ from rapids_slink.neighbors.exact.cpu import NO_CORE, comes_before_last, insert,
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
-from rapids_slink.neighbors.trees.tree import LEAF, build, depth_of
+from rapids_slink.neighbors.trees.tree import LEAF, build, depth_of, touched_share
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -99,6 +99,10 @@ class TreeSearch:
         groups = n * 4 + nodes * 8
         lists = m * (12 * k + 8)
         return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
+
+    def touched_share(self) -> float:
+        """`tree.touched_share`."""
+        return touched_share(self.tree, self.metric)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""

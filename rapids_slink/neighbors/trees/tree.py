@@ -10,10 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact.formulas import box_to_box, to_points
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 
 LEAF = 16  # points at most
+SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
 class Tree(NamedTuple):
@@ -62,6 +65,30 @@ def build(values: np.ndarray) -> Tree:
     columns = np.zeros((d, n + LEAF))
     columns[:, :n] = points.T
     return Tree(columns, order, position, first, last, low, high, _least_rows(first, last, order))
+
+
+def touched_share(tree: Tree, metric: Metric) -> float:
+    """What share of the leaves a ball of `BALL_POINTS` points touches, by a sample: no search visits fewer.
+
+    Small where points are few-featured in all but name: along curves, or in clusters far from each other.
+    """
+    n = tree.order.size
+    positions = np.random.default_rng(0).integers(0, n, SAMPLED_BALLS)
+    return _count_touched(metric.cpu_formula, tree, positions, min(BALL_POINTS, n)) / SAMPLED_BALLS / (-(-n // LEAF))
+
+
+@njit(nogil=True, cache=True)
+def _count_touched(formula, tree, positions, k):
+    n, leaves = tree.order.size, tree.first.size // 2
+    distance, x, count = np.empty(n), np.empty(tree.columns.shape[0]), 0
+    for p in positions:
+        to_points(formula, tree.columns, p, tree.columns, 0, distance)
+        radius = np.partition(distance, k - 1)[k - 1]
+        for f in range(x.size):
+            x[f] = tree.columns[f, p]
+        for leaf in range(leaves, tree.first.size):
+            count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= radius
+    return count
 
 
 def depth_of(n: int) -> int:

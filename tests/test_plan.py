@@ -1,0 +1,41 @@
+"""Which search a CPU takes for points of many features."""
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+
+import rapids_slink
+from rapids_slink.neighbors import plan
+
+
+def curve(rng, n, d):
+    return np.sin(rng.uniform(0, 50, (n, 1)) * rng.normal(size=(1, d))) + 1e-3 * rng.normal(size=(n, d))
+
+
+def far_clusters(rng, n, d):
+    return 20 * rng.normal(size=(30, d))[rng.integers(0, 30, n)] + rng.normal(size=(n, d))
+
+
+@pytest.mark.parametrize(
+    ("points", "n", "d", "expected"),
+    [
+        (curve, 10_000, 16, "k-d tree"),
+        (far_clusters, 10_000, 12, "k-d tree"),
+        (lambda rng, n, d: rng.normal(size=(n, d)), 10_000, 16, "float32 tiles"),
+        (curve, 1_000, 16, "float32 tiles"),  # too few
+        (curve, 10_000, 65, "float32 tiles"),  # too many features
+    ],
+)
+def test_trees_serve_points_of_low_dimension(points, n, d, expected):
+    X = points(np.random.default_rng(0), n, d)
+    assert rapids_slink.fit(X, device="cpu", n_neighbors=4).report_["neighbors"]["filter"] == expected
+
+
+def test_either_search_gives_the_same_tree(monkeypatch):
+    X = far_clusters(np.random.default_rng(0), 2000, 12).astype(np.float32)
+    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "points", 0)
+    by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
+    assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
+    np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
+    monkeypatch.setattr(plan, "MAX_TOUCHED_SHARE", -1)
+    assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
