@@ -17,7 +17,7 @@ from bench.checks import CHECKS
 from bench.clock import Clock
 from bench.references import references_of
 from bench.stages import READERS, STAGES, AnyWork, work_on
-from rapids_slink import device
+from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,16 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(["cases:", *CASES, "", "stages:", *STAGES, "", "peers:", *peers.NAMES]))
         return 0
-    where = device.resolve(options.device)
+    device = resolve(options.device)
     if options.pool:
         import rmm
 
         rmm.reinitialize(pool_allocator=True)
-    clock = Clock(where.name == "cuda", options.repeats, options.budget)
-    header = results.header(where, options.date, options.commit)
+    clock = Clock(device.is_gpu, options.repeats, options.budget)
+    header = results.header(device, options.date, options.commit)
     inexact = 0
     for name in [name for given in options.cases for name in GROUPS.get(given, [given])]:
-        work = work_on(CASES[name], where, options.data)
+        work = work_on(CASES[name], device, options.data)
         try:
             n, d = work.shape
         except DataMissingError as missing:
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=["fit", "knn"], metavar="STAGE")
     parser.add_argument("--peers", nargs="*", choices=peers.NAMES, default=peers.NAMES, metavar="PEER")
-    parser.add_argument("--device", choices=device.NAMES, default="auto")
+    parser.add_argument("--device", choices=DEVICE_NAMES, default="auto")
     parser.add_argument(
         "--repeats", type=int, default=7, help="timed calls, if --budget is enough, and of short ones more (default: 7)"
     )

@@ -113,9 +113,9 @@ def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Rows:
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         rng = np.random.default_rng(SEED)
-        middle = rng.standard_normal((centres, d), np.float32) * np.float32(spread)
+        centre = rng.standard_normal((centres, d), np.float32) * np.float32(spread)
         points = rng.standard_normal((n + extra, d), np.float32)
-        points += middle[rng.integers(centres, size=n + extra)]
+        points += centre[rng.integers(centres, size=n + extra)]
         return points
 
     return rows

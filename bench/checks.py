@@ -16,7 +16,8 @@ from scipy.sparse import coo_array
 from bench.blocks import in_blocks
 from bench.stages import GraphWork, TreeWork, Work
 from rapids_slink.dendrogram.cpu import merge_in_order
-from rapids_slink.device import to_host
+from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.frames import frame_of
 
 Verdict = tuple[bool | None, str | None]
 
@@ -175,18 +176,18 @@ def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.
     queries = _float64(queries)
 
     def search(at: slice) -> np.ndarray:
-        apart = cdist(queries, _float64(points[at]))
+        distance = cdist(queries, _float64(points[at]))
         if own is not None:
             inside = np.flatnonzero((own >= at.start) & (own < at.stop))
-            apart[inside, own[inside] - at.start] = np.inf
-        return np.partition(apart, k - 1, axis=1)[:, :k] if k < apart.shape[1] else apart
+            distance[inside, own[inside] - at.start] = np.inf
+        return np.partition(distance, k - 1, axis=1)[:, :k] if k < distance.shape[1] else distance
 
     return np.sort(np.hstack(in_blocks(search, len(points), BLOCK)), axis=1)[:, :k]
 
 
 def forest(work: Work | GraphWork, tree: Any) -> Verdict:
     """The multiset of weights, which is the same for all minimum spanning forests, against another package."""
-    on_gpu = work.device.name == "cuda" and importlib.util.find_spec("cugraph") is not None
+    on_gpu = work.device.is_gpu and importlib.util.find_spec("cugraph") is not None
     if isinstance(work, GraphWork) and on_gpu:
         import cugraph
 
@@ -209,11 +210,11 @@ def simple(work: Work | GraphWork) -> Any:
         return edges
     src, dst = edges["src"].values, edges["dst"].values
     pair = xp.minimum(src, dst).astype("int64") * n + xp.maximum(src, dst)
-    frame = work.device.frame({"pair": pair, "weight": edges["weight"].values})[src != dst]
+    frame = frame_of(work.device, {"pair": pair, "weight": edges["weight"].values})[src != dst]
     frame = frame.groupby("pair", sort=False).min().reset_index()
     pair = frame["pair"].values
     ends = {"src": (pair // n).astype("int32"), "dst": (pair % n).astype("int32")}
-    return work.device.frame({**ends, "weight": frame["weight"].values})
+    return frame_of(work.device, {**ends, "weight": frame["weight"].values})
 
 
 def cugraph_graph(edges: Any) -> Any:
@@ -290,26 +291,26 @@ def sparse(edges: Any, n: int) -> Any:
 def brute_force_tree(columns):  # type: ignore[no-untyped-def]
     """Squared weights of the minimum spanning tree, by Prim's algorithm over all pairs; `columns` is (d, n)."""
     d, n = columns.shape
-    left = columns.copy()
-    reach = np.full(n, np.inf)
+    outside = columns.copy()
+    sq_distance = np.full(n, np.inf)
     tree = np.empty(n - 1)
-    current = left[:, 0].copy()
-    left[:, 0] = left[:, n - 1]
+    current = outside[:, 0].copy()
+    outside[:, 0] = outside[:, n - 1]
     sums = np.empty(n)
     for m in range(n - 1, 0, -1):  # m points are not in the tree yet
         sums[:m] = 0.0
         for f in range(d):
             for j in range(m):
-                sums[j] += (left[f, j] - current[f]) * (left[f, j] - current[f])
-        best = 0
+                sums[j] += (outside[f, j] - current[f]) * (outside[f, j] - current[f])
+        closest = 0
         for j in range(m):
-            reach[j] = min(reach[j], sums[j])
-            if reach[j] < reach[best]:
-                best = j
-        tree[m - 1] = reach[best]
-        current[:] = left[:, best]
-        left[:, best] = left[:, m - 1]
-        reach[best] = reach[m - 1]
+            sq_distance[j] = min(sq_distance[j], sums[j])
+            if sq_distance[j] < sq_distance[closest]:
+                closest = j
+        tree[m - 1] = sq_distance[closest]
+        current[:] = outside[:, closest]
+        outside[:, closest] = outside[:, m - 1]
+        sq_distance[closest] = sq_distance[m - 1]
     return tree
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from rapids_slink.runtime.memory import release_idle_pools
 
 #: Seconds for which a GPU works before a call counts: the clocks of an idle one take time to rise.
 WARM_UP = 0.3
@@ -70,23 +71,15 @@ class Clock:
         """The result of a first call, which is not timed, and the device memory that it took at its peak.
 
         The peak counts what is allocated through rmm during the call, input excluded: cuDF allocates there, and so
-        does CuPy once cuDF is imported. Without rmm it is what the call made CuPy's pool grow by. Both are exact
-        counts, not samples, and cost nothing that is timed. Neither sees the CUDA context, the workspaces of cuBLAS, or
-        what comes with kernels.
+        does CuPy once cuDF is imported. It is an exact count, not a sample, and costs nothing that is timed. It does
+        not see the CUDA context, the workspaces of cuBLAS, or what comes with kernels.
         """
         if not self.on_gpu:
             return call(), None
-        if importlib.util.find_spec("rmm") is None or importlib.util.find_spec("cudf") is None:
-            import cupy
-
-            pool = cupy.get_default_memory_pool()
-            pool.free_all_blocks()
-            before = pool.total_bytes()
-            result = call()
-            return result, pool.total_bytes() - before
         import cudf  # noqa: F401 (points CuPy at rmm)
         import rmm.statistics
 
+        release_idle_pools()  # a run that takes such a pool would not be counted in full
         with rmm.statistics.statistics():
             result = call()
             self.synchronize()

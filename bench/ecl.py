@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import to_host
+from rapids_slink.runtime.device import to_host
 
 
 def write(path: Path, edges: Any, n: int, xp: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.device import Device
+from rapids_slink.runtime.device import Device, stream_resources
 
 SEED = 20230918
 KEPT = 0.609  # of a grid's edges: 1.218 a node, as in the road network of the USA
@@ -69,7 +69,7 @@ def rmat(scale: int, degree: int) -> Graph:
 
     def edges(device: Device) -> Columns:
         m = degree << scale
-        if device.name == "cuda" and importlib.util.find_spec("pylibraft") is not None:
+        if device.is_gpu and importlib.util.find_spec("pylibraft") is not None:
             src, dst = _rmat_of_pylibraft(scale, m, device)
             weight = device.xp.random.default_rng(SEED).random(m, dtype=np.float32)
         else:
@@ -84,10 +84,11 @@ def rmat(scale: int, degree: int) -> Graph:
 def _rmat_of_pylibraft(scale: int, m: int, device: Device) -> tuple[Any, Any]:
     from pylibraft.random import rmat
 
-    xp, resources = device.xp, device.resources()
+    xp = device.xp
+    handle = stream_resources(xp.cuda.get_current_stream().ptr)
     pairs = xp.empty((m, 2), np.int32)
-    rmat(pairs, xp.asarray(np.tile(np.array(THETA, np.float32), scale)), scale, scale, seed=SEED, handle=resources)
-    resources.sync()
+    rmat(pairs, xp.asarray(np.tile(np.array(THETA, np.float32), scale)), scale, scale, seed=SEED, handle=handle)
+    device.synchronize()
     return xp.ascontiguousarray(pairs[:, 0]), xp.ascontiguousarray(pairs[:, 1])
 
 

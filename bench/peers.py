@@ -21,7 +21,7 @@ import numpy as np
 from bench import ecl
 from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
-from rapids_slink import interop
+from rapids_slink.hierarchy.interop import to_scipy
 from rapids_slink.metrics import METRICS
 
 
@@ -201,7 +201,7 @@ def ecl_tree(work: GraphWork) -> Call:
 def scipy_cut(work: Work | TreeWork) -> Call:
     from scipy.cluster.hierarchy import fcluster
 
-    merges, n_clusters = interop.to_scipy(work.merges), work.case.n_clusters
+    merges, n_clusters = to_scipy(work.merges), work.case.n_clusters
     return lambda: fcluster(merges, n_clusters, "maxclust")
 
 

@@ -24,8 +24,7 @@ from sklearn.metrics import adjusted_rand_score
 import rapids_slink
 from bench import report, results
 from bench.cases import SEED
-from rapids_slink import device
-from rapids_slink.device import to_host
+from rapids_slink.runtime.device import DEVICE_NAMES, Device, resolve, to_host
 
 FOLDER = results.FOLDER / "recipe"
 #: The recipe takes a search a component here, which is for small cases only.
@@ -76,28 +75,28 @@ CASES = [
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure all cases and save them."""
     parser = argparse.ArgumentParser(prog="python -m bench.recipe", description=__doc__)
-    parser.add_argument("--device", choices=device.NAMES, default="auto")
+    parser.add_argument("--device", choices=DEVICE_NAMES, default="auto")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the result files")
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the result file (default: today)")
     parser.add_argument("--commit", help="what is measured (default: git's HEAD)")
     options = parser.parse_args(arguments)
-    where = device.resolve(options.device)
-    header = results.header(where, options.date, options.commit)
+    device = resolve(options.device)
+    header = results.header(device, options.date, options.commit)
     for case in CASES:
-        found = measure(case, where)
+        found = measure(case, device)
         if found["others"]:
             path = results.save(options.out, header, {"case": case.name, "stage": "recipe", **found})
             print(f"{case.name:>12} {found['others']}  -> {path}", flush=True)
     return 0
 
 
-def measure(case: Case, where: device.Device) -> dict[str, Any]:
+def measure(case: Case, device: Device) -> dict[str, Any]:
     """How the others' clusters compare with the exact ones."""
     points = case.points()
-    model = rapids_slink.fit(points, n_clusters=case.n_clusters, device=where.name)
+    model = rapids_slink.fit(points, n_clusters=case.n_clusters, device=device.name)
     exact, heights = to_host(model.labels_), to_host(model.distances_)
     others = {}
-    if where.name == "cpu" and len(points) <= MOST_ROWS:
+    if not device.is_gpu and len(points) <= MOST_ROWS:
         merges = rapids_slink.linkage(recipe(points, neighbors(len(points))), device="cpu")
         theirs = merges["height"].to_numpy()
         labels = rapids_slink.cut(merges, n_clusters=case.n_clusters).to_numpy()
@@ -106,7 +105,7 @@ def measure(case: Case, where: device.Device) -> dict[str, Any]:
             "tree_length": float(theirs.sum() / heights.sum()),
             "wrong_heights": int((theirs != heights).sum()),
         }
-    if where.name == "cuda" and importlib.util.find_spec("cuml") is not None:
+    if device.is_gpu and importlib.util.find_spec("cuml") is not None:
         others["cuml"] = {"adjusted_rand": adjusted_rand_score(exact, cuml_labels(points, case.n_clusters))}
     counts = {"n": len(points), "n_clusters": case.n_clusters, "n_neighbors": neighbors(len(points))}
     return {"what": case.what, **counts, "others": others}
@@ -123,8 +122,8 @@ def recipe(points: np.ndarray, k: int) -> pd.DataFrame:
     edges = rapids_slink.minimum_spanning_tree(rapids_slink.knn_graph(points, k, device="cpu"), device="cpu")
     while len(edges) < n - 1:
         component = rapids_slink.fit_graph(edges, n_nodes=n, device="cpu").component_.to_numpy()
-        bridges = [nearest_outside(points, component == c) for c in range(component.max() + 1)]
-        edges = rapids_slink.minimum_spanning_tree(pd.concat([edges, *bridges], ignore_index=True), device="cpu")
+        crossing_edges = [nearest_outside(points, component == c) for c in range(component.max() + 1)]
+        edges = rapids_slink.minimum_spanning_tree(pd.concat([edges, *crossing_edges], ignore_index=True), device="cpu")
     return edges
 
 

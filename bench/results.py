@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import rapids_slink
-from rapids_slink.device import Device
+from rapids_slink.runtime.device import Device
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster", "hdbscan", "quitefastmst"]
@@ -67,8 +67,8 @@ def header(device: Device, date: str, commit: str | None) -> dict[str, Any]:
     return {
         "commit": commit or _commit(),
         "date": date,
-        "device": _gpu(device) if device.name == "cuda" else _cpu(),
-        "driver": _driver(device) if device.name == "cuda" else None,
+        "device": _gpu(device) if device.is_gpu else _cpu(),
+        "driver": _driver(device) if device.is_gpu else None,
         "versions": _versions(),
     }
 

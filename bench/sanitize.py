@@ -1,14 +1,16 @@
 """``python -m bench.sanitize``: every CUDA kernel on small inputs, for ``compute-sanitizer`` to watch.
 
 Each step is run on both devices, and what they return must be the same to the last bit. A kernel of the package that no
-step has launched is an error. Only CuPy is needed.
+step has launched is an error. CuPy and cuDF are needed. With a text as argument, only the steps are run that have it in
+their names.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,34 +22,40 @@ import numpy as np
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
-from rapids_slink import device as devices
-from rapids_slink.device import CPU, Device, to_host
 from rapids_slink.metrics import EUCLIDEAN, get_metric
-from rapids_slink.neighbors import neighbor_lists, prepare
-from rapids_slink.neighbors.contract import Task
+from rapids_slink.neighbors import neighbor_lists, prepare_search
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
-from rapids_slink.spanning_tree import couples, spanning_tree
+from rapids_slink.runtime import cuda as launches
+from rapids_slink.runtime.device import CPU, Device, cuda, to_host
+from rapids_slink.spanning_tree import component_pairs, spanning_tree
 from rapids_slink.spanning_tree import edges as graphs
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
 #: Sources and kernels for the fused filter alone, which only Hopper GPUs have.
-HOPPERS = {"neighbors/hopper.cu", "neighbors/reach.cu", "pack_bytes", "pack_byte_tails", "scatter_tiles"}
+HOPPER_ONLY = {
+    "neighbors/filter/hopper/fused.cu", "neighbors/filter/hopper/tighten.cu", "quantize_bytes", "split_byte_norms",
+    "count_items", "list_items", "fill_blocks",
+}  # fmt: skip
+#: What makes the edges' kernels take a small graph for a large one, by device.
+AS_IF_LARGE: dict[str, dict[str, Any]] = {"cpu": {"LARGE": 1}, "cuda": {"LARGE": 1, "MOST_PACKED": 1, "FEW": 0}}
 Step = Callable[[Device], tuple[Any, ...]]
 
 
 def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
-    """One of the searches; the CPU has but one kind of tiles, and a tree for boxes."""
+    """One of the searches; the CPU has but one filter by products, and a tree for boxes."""
     if kind != "boxes":
-        return TileSearch(values, device, Report(), queries, fused=kind == "fused")
-    if device.name == "cuda":
-        from rapids_slink.neighbors.bvh import BoxSearch
+        return BruteForceSearch(values, device, Report(), queries, fused=kind == "fused")
+    if device.is_gpu:
+        from rapids_slink.neighbors.trees.bvh import BoxSearch
 
         return BoxSearch(values, device, Report(), queries)
-    from rapids_slink.neighbors.kdtree import TreeSearch
+    from rapids_slink.neighbors.trees.kdtree import TreeSearch
 
     return TreeSearch(values, device, Report(), queries)
 
@@ -61,31 +69,31 @@ def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int) -
     """The same by another metric's search."""
     chosen = get_metric(metric)
     rows = metric_rows(chosen, device.asarray(points), device)
-    return _cluster(prepare(rows, device, Report(), metric=chosen), len(points), device, k)
+    return _cluster(prepare_search(rows, device, Report(), metric=chosen), len(points), device, k)
 
 
 def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     lists = neighbor_lists(among, n, k, device, min_samples)
-    src, dst, weight = spanning_tree(lists, among, device, Report())
+    src, dst, weight = spanning_tree(lists, among, device, Report()).columns.values()
     merges = device.kernels("dendrogram").merge_in_order(src, dst, n)
     components = device.kernels("spanning_tree").connected_components(lists.ids)
     return lists.ids, lists.weights, src, dst, weight, *merges, components
 
 
-def lay_out(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """A frame's columns as rows, and whether they are finite."""
     columns = [device.asarray(np.ascontiguousarray(column)) for column in points.T]
     kernels = device.kernels("points")
-    if device.name == "cpu":
-        rows = np.column_stack(columns).astype(np.float32)
-    else:  # a frame as far as the kernel's launcher looks into one
-        stood_in = [
+    if device.is_gpu:  # a frame as far as the kernel's launcher looks into one
+        stand_ins = [
             SimpleNamespace(null_count=lambda: 0, offset=lambda: 0, data=lambda at=at: SimpleNamespace(ptr=at.data.ptr))
             for at in columns
         ]
-        table = SimpleNamespace(columns=lambda: stood_in)
+        table = SimpleNamespace(columns=lambda: stand_ins)
         frame = SimpleNamespace(shape=points.shape, to_pylibcudf=lambda: (table, None))
         rows = kernels.interleave(frame, points.dtype, np.dtype(np.float32))
+    else:
+        rows = np.column_stack(columns).astype(np.float32)
     return rows, np.array(kernels.squares_are_finite(rows))
 
 
@@ -95,52 +103,34 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
     rows = xp.arange(len(queries), dtype="int32")
     among = search(kind, device.asarray(points), device, device.asarray(queries))
     groups = xp.zeros(len(queries), "int32"), xp.ones(len(points), "int32")
-    found = among.find(Task(rows, 1, *groups))
-    return found.ids, found.weights
+    found = among.find(SearchTask(rows, 1, *groups))
+    return found.ids[:, 0], xp.sqrt(found.weights[:, 0])
 
 
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
-    """The nearest of other points, by the search for few queries where the device has one, all of them proven."""
-    few = device.kernels("neighbors").few_queries(len(queries), *points.shape, EUCLIDEAN, points.dtype.name)
-    if few is None:
-        ids, weights = find_nearest(device, "portable", queries, points)
-        return ids[:, 0], device.xp.sqrt(weights[:, 0])
-    xp, m = device.xp, len(queries)
+    """The same by the search for few queries where the device has one; all of them must be proven."""
+    if not device.is_gpu:
+        return find_nearest(device, "portable", queries, points)
+    from rapids_slink.neighbors.small_batch import SmallBatchSearch
+
+    xp, m, (n, d) = device.xp, len(queries), points.shape
+    small = SmallBatchSearch(m, n, d, EUCLIDEAN, points.dtype.name)
+    if not small.is_supported:
+        return find_nearest(device, "portable", queries, points)
     src, dst, distance = xp.empty(m, "int32"), xp.empty(m, "int32"), xp.empty(m)
-    from rapids_slink.neighbors import nearest
-
-    given = device.asarray(queries), device.asarray(points)
-    with patch.object(nearest, "ROOM", 0):  # an allocation, out of whose bounds something may be
-        proven, _ = few.write(*given, *(part.data.ptr for part in (src, dst, distance)))
-    return dst if proven() else xp.full(m, -1, "int32"), distance
+    proven = small.write_edges(device.asarray(queries), device.asarray(points), src, dst, distance)
+    return dst if proven else xp.full(m, -1, "int32"), distance
 
 
-def find_pairs(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """Pairs of different components below a bound."""
-    xp, n = device.xp, len(points)
-    among = search("portable", device.asarray(points), device)
-    component = xp.arange(n, dtype="int32") // 64
-    table = xp.full((int(component[-1]) + 1,) * 2, 0.6 * points.shape[1])
-    src, dst = among.pairs_below(component, table)
-    weight = to_host(among.kernels.pair_values(among.values, src, dst))
-    src, dst = to_host(src), to_host(dst)
-    low, high = np.minimum(src, dst), np.maximum(src, dst)
-    rows = np.lexsort((high, low))
-    rows = rows[weight[rows] <= 0.6 * points.shape[1]]
-    return low[rows], high[rows], weight[rows]
-
-
-def join(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]:
-    """Components of 60 points joined at once, by the fused filter or by float64's products."""
+def connect(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]:
+    """Components of 60 points connected all at once, by the fused filter or by projections in float64."""
     among = search("fused" if by_filter else "portable", device.asarray(points), device)
-    component = device.xp.arange(len(points), dtype="int32") // 60 * 60
-    ways: dict[str, Any] = {"MOST_CLOSE": len(points), "MANY_COUPLES": 20}
-    if not by_filter:
-        ways["_by_filter"] = lambda *_: None
-    with patch.multiple(couples, **ways):
-        bridges = couples.join_components(among, None, component, -(-len(points) // 60), 10**9, device, Report())
-    assert bridges is not None
-    src, dst, weight = map(device.asarray, bridges)
+    component, k = device.xp.arange(len(points), dtype="int32") // 60 * 60, -(-len(points) // 60)
+    rows = component  # so many would have to search: with the rounds below, pairs enough for either way
+    with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16):
+        edges = component_pairs.connect_components(among, None, component, k, rows, Report())
+    assert edges is not None
+    src, dst, weight = map(device.asarray, edges)
     return sort_edges(src, dst, weight, device.xp)
 
 
@@ -148,27 +138,30 @@ def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Lists longer than a kernel's."""
     values, rows = device.asarray(points), device.xp.arange(len(points), dtype="int32")
     few = rows[:5]
-    return tuple(
-        device.kernels("neighbors").rerank_all(
-            values, values, few, few, rows, device.xp.full(5, np.inf), len(points) - 1
-        )
+    top = device.kernels("neighbors.exact").scan(
+        ExactPoints(values, values), few, (few, rows), device.xp.full(5, np.inf), len(points) - 1
     )
+    return top.ids, top.weights
 
 
-def span(device: Device, dtype: str, maximum: bool, **limits: int) -> tuple[Any, ...]:
-    """The spanning forest of a graph that takes several blocks; `limits` are those of the kernels for large ones."""
-    kernels, xp, n, m = device.kernels("spanning_tree.edges"), device.xp, 2000, 12_000
+def graph(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ends and weights of edges over 2,000 nodes, some of which have none."""
     rng = np.random.default_rng(7)
-    src, dst = (device.asarray(ends.astype(np.int32)) for ends in rng.integers(0, n - 5, (2, m)))
-    weight = device.asarray(rng.integers(-40, 40, m).astype(dtype))
-    edges = graphs.EdgeList(src, dst, weight, n, maximum)
-    found: dict[str, Any] = {name: value for name, value in limits.items() if hasattr(kernels, name)}
-    with patch.multiple(kernels, **found) if found else nullcontext():
+    src, dst = rng.integers(0, 1995, (2, 12_000)).astype(np.int32)
+    return src, dst, rng.integers(-40, 40, src.size).astype(dtype)
+
+
+def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = False) -> tuple[Any, ...]:
+    """The spanning forest of a graph that takes several blocks."""
+    kernels, xp = device.kernels("spanning_tree.edges"), device.xp
+    src, dst, weight = map(device.asarray, graph(dtype))
+    edges = graphs.EdgeList(src, dst, weight, 2000, maximum)
+    with patch.multiple(kernels, **AS_IF_LARGE[device.name]) if as_if_large else nullcontext():
         taken, parent = graphs.spanning_forest(edges, device)
     rows = xp.flatnonzero(taken)
     number = graphs.components(src[taken], parent, device)
-    looked_at = [float(value) for value in graphs.inspect(src, dst, weight, device)]
-    return taken, number, graphs.merge_order(edges, rows, device), *looked_at
+    inspected = [float(value) for value in graphs.inspect(src, dst, weight, device)]
+    return taken, number, graphs.merge_order(edges, rows, device), *inspected
 
 
 def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
@@ -211,15 +204,14 @@ def steps() -> Iterator[tuple[str, Step]]:
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
     for d in (3, 70):
-        yield f"{d} columns", partial(lay_out, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
-    yield "pairs", partial(find_pairs, points=rng.normal(size=(500, 12)))
+        yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):
-        yield f"couples by the filter, {name}", partial(join, points=points[name], by_filter=True)
-    yield "couples by shadows", partial(join, points=islands, by_filter=False)
+        yield f"component pairs by the filter, {name}", partial(connect, points=points[name], by_filter=True)
+    yield "component pairs by projection", partial(connect, points=islands, by_filter=False)
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")
-        yield f"graph as if large, {dtype}", partial(span, dtype=dtype, maximum=False, LARGE=1, MOST_PACKED=1, FEW=0)
+        yield f"graph as if large, {dtype}", partial(span, dtype=dtype, as_if_large=True)
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
@@ -231,29 +223,41 @@ def kernels_of_package() -> set[tuple[str, str]]:
     return {(str(path.relative_to(PACKAGE)), name) for path in sources for name in KERNEL.findall(path.read_text())}
 
 
-def main() -> int:
-    """Run all steps; the exit status is 1 if a result differs or a kernel has not been launched."""
+def differing(step: Step, *devices: Device) -> bool:
+    """Whether a step returns other bits on one device than on another."""
+    first, second = ([to_host(part) for part in step(device)] for device in devices)
+    return not all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the steps; the exit status is 1 if a result differs or, of all steps, a kernel has not been launched."""
+    parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__)
+    parser.add_argument("only", nargs="?", default="", help="run the steps that have this in their names")
+    only = parser.parse_args(arguments).only
+    chosen = [(name, step) for name, step in steps() if only in name]
+    if not chosen:
+        parser.error(f"no step has {only!r} in its name")
     launched = set()
-    look_up = devices.cuda_kernel
+    look_up = launches.cuda_kernel
 
     def noted(source: str, name: str, *options: str) -> Any:
         launched.add((source, name))
         return look_up(source, name, *options)
 
-    both = CPU, devices.cuda()
-    both[1].xp.cuda.set_allocator(None)  # each array an allocation of its own: within a pool nothing is out of bounds
+    gpu = cuda()
+    _ = gpu.frames  # cuDF sets CuPy's allocator when it is imported
+    gpu.xp.cuda.set_allocator(None)  # each array an allocation of its own: within a pool nothing is out of bounds
     wrong = 0
-    with patch.object(devices, "cuda_kernel", noted):  # the launchers are imported, and take it, at their first use
-        for name, step in steps():
-            expected, found = ([to_host(part) for part in step(device)] for device in both)
-            same = all(np.array_equal(*pair) for pair in zip(expected, found, strict=True))
-            print(f"{'same' if same else 'DIFFERENT':>9}  {name}", flush=True)
-            wrong += not same
-    missing = kernels_of_package() - launched
-    from rapids_slink.neighbors import hopper
+    with patch.object(launches, "cuda_kernel", noted):  # some launchers take it when they are imported, by a step
+        for name, step in chosen:
+            differs = differing(step, CPU, gpu)
+            print(f"{'DIFFERENT' if differs else 'same':>9}  {name}", flush=True)
+            wrong += differs
+    missing = set() if only else kernels_of_package() - launched
+    from rapids_slink.neighbors.filter.hopper import is_hopper
 
-    if not hopper.usable():
-        missing = {kernel for kernel in missing if kernel[0] not in HOPPERS and kernel[1] not in HOPPERS}
+    if not is_hopper():
+        missing = {kernel for kernel in missing if not HOPPER_ONLY & set(kernel)}
     for source, name in sorted(missing):
         print(f"not launched: {name} of {source}")
     return 1 if wrong or missing else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,8 @@ import rapids_slink
 from bench.cases import Case
 from bench.graphs import Graph
 from bench.trees import Tree
-from rapids_slink.device import Device
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import frame_of
 
 #: The clusters of the stage that makes many cuts in one call.
 MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
@@ -52,10 +52,8 @@ class Work:
 
     @cached_property
     def table(self) -> Any:
-        """The points as a user holds them: a frame of the device, or a CuPy array where cuDF is missing."""
+        """The points as a user holds them: a frame of the device."""
         array = self.device.asarray(self.points)
-        if self.device.name == "cuda" and importlib.util.find_spec("cudf") is None:
-            return array
         return self.device.frames.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
 
     @cached_property
@@ -106,7 +104,7 @@ class TreeWork(NodesWork):
     @cached_property
     def tree(self) -> Any:
         """The edges, in no order."""
-        return self.device.frame({name: self.device.asarray(column) for name, column in self.case.edges().items()})
+        return frame_of(self.device, {name: self.device.asarray(column) for name, column in self.case.edges().items()})
 
     @cached_property
     def merges(self) -> Any:
@@ -128,7 +126,7 @@ class GraphWork(NodesWork):
     @cached_property
     def edges(self) -> Any:
         """The edge frame."""
-        return self.device.frame(self.case.edges(self.device))
+        return frame_of(self.device, self.case.edges(self.device))
 
 
 AnyWork = Work | TreeWork | GraphWork

@@ -122,6 +122,11 @@ class Metric:
         """Whether two distances may come in another order than the surrogate distances, by rounding."""
         return self.distance == "angle" or self.formula == "minkowski"
 
+    @property
+    def is_undefined_for_zeros(self) -> bool:
+        """Whether two rows that are zero in every column have no distance; the formula is `OVERFLOW` for them."""
+        return self.formula == "braycurtis"
+
     def features(self, values: Any) -> int:
         """How many columns of the rows that the formula reads are features: a norm may follow them."""
         return int(values.shape[1]) - (self.rows in ("normed", "centred"))
@@ -218,7 +223,8 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     ValueError
         A pair's distance is beyond float64, or not defined.
     """
-    if metric.formula in ("minkowski", "braycurtis") and weight.size and not bool(weight.max() < OVERFLOW):
+    may_overflow = metric.formula == "minkowski" or metric.is_undefined_for_zeros
+    if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
         raise ValueError(

@@ -14,9 +14,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.cluster.hierarchy import linkage
+from scipy.cluster.hierarchy import is_valid_linkage, linkage
+from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import adjusted_rand_score
 
+import rapids_slink
 from bench import __main__ as harness
 from bench import cases, checks, ecl, references, report, results, sanitize
 from bench.cases import CASES, DataMissingError
@@ -25,8 +27,8 @@ from bench.peers import PEERS
 from bench.stages import READERS, STAGES, GraphWork, Work, work_on
 from bench.trees import TREES
 from rapids_slink.dendrogram.cpu import merge_in_order
-from rapids_slink.device import CPU
 from rapids_slink.metrics import METRICS
+from rapids_slink.runtime.device import CPU, Device
 
 ROOT = Path(__file__).parent.parent
 QUICK = ["--device", "cpu", "--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
@@ -401,8 +403,8 @@ def test_sampled_cycles(monkeypatch):
     assert checks.cycles(points, tree, found)
     leaf = np.flatnonzero(np.bincount(tree[["src", "dst"]].to_numpy().ravel()) == 1)[0]
     edge = np.flatnonzero((tree[["src", "dst"]] == leaf).any(axis=1))[0]
-    apart = np.linalg.norm(points.astype(float) - points[leaf], axis=1)
-    other = int(np.argsort(apart)[2])
+    distance = np.linalg.norm(points.astype(float) - points[leaf], axis=1)
+    other = int(np.argsort(distance)[2])
     total = 0.0
     for x in points[[leaf, other]].astype(np.float64).T:
         total += (x[0] - x[1]) ** 2
@@ -413,37 +415,135 @@ def test_sampled_cycles(monkeypatch):
 def test_nearest_distances_in_blocks(monkeypatch):
     points = np.random.default_rng(0).integers(0, 256, (300, 5)).astype(np.uint8)
     rows = np.array([299, 0, 17])
-    apart = np.linalg.norm(points[rows, None].astype(float) - points, axis=2)
-    apart[np.arange(3), rows] = np.inf
+    distance = np.linalg.norm(points[rows, None].astype(float) - points, axis=2)
+    distance[np.arange(3), rows] = np.inf
     monkeypatch.setattr(checks, "BLOCK", 64)
     for k in (1, 44, 100):
         found = checks._nearest_distances(points[rows], points, k, rows)
-        np.testing.assert_allclose(found, np.sort(apart, axis=1)[:, :k], rtol=1e-15)
+        np.testing.assert_allclose(found, np.sort(distance, axis=1)[:, :k], rtol=1e-15)
+
+
+# --- the steps of bench.sanitize, on a CPU, against others' answers
+
+
+def check_cluster(found, points, metric="euclidean", min_samples=1, **_):
+    distance = squareform(pdist(points.astype(float), metric))
+    core = np.partition(distance, min_samples, axis=1)[:, min_samples] if min_samples > 1 else np.zeros(len(points))
+    distance = np.maximum(distance, np.maximum(core[:, None], core))
+    heights = linkage(squareform(distance, checks=False), "single")[:, 2]
+    weight = found[4] if metric in ("cityblock", "cosine") else np.sqrt(found[4])
+    np.testing.assert_array_equal(weight, heights)
+
+
+def check_nearest(found, queries, points, **_):
+    distance = cdist(queries.astype(float), points.astype(float))
+    np.testing.assert_array_equal(found[0], distance.argmin(axis=1))
+    np.testing.assert_array_equal(found[1], distance.min(axis=1))
+
+
+def check_connect(found, points, **_):
+    distance = squareform(pdist(points.astype(float)))
+    component = np.arange(len(points)) // 60
+    distance[component[:, None] == component] = 0
+    heights = linkage(squareform(distance, checks=False), "single")[:, 2]
+    np.testing.assert_array_equal(np.sqrt(found[2]), heights[heights > 0])
+    np.testing.assert_array_equal(np.sqrt(found[2]), distance[found[0], found[1]])
+
+
+def check_interleave(found, points):
+    np.testing.assert_array_equal(found[0], points)
+    assert found[0].dtype == np.float32
+    assert found[1].all()
+
+
+def check_lists(found, points):
+    squares = cdist(points[:5], points, "sqeuclidean")
+    squares[np.arange(5), np.arange(5)] = -1
+    order = np.argsort(squares, axis=1, kind="stable")[:, 1:]
+    np.testing.assert_array_equal(found[0], order)
+    np.testing.assert_array_equal(found[1], np.take_along_axis(squares, order, axis=1))
+
+
+def check_forest(found, dtype, maximum=False, **_):
+    """Kruskal's algorithm; of equal weights the earlier row comes first."""
+    src, dst, weight = sanitize.graph(dtype)
+    rows = np.argsort(-weight if maximum else weight, kind="stable")
+    label, taken = np.arange(2000), []
+    for row in rows:
+        u, v = label[src[row]], label[dst[row]]
+        if u != v:
+            label[label == u] = v
+            taken.append(row)
+    np.testing.assert_array_equal(np.flatnonzero(found[0]), np.sort(taken))
+    np.testing.assert_array_equal(found[2], taken)
+    same = label[src[np.sort(taken)]]
+    np.testing.assert_array_equal(found[1][:, None] == found[1], same[:, None] == same)
+    assert found[3:] == (min(src.min(), dst.min()), max(src.max(), dst.max()), 0)
+
+
+def check_merges(found, joins, n):
+    left, right, size, pointers, first = found
+    assert is_valid_linkage(np.column_stack([left, right, np.arange(n - 1), size]).astype(float))
+    assert size[-1] == n
+    assert (pointers == -1).all()
+    groups = (np.arange(n) * 7 % 11).tolist()
+    assert first.tolist() == [groups.index(group) if group in groups else n for group in range(12)]
+
+
+ORACLES = {
+    sanitize.cluster: check_cluster,
+    sanitize.cluster_by_metric: check_cluster,
+    sanitize.find_nearest: check_nearest,
+    sanitize.find_for_few: check_nearest,
+    sanitize.connect: check_connect,
+    sanitize.interleave: check_interleave,
+    sanitize.list_by_sorting: check_lists,
+    sanitize.span: check_forest,
+    sanitize.merge: check_merges,
+}
 
 
 @pytest.mark.parametrize("step", [pytest.param(step, id=name) for name, step in sanitize.steps()])
 def test_steps_of_sanitize(step):
-    """Each gives the same again."""
-    first, second = (step(CPU) for _ in range(2))
-    for once, again in zip(first, second, strict=True):
-        assert np.size(once) > 0
-        np.testing.assert_array_equal(once, again)
+    ORACLES[step.func](step(CPU), **step.keywords)
+
+
+def test_sanitize_tells_a_difference():
+    cpu, other = CPU, Device("other", np)
+    assert not sanitize.differing(lambda device: (np.arange(3), 1), cpu, other)
+    assert sanitize.differing(lambda device: (np.arange(3), device is cpu), cpu, other)
+
+
+def test_sanitize_refuses_steps_that_it_has_not(capsys):
+    with pytest.raises(SystemExit):
+        sanitize.main(["nonsense"])
+    assert "no step has 'nonsense' in its name" in capsys.readouterr().err
 
 
 def test_sanitize_knows_the_kernels():
     kernels = sanitize.kernels_of_package()
-    assert {("neighbors/hopper.cu", "keep_near"), ("neighbors/filter.cu", "keep_near")} <= kernels
+    assert ("neighbors/filter/filter.cu", "append_candidates") in kernels
+    assert ("spanning_tree/edges/edges.cu", "boruvka_persistent") in kernels
     text = "".join((sanitize.PACKAGE / source).read_text() for source in {source for source, _ in kernels})
     assert len(kernels) == text.count("__global__") > 40
+    assert {name for kernel in kernels for name in kernel} >= sanitize.HOPPER_ONLY
 
 
 @pytest.mark.gpu
-def test_every_kernel_is_launched_and_right(device):
+def test_every_kernel_is_launched_and_right():
     """In a process of its own, as compute-sanitizer has it."""
-    if device == "cpu":
-        pytest.skip("the CPU's steps are run above")
     done = subprocess.run([sys.executable, "-m", "bench.sanitize"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.gpu
+def test_peak_counts_all_that_a_call_takes():
+    """Also what an earlier call's idle pool holds: the points, as float32, and more."""
+    points = np.random.default_rng(0).normal(size=(20_000, 64)).astype(np.float32)
+    clock = Clock(on_gpu=True)
+    first, second = (clock.warm_up(lambda: rapids_slink.knn_graph(points, 8, device="cuda"))[1] for _ in range(2))
+    assert min(first, second) > points.nbytes
+    assert second > 0.9 * first
 
 
 def test_peers_of_few_features_are_asked_for_any_size():

@@ -21,20 +21,22 @@ from bench import __main__ as harness
 from bench import recipe, report
 from bench.cases import GROUPS
 from bench.stages import STAGES
-from rapids_slink import cli, graph, hierarchy
+from rapids_slink import cli, graph
+from rapids_slink.hierarchy.base import Hierarchy
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: What a page's examples need where these words occur in them.
 NEEDS = {"networkx": "networkx", "plot": "matplotlib", ".save(": "pyarrow", "hdbscan": "hdbscan"}
-METHODS = [name for name, _ in inspect.getmembers(hierarchy.Hierarchy, inspect.isfunction) if name[0] != "_"]
+HIERARCHY = "rapids_slink.hierarchy"
+METHODS = [name for name, _ in inspect.getmembers(Hierarchy, inspect.isfunction) if name[0] != "_"]
 PUBLIC = [
     *(f"rapids_slink.{name}" for name in rapids_slink.__all__),
-    *(f"rapids_slink.hierarchy.Hierarchy.{name}" for name in METHODS),
-    *(f"rapids_slink.interop.{name}" for name in ("to_cugraph", "to_networkx", "to_scipy")),
-    *(f"rapids_slink.plots.{name}" for name in ("plot_clusters", "plot_dendrogram", "plot_heights")),
+    *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS),
+    *(f"{HIERARCHY}.interop.{name}" for name in ("to_cugraph", "to_networkx", "to_scipy")),
+    *(f"{HIERARCHY}.plots.{name}" for name in ("plot_clusters", "plot_dendrogram", "plot_heights")),
     "rapids_slink.SingleLinkage.fit",
     "rapids_slink.graph.GraphHierarchy",
-    "rapids_slink.hierarchy.Hierarchy",
+    f"{HIERARCHY}.base.Hierarchy",
 ]
 
 
@@ -96,10 +98,49 @@ def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
     assert "clusters" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.stem)
+#: The other texts of the repository.
+TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+FILE = re.compile(r"`([\w./-]+/[\w.-]*\.(?:py|cuh?|md|ipynb)|\w+\.(?:py|cuh?))`")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)
+def test_files_that_are_named_exist(page):
+    """By their path in the repository or in the package."""
+    named = FILE.findall(page.read_text())
+    missing = [name for name in named if not any((root / name).exists() for root in (ROOT, ROOT / "rapids_slink"))]
+    assert missing == []
+    assert named or page.stem not in ("algorithms", "glossary", "CONTRIBUTING")
+
+
+def entries_of_glossary() -> list[tuple[str, str]]:
+    """Each word, and the file in which it is at home."""
+    rows = (ROOT / "docs" / "glossary.md").read_text().splitlines()
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if row.startswith("| ")]
+    return [(word, place.strip("`")) for word, _, place in cells[1:]]
+
+
+def test_glossary_is_short_and_in_order():
+    words = [word for word, _ in entries_of_glossary()]
+    assert 20 <= len(words) <= 40
+    assert words == sorted(words)
+
+
+@pytest.mark.parametrize(("word", "place"), entries_of_glossary())
+def test_words_of_the_glossary_are_those_of_the_code(word, place):
+    """In names they have underscores or capitals, in prose they may be plural or hyphenated."""
+
+    def letters(text: str) -> str:
+        return re.sub(r"[^a-z]", "", text.lower())
+
+    assert letters(word) in letters((ROOT / "rapids_slink" / place).read_text())
 
 
 def test_first_page_shows_the_example_of_the_readme():
@@ -128,19 +169,22 @@ def site(tmp_path_factory):
     return out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page_is_built(site, page):
     title = re.search(r"^# (.*)$", page.read_text(), flags=re.MULTILINE)
     assert (title[1] if title else "Changelog") in (site / f"{page.stem}.html").read_text()
 
 
+@pytest.mark.full
 def test_reference_is_complete(site):
     reference = (site / "api.html").read_text()
     names = [*(f"rapids_slink.{name}" for name in rapids_slink.__all__), "rapids_slink.SingleLinkage.fit"]
-    for name in [*names, *(f"rapids_slink.hierarchy.Hierarchy.{name}" for name in METHODS)]:
+    for name in [*names, *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS)]:
         assert f'id="{name}"' in reference, name
 
 
+@pytest.mark.full
 def test_tables_come_from_the_result_files(site):
     page = (site / "benchmarks.html").read_text()
     assert "<!--" not in page.partition("<article")[2].partition("</article>")[0]
@@ -174,6 +218,7 @@ def test_typed_measurements_are_found():
         assert MEASURED.search(text), text
 
 
+@pytest.mark.full
 def test_figures_are_drawn_by_the_script(tmp_path):
     """And those in the repository are small."""
     pytest.importorskip("matplotlib")
@@ -196,12 +241,20 @@ def test_docstring_is_whole(name):
     assert [error for error in validate.validate(name)["errors"] if error[0] in checks] == []
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+WITH_EXAMPLES = [name for name in PUBLIC if ">>>" in (pkgutil.resolve_name(name).__doc__ or "")]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_of_docstring(name):
-    item = pkgutil.resolve_name(name)
-    tests = doctest.DocTestFinder(recurse=False).find(item, name)
-    failures = [doctest.DocTestRunner().run(test).failed for test in tests]
-    assert sum(failures) == 0
+    tests = doctest.DocTestFinder(recurse=False).find(pkgutil.resolve_name(name), name)
+    results = [doctest.DocTestRunner().run(test) for test in tests]
+    assert sum(result.attempted for result in results) > 0
+    assert sum(result.failed for result in results) == 0
+
+
+def test_every_example_of_a_docstring_is_run():
+    files = [path for path in (ROOT / "rapids_slink").rglob("*.py") if ">>>" in path.read_text()]
+    assert {inspect.getsourcefile(pkgutil.resolve_name(name)) for name in WITH_EXAMPLES} == set(map(str, files))
 
 
 def test_class_docstrings_name_every_attribute():
@@ -210,7 +263,7 @@ def test_class_docstrings_name_every_attribute():
     of_graph = rapids_slink.fit_graph(model.mst_, device="cpu")
     for fitted, docstring in (
         (model, rapids_slink.SingleLinkage.__doc__),
-        (of_graph, graph.GraphHierarchy.__doc__ + hierarchy.Hierarchy.__doc__),
+        (of_graph, graph.GraphHierarchy.__doc__ + Hierarchy.__doc__),
     ):
         for name in vars(fitted):
             if name.endswith("_") and name[0] != "_":

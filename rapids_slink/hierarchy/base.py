@@ -196,7 +196,7 @@ class Hierarchy:
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
-            Those of `rapids_slink.plots.plot_dendrogram`.
+            Those of `rapids_slink.hierarchy.plots.plot_dendrogram`.
 
         Returns
         -------
@@ -214,7 +214,7 @@ class Hierarchy:
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
-            Those of `rapids_slink.plots.plot_heights`.
+            Those of `rapids_slink.hierarchy.plots.plot_heights`.
 
         Returns
         -------
@@ -234,7 +234,7 @@ class Hierarchy:
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
-            Those of `rapids_slink.plots.plot_clusters`.
+            Those of `rapids_slink.hierarchy.plots.plot_clusters`.
 
         Returns
         -------

@@ -189,8 +189,8 @@ def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], 
     queries, values = (
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
     )
-    if metric.formula == "braycurtis":
-        _refuse_zero_rows(*both, device)
+    if metric.is_undefined_for_zeros:
+        _refuse_zero_rows(*both, metric, device)
     search = prepare_search(values, device, Report(), queries=queries, metric=metric)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(values), -1, "int32")
     nearest = search.find(SearchTask(rows, 1, rows, no_group))
@@ -223,12 +223,12 @@ def _estimate_nearest(shape: tuple[int, int, int], itemsize: int, metric: Metric
     return sequential(MemoryEstimate(copies, copies), search)
 
 
-def _refuse_zero_rows(X: Any, Y: Any, device: Device) -> None:
+def _refuse_zero_rows(X: Any, Y: Any, metric: Metric, device: Device) -> None:
     x, y = zero_rows(X, device), zero_rows(Y, device)
     if x.size and y.size:
         raise ValueError(
-            f"row {int(x[0])} of X and row {int(y[0])} of Y are zero in every column: their braycurtis distance is not "
-            "defined. Drop one of them."
+            f"row {int(x[0])} of X and row {int(y[0])} of Y are zero in every column: their {metric.name} distance is "
+            "not defined. Drop one of them."
         )
 
 

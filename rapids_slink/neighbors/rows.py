@@ -32,12 +32,12 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
     if metric.rows == "sphere":
         return _on_sphere(values, name, device)
     if metric.rows == "boolean":
-        _require_booleans(values, name, device)
-    if metric.formula == "braycurtis" and alone:
+        _require_booleans(values, metric, name, device)
+    if metric.is_undefined_for_zeros and alone:
         zeros = zero_rows(values, device)
         if zeros.size > 1:
             raise ValueError(
-                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their braycurtis "
+                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their {metric.name} "
                 "distance is not defined. Keep one of them."
             )
     if metric.formula == "inner_product":
@@ -47,6 +47,13 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
     rows = device.kernels("neighbors.exact").with_norms(values, metric.rows == "centred")
     _check_norms(rows[:, -1], metric, name)
     return rows
+
+
+def row_features(metric: Metric, n_features: int) -> int:
+    """How many values a row of so many features has in `metric_rows`."""
+    if metric.rows == "sphere":
+        return 3
+    return n_features + (metric.rows in ("normed", "centred"))
 
 
 def row_bytes(metric: Metric, n_features: int) -> int:
@@ -84,10 +91,12 @@ def _on_sphere(values: Any, name: str, device: Device) -> Any:
     return device.asarray(np.column_stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]))
 
 
-def _require_booleans(values: Any, name: str, device: Device) -> None:
+def _require_booleans(values: Any, metric: Metric, name: str, device: Device) -> None:
     other = device.xp.flatnonzero(((values != 0) & (values != 1)).any(axis=1))
     if other.size:
-        raise ValueError(f"metric='jaccard' takes booleans (0 and 1): row {int(other[0])} of {name} holds other values")
+        raise ValueError(
+            f"metric={metric.name!r} takes booleans (0 and 1): row {int(other[0])} of {name} holds other values"
+        )
 
 
 def _require_finite_squares(values: Any, metric: Metric, name: str, device: Device) -> None:

@@ -23,7 +23,8 @@ class SearchTask:
         A group for each query and each point. Pairs within one group are excluded. `row_group` may be `rows` itself
         if these are all points in order, each a group of its own.
     upper : (m,) float64 array, optional
-        No surrogate distance above this is wanted; infinite where there is no bound. By default there is none.
+        Each row's distance bound: no surrogate distance above it is wanted; infinite where there is none. By default
+        no row has one.
     per_group_minimum : bool
         Whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
         The groups' numbers are below that of the queries.

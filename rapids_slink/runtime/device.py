@@ -73,7 +73,7 @@ CPU = Device("cpu", np)
 def stream_resources(stream: int) -> Any:
     """RAFT's handle over a stream, given by its address: what a GPU is waited for through.
 
-    Where only CuPy is installed, the stream itself in the same form.
+    Without pylibraft, the stream itself in the same form.
     """
     if importlib.util.find_spec("pylibraft") is None:
         return _Stream(stream)
