@@ -189,17 +189,17 @@ SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
 def get_metric(name: Any, p: Any = 2.0) -> Metric:
-    """The metric called `name`; `p` is minkowski's."""
+    """The metric called `name`; `p`, which is minkowski's, is checked in any case."""
     if not isinstance(name, str) or name not in NAMES:
         raise ValueError(f"metric must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
-    metric = NAMES[name]
-    if metric.formula != "minkowski":
-        return metric
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
         raise TypeError(f"p must be a number, got {p!r}")
     p = float(p)
     if not p > 0:
         raise ValueError(f"p must be above 0, got {p}")
+    metric = NAMES[name]
+    if metric.formula != "minkowski":
+        return metric
     return METRICS[SPECIAL_POWERS[p]] if p in SPECIAL_POWERS else replace(metric, p=p)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rapids_slink.points.columns import as_integer, column_values, has_gaps, require_columns
 from rapids_slink.points.output import OutputKind
-from rapids_slink.points.validate import InputTypeError
+from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -79,12 +79,21 @@ def cut(
     """
     linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, COLUMNS, "linkage")
-    given = n_clusters, distance_threshold, min_cluster_size
-    return cut_frame(linkage, lambda device: _check_linkage(linkage, n_leaves, device), given, output)
+    n = _count_leaves(len(linkage), n_leaves)
+
+    def check(device: Device) -> None:
+        check_linkage(linkage, n, device, is_forest=n_leaves is not None)
+
+    return cut_frame(linkage, n, (n_clusters, distance_threshold, min_cluster_size), output, check=check)
 
 
 def cut_frame(
-    linkage: Any, leaves: Callable[[Device], int], given: tuple[Any, Any, int], output: OutputKind, index: Any = None
+    linkage: Any,
+    n_leaves: int,
+    given: tuple[Any, Any, int],
+    output: OutputKind,
+    index: Any = None,
+    check: Callable[[Device], None] = lambda device: None,
 ) -> Any:
     """Cut a linkage frame in a run of its own.
 
@@ -92,14 +101,15 @@ def cut_frame(
     ----------
     linkage : DataFrame
         On either device, where the work is done.
-    leaves : callable
-        How many leaves it has, given the device: whatever checks them fails before anything is cut.
+    n_leaves : int
     given : tuple
         ``n_clusters``, ``distance_threshold`` and ``min_cluster_size``.
     output : OutputKind
         The kind of the answer.
     index : Index, optional
         Of the labels.
+    check : callable
+        What is to be checked on the device before anything is cut.
 
     Returns
     -------
@@ -111,10 +121,11 @@ def cut_frame(
     values, many = _cuts(distance_threshold if n_clusters is None else n_clusters)
     with run_scope(device):
         what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
-        check_memory(device, estimate_cut(merges, len(values)), what)
+        check_memory(device, estimate_cut(n_leaves, len(values)), what)
+        check(device)
         labels = cut_labels(
             linkage,
-            leaves(device),
+            n_leaves,
             n_clusters=n_clusters,
             distance_threshold=distance_threshold,
             min_cluster_size=min_cluster_size,
@@ -259,24 +270,30 @@ def _number(chosen: Any, xp: Any) -> Any:
     return xp.where(chosen, xp.cumsum(chosen, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
 
 
-def _check_linkage(linkage: Any, n_leaves: int | None, device: Device) -> int:
-    """The number of leaves, once the frame's columns, ids and heights are found to fit."""
+def _count_leaves(merges: int, n_leaves: int | None) -> int:
+    n = merges + 1 if n_leaves is None else as_integer(n_leaves, "n_leaves")
+    if merges > n - 1:
+        raise ValueError(f"linkage has {merges} rows, more than the n_leaves - 1 = {n - 1} merges of {n} leaves")
+    if n > MAX_ROWS:
+        raise ValueError(f"n_leaves must be at most {MAX_ROWS}, got {n}")
+    return n
+
+
+def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False) -> None:
+    """Raise unless the frame's columns, ids and heights are those of a dendrogram of n leaves."""
     m = len(linkage)
-    n = m + 1 if n_leaves is None else as_integer(n_leaves, "n_leaves")
-    if m > n - 1:
-        raise ValueError(f"linkage has {m} rows, more than the n_leaves - 1 = {n - 1} merges of {n} leaves")
     for column, kinds, valid in (("left", "iu", "integers"), ("right", "iu", "integers"), ("height", "iuf", "numbers")):
         if linkage[column].dtype.kind not in kinds:
             raise InputTypeError(f"column {column!r} of the linkage must hold {valid}, got {linkage[column].dtype}")
         if column != "height" and has_gaps(linkage[column]):
             raise ValueError(f"column {column!r} of the linkage holds nulls")
     if m == 0:
-        return n
+        return
     xp = device.xp
     left, right = (column_values(linkage[column], device) for column in ("left", "right"))
     for column, children in (("left", left), ("right", right)):
         if int(children.min()) < 0 or int(children.max()) >= n + m - 1:
-            hint = "; for the linkage of a forest, pass n_leaves" if n_leaves is None else ""
+            hint = "" if is_forest else "; for the linkage of a forest, pass n_leaves"
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
     left, right = left.astype("int32", copy=False), right.astype("int32", copy=False)
     late = xp.maximum(left, right) >= xp.arange(n, n + m)
@@ -289,7 +306,6 @@ def _check_linkage(linkage: Any, n_leaves: int | None, device: Device) -> int:
         raise ValueError("the linkage merges some cluster twice")
     if has_gaps(linkage["height"]) or _falls(column_values(linkage["height"], device)):
         raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
-    return n
 
 
 def _falls(height: Any) -> bool:

@@ -89,7 +89,7 @@ class Hierarchy:
         self._require_fit()
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         given = n_clusters, distance_threshold, min_cluster_size
-        return cut_frame(linkage, lambda _: self.n_leaves_, given, self._output, self._index)
+        return cut_frame(linkage, self.n_leaves_, given, self._output, self._index)
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as ``scipy.cluster.hierarchy`` takes it.

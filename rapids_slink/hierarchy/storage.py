@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 import rapids_slink
-from rapids_slink.dendrogram.cutting import COLUMNS
+from rapids_slink.dendrogram.cutting import COLUMNS, check_linkage
 from rapids_slink.hierarchy.encoding import decode_index, encode_index, from_json, pandas_kind, to_json, to_parquet
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.columns import require_columns
 from rapids_slink.points.output import OutputKind, on_host, pandas_is_proxied
-from rapids_slink.runtime.device import gpu_is_usable, resolve
+from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
@@ -38,6 +38,8 @@ FORMAT = "rapids_slink hierarchy"
 VERSION = 1
 #: The classes that a file may name, and the modules they live in.
 CLASSES = {"GraphHierarchy": "graph", "SingleLinkage": "single_linkage"}
+#: What a file calls the attribute that holds the kind of output.
+OUTPUT = "_caller"
 
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:
@@ -147,7 +149,9 @@ def _write(model: Hierarchy, draft: Path) -> None:
             "written_by": rapids_slink.__version__,
             "class": type(model).__name__,
             "parameters": {name: to_json(value, f"the parameter {name}") for name, value in parameters.items()},
-            "attributes": {name: writer.attribute(name, value) for name, value in fitted.items()},
+            "attributes": {
+                OUTPUT if name == "_output" else name: writer.attribute(name, value) for name, value in fitted.items()
+            },
         }
         archive.writestr("model.json", json.dumps(content, indent=1, allow_nan=False))
 
@@ -163,7 +167,7 @@ class _Writer:
         import pandas as pd
 
         if isinstance(value, OutputKind):
-            return {"output": [value.is_frame, value.gpu, value.proxy]}
+            return {"caller": [value.is_frame, value.gpu, value.proxy]}
         kind = pandas_kind(value)
         if kind == "DataFrame":
             return self.frame(name, value)
@@ -228,7 +232,7 @@ def _read(file: BinaryIO) -> Any:
         parameters = {name: from_json(value) for name, value in content["parameters"].items()}
         model = getattr(home, content["class"])(**parameters)
         for name, spec in content["attributes"].items():
-            setattr(model, name, _attribute(archive, spec))
+            setattr(model, "_output" if name == OUTPUT else name, _attribute(archive, spec))
     _check(model)
     return model
 
@@ -243,8 +247,8 @@ def _attribute(archive: zipfile.ZipFile, spec: Any) -> Any:
         return decode_index(spec, archive.read(spec["part"]) if "part" in spec else b"")
 
     kind = next(iter(spec)) if isinstance(spec, dict) else ""
-    if kind == "output":
-        return OutputKind(*spec["output"])
+    if kind == "caller":
+        return OutputKind(*spec["caller"])
     if kind == "frame":
         others = {name: pd.Series(index(column)) for name, column in spec["others"].items()}
         return table(spec["frame"]).assign(**others)[spec["columns"]]
@@ -260,12 +264,13 @@ def _attribute(archive: zipfile.ZipFile, spec: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """Raise unless the parts fit each other as well as a cut needs it."""
+    """Raise unless the linkage is a dendrogram, and the parts fit each other."""
     n, merges = model.n_leaves_, len(model.linkage_)
     require_columns(model.linkage_, COLUMNS, "linkage")
     require_columns(model.mst_, ("src", "dst", "weight"), "tree")
     if not (isinstance(n, int) and len(model.labels_) == n > merges == len(model.mst_)):
         raise ValueError(f"{len(model.labels_)} labels, {merges} merges, {len(model.mst_)} edges, but {n} leaves")
+    check_linkage(model.linkage_, n, CPU, is_forest=True)
     if not (isinstance(model.n_clusters_, int) and isinstance(model._output, OutputKind)):
         raise ValueError("an attribute is not what it should be")
 

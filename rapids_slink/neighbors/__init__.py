@@ -170,6 +170,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     points = as_points(Y, device, following, name="Y", checked=False)
     if d != points.values.shape[1]:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {points.values.shape[1]}")
+    queries.check_same_columns(points)
     edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)
     both = queries.values, points.values
     if both[0].dtype != both[1].dtype:

@@ -57,6 +57,18 @@ class Points:
     index: Any
     output: OutputKind
 
+    def check_same_columns(self, other: Points) -> None:
+        """Raise if both are frames whose columns are named otherwise, or come in another order."""
+        names, others = self.names or [], other.names or []
+        if not all(isinstance(name, str) for name in names + others):
+            return
+        for i, (name, of_other) in enumerate(zip(names, others, strict=False)):
+            if name != of_other:
+                raise ValueError(
+                    f"X and Y must have the same columns in the same order, but column {i} is {name!r} in X and "
+                    f"{of_other!r} in Y"
+                )
+
     def labels(self, array: Any, name: str = "label") -> Any:
         """One value a row: a Series with X's index for a frame, an array for an array, or what cuML's type says."""
         return self.output.from_cuml_setting().labels(array, self.index, name)
@@ -181,8 +193,10 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
         return X
     if not library_of(X) and (hasattr(X, "tocsr") or hasattr(X, "tocoo")):  # a Series has what its labels are called
         raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
-    if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read
+    if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read,
         X = X.detach()
+    if hasattr(X, "resolve_neg"):  # and one whose sign or conjugation is still to be applied
+        X = X.resolve_conj().resolve_neg()
     if library_of(X) == "cudf":  # a Series, whose dimensions are refused next; cuDF refuses np.asarray
         return X
     if np.ma.is_masked(X):

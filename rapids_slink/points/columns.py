@@ -21,6 +21,9 @@ def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
     missing = [column for column in columns if column not in found]
     if missing:
         raise ValueError(f"{valid}; {', '.join(missing)} not found in {found}")
+    for column in columns:
+        if found.count(column) > 1:
+            raise ValueError(f"{valid}; {column!r} is there {found.count(column)} times")
 
 
 def require_edges(edges: Any, name: str) -> None:

@@ -60,6 +60,8 @@ def from_objects(values: np.ndarray, what: str) -> np.ndarray:
     """Python's numbers as float64."""
     try:
         return values.astype(np.float64)
+    except OverflowError as error:
+        raise ValueError(f"{what} holds an integer beyond float64's range, about 1.8e308") from error
     except (TypeError, ValueError) as error:
         raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: {error}") from error
 
