@@ -188,6 +188,10 @@ NAMES = {name: metric for metric in METRICS.values() for name in (metric.name, *
 SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
+#: Distances that are given in place of points.
+PRECOMPUTED = Metric("precomputed", "given")
+
+
 def get_metric(name: Any, p: Any = 2.0) -> Metric:
     """The metric called `name`; `p`, which is minkowski's, is checked in any case."""
     if not isinstance(name, str) or name not in NAMES:

@@ -12,11 +12,13 @@ from sklearn.utils import estimator_html_repr
 from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
 from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
 from rapids_slink.hierarchy.base import Hierarchy, number_of_clusters
-from rapids_slink.metrics import Metric, distances, get_metric
-from rapids_slink.neighbors import check_n_neighbors, estimate_search, neighbor_lists, prepare_search
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.metrics import PRECOMPUTED, Metric, distances, get_metric
+from rapids_slink.neighbors import check_n_neighbors, neighbor_lists
+from rapids_slink.neighbors.plan import default_neighbors, estimate_search, prepare_search
+from rapids_slink.neighbors.rows import metric_rows, row_bytes, row_features
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
+from rapids_slink.points.distances import as_distances
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
@@ -25,9 +27,6 @@ from rapids_slink.runtime.memory import release_cached, run_scope
 from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
 from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
 from rapids_slink.spanning_tree.repeats import find_repeats
-
-#: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
-DEFAULT_NEIGHBORS = 8
 
 
 class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
@@ -46,7 +45,7 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
         "canberra", "braycurtis", "hamming", "jaccard" (booleans), "inner_product" (-x·y) or "haversine" (latitude and
-        longitude in radians); `rapids_slink.metrics` defines them.
+        longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     n_neighbors : int, optional
@@ -130,7 +129,8 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         ----------
         X : dataframe or array, (n, d)
             A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
-            float32 or float64, integers and booleans are converted.
+            float32 or float64, integers and booleans are converted. For ``metric="precomputed"`` a symmetric
+            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,).
         y : None
             Not used; a `Pipeline` passes it.
 
@@ -147,12 +147,12 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
             If ``device="cuda"`` has no GPU, or the work needs more memory than there is or than `memory_limit`; both
             are ValueErrors.
         """
-        metric = get_metric(self.metric, self.p)
+        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
         k = None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
         min_samples = 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
-        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
-            k = max(k or DEFAULT_NEIGHBORS, min_samples + 1)
         device = resolve(self.device, X)
+        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
+            k = max(k or default_neighbors(metric, device), min_samples + 1)
         report = Report(device=device.name, metric=metric.name)
         if self.min_samples is not None:
             report["min_samples"] = min_samples
@@ -163,10 +163,10 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
 
     def _fit(self, X: Any, metric: Metric, k: int | None, min_samples: int, device: Device, report: Report) -> None:
         def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-            return _estimate(n, d, itemsize, k or DEFAULT_NEIGHBORS, min_samples, metric, device)
+            return _estimate(n, d, itemsize, k, min_samples, metric, device)
 
         with report.stage("input", device):
-            points = as_points(X, device, estimate)
+            points = (as_distances if metric is PRECOMPUTED else as_points)(X, device, estimate)
             n = len(points.values)
             check_cut(n, 1, self.n_clusters, self.distance_threshold)
             if self.min_samples is not None and min_samples > n - 1:
@@ -190,6 +190,11 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.n_leaves_, self.n_features_in_ = points.values.shape
         self._name_features(points.names)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
+        return tags
+
     def _repr_html_(self) -> str:
         """For Jupyter: a summary of what was found, or scikit-learn's diagram of the parameters before `fit`."""
         return super()._repr_html_() if hasattr(self, "linkage_") else estimator_html_repr(self)
@@ -206,11 +211,17 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
 
 
 def _estimate(
-    n: int, d: int, itemsize: int, n_neighbors: int, min_samples: int, metric: Metric, device: Device
+    n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> MemoryEstimate:
     """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
-    search = estimate_search(n, d, itemsize, n_neighbors, device, min_samples=min_samples, metric=metric)
-    tree = replace(sequential(search, estimate_connect(n, search)), retained=EDGE_BYTES * n)
+    if n_neighbors is None and prim.is_worthwhile(n, row_features(metric, d), metric, device):
+        rows = row_bytes(metric, d) * n
+        tree = sequential(MemoryEstimate(rows, rows), prim.estimate_tree(n, row_features(metric, d)))
+    else:
+        k = n_neighbors or default_neighbors(metric, device)
+        search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
+        tree = sequential(search, estimate_connect(n, search))
+    tree = replace(tree, retained=EDGE_BYTES * n)
     return sequential(tree, estimate_linkage(n), estimate_cut(n))
 
 
@@ -274,7 +285,7 @@ def _surrogate_tree(
             return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        lists = neighbor_lists(search, n, n_neighbors or DEFAULT_NEIGHBORS, device, min_samples)
+        lists = neighbor_lists(search, n, n_neighbors or default_neighbors(metric, device), device, min_samples)
     release_cached(device)
     with report.stage("components", device):
         components = count_connected_components(lists, device)

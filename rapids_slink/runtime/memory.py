@@ -190,6 +190,8 @@ def _pooled(device: Device, run: _Run) -> Iterator[None]:
     cuda = device.xp.cuda
     _import_cudf()
     run.pool = pool = _take_pool(cuda)
+    if run.limit is not None:
+        pool.pool.free_all_blocks()  # what is kept idle may be more
     pool.pool.set_limit(size=0 if run.limit is None else min(run.limit, sys.maxsize))
 
     def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them

@@ -25,7 +25,7 @@ SAMPLE_FACTOR = 4
 MIN_EQUAL = 32
 BLOCK = 2**18  # values that are compared at a time
 #: Formulas that are not least, and zero, for equal rows.
-OTHER_FORMULAS = ("cosine", "inner_product")
+OTHER_FORMULAS = ("cosine", "inner_product", "given")
 
 
 @dataclass(frozen=True)

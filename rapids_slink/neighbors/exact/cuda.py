@@ -140,13 +140,18 @@ def _scan_by_sorting(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upp
     arguments = exact.queries, exact.points, np.int32(d), rows, np.int32(m), *groups, np.int32(n), distance
     options = value_option(exact.points.dtype), *exact.metric.cuda_options
     launch(RERANK, "all_distances", m * n, *arguments, options=options)
+    return lists_by_sorting(distance, rows, upper, k, core)
+
+
+def lists_by_sorting(distance: Any, rows: Any, upper: Any, k: int, core: Any) -> TopLists:
+    """The k least of each row's distances to all points, infinite for those that are excluded; overwritten."""
     if core is not None:
         distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
     distance[distance > upper[:, None]] = cp.inf
     order = cp.argsort(distance, axis=1)[:, :k]  # CuPy's sort is stable: equal distances by id
     weights = cp.take_along_axis(distance, order, axis=1)
     ids = cp.where(cp.isinf(weights), -1, order).astype(cp.int32)
-    return TopLists(ids, weights, cp.zeros(m, bool))
+    return TopLists(ids, weights, cp.zeros(len(distance), bool))
 
 
 def scan_bytes(n: int, k: int) -> int:

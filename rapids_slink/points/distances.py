@@ -1,0 +1,107 @@
+"""Distances that are given: a square matrix, or SciPy's condensed vector."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import isqrt
+from typing import Any
+
+from rapids_slink.points import Following, Points, as_points
+from rapids_slink.points.output import library_of
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+
+TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
+
+
+def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
+    """Check the distances `X` and put them on `device`, as a square matrix.
+
+    Parameters
+    ----------
+    X : DataFrame or array of shape (n, n), or array of shape (n(n - 1)/2,)
+        Symmetric, finite, zero on the diagonal; or the entries above the diagonal, row by row, as
+        `scipy.spatial.distance.pdist` returns them.
+    device : Device
+    estimate : callable, optional
+        As `as_points` takes it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `as_points` raises them, or `X` is no distance matrix; the message names the rows.
+    """
+    if library_of(X) or getattr(X, "ndim", 2) != 1:
+        points = as_points(X, device, estimate, checked=False)
+        _check_matrix(points.values, device)
+        return points
+
+    def of_square(_: int, m: int, itemsize: int) -> MemoryEstimate:
+        n = _side(m)
+        matrix = MemoryEstimate(2 * n * n * itemsize, n * n * itemsize)
+        return matrix if estimate is None else sequential(matrix, estimate(n, n, itemsize))
+
+    points = as_points(X[None, :], device, of_square, checked=False)
+    matrix = _square(points.values[0], device)
+    if not bool(device.xp.isfinite(points.values).all()):
+        _check_matrix(matrix, device)  # names the rows
+    return replace(points, values=matrix)
+
+
+def _side(m: int) -> int:
+    """The n of a condensed vector of m = n(n - 1)/2 distances."""
+    n = (1 + isqrt(1 + 8 * m)) // 2
+    if n * (n - 1) // 2 != m:
+        raise ValueError(f"a condensed distance vector has n(n - 1)/2 entries, got {m}, which is that of no n")
+    return n
+
+
+def _square(condensed: Any, device: Device) -> Any:
+    """The square matrix of a condensed vector."""
+    n = _side(condensed.size)
+    matrix = device.xp.zeros((n, n), condensed.dtype)
+    for row in range(n - 1):
+        start = row * (2 * n - row - 1) // 2
+        matrix[row, row + 1 :] = condensed[start : start + n - row - 1]
+    for a in range(0, n, TILE[device.name]):
+        rows = slice(a, a + TILE[device.name])
+        matrix[rows, :a] = matrix[:a, rows].T
+        matrix[rows, rows] += matrix[rows, rows].T.copy()
+    return matrix
+
+
+def _check_matrix(matrix: Any, device: Device) -> None:
+    """Raise unless the matrix is square, finite, symmetric and zero on the diagonal."""
+    n, size = len(matrix), TILE[device.name]
+    if matrix.shape != (n, n):
+        raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
+    tiles = [slice(a, min(a + size, n)) for a in range(0, n, size)]
+    for i, rows in enumerate(tiles):
+        for columns in tiles[i:]:
+            upper, lower = matrix[rows, columns], matrix[columns, rows].T
+            for part, (a, b) in ((upper, (rows, columns)), (lower, (columns, rows))):
+                if not bool(device.xp.isfinite(part).all()):
+                    _raise_for_value(matrix[a, b], a, b, device)
+            if not bool((upper == lower).all()):
+                u, v = _first(upper != lower, rows, columns, device)
+                raise ValueError(
+                    f"X must be symmetric, but the distance of rows {u} and {v} is {float(matrix[u, v])!r} and that of "
+                    f"rows {v} and {u} is {float(matrix[v, u])!r}"
+                )
+    at_itself = device.xp.flatnonzero(matrix.diagonal() != 0)
+    if at_itself.size:
+        u = int(at_itself[0])
+        raise ValueError(f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero")
+
+
+def _raise_for_value(tile: Any, rows: slice, columns: slice, device: Device) -> None:
+    u, v = _first(~device.xp.isfinite(tile), rows, columns, device)
+    value = float(tile[u - rows.start, v - columns.start])
+    hint = "; for pairs that are not joined, leave them out and call fit_graph" if value == float("inf") else ""
+    raise ValueError(f"the distance of rows {u} and {v} is {value}: X must hold finite numbers{hint}")
+
+
+def _first(flags: Any, rows: slice, columns: slice, device: Device) -> tuple[int, int]:
+    """The first place in a tile that is flagged, as row and column of the matrix."""
+    row, column = divmod(int(device.xp.flatnonzero(flags)[0]), flags.shape[1])
+    return rows.start + row, columns.start + column

@@ -1,0 +1,90 @@
+"""Distances that are given, as a matrix or a vector, against SciPy on the same numbers."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES, cases
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist, squareform
+
+import rapids_slink
+from rapids_slink.runtime.device import to_host
+
+
+def fit(X, **parameters):
+    return rapids_slink.fit(X, metric="precomputed", **parameters)
+
+
+def heights(matrix):
+    return linkage(squareform(matrix.astype(np.float64), checks=False), "single")[:, 2]
+
+
+@pytest.mark.parametrize("name", cases())
+def test_heights_are_scipys(name, engine):
+    X = CASES[name]("float64")[:400]
+    if len(X) < 2:
+        return
+    condensed = pdist(X)
+    matrix = squareform(condensed)
+    given = [condensed, matrix, matrix.astype(np.float32)] if condensed.max() < 1e38 else [condensed, matrix]
+    for distances in given:
+        expected = linkage(condensed, "single")[:, 2] if distances.ndim == 1 else heights(distances)
+        for n_neighbors in (None, 1, 3):
+            model = fit(engine.asarray(distances), n_neighbors=n_neighbors, device=engine.name)
+            np.testing.assert_array_equal(to_host(model.distances_), expected)
+    assert model.n_features_in_ == model.n_leaves_ == len(X)
+
+
+def test_ties_go_by_ids(engine):
+    distances = np.random.default_rng(0).integers(1, 4, 60 * 59 // 2).astype(np.float32)
+    u, v = np.triu_indices(60, 1)
+    order = np.lexsort((v, u, distances))
+    graph = pd.DataFrame({"src": u[order], "dst": v[order], "weight": distances[order]})
+    expected = rapids_slink.minimum_spanning_tree(graph, device="cpu")
+    tree = fit(engine.asarray(distances), device=engine.name).mst_
+    np.testing.assert_array_equal(tree[["src", "dst", "weight"]].to_numpy(), expected.to_numpy())
+
+
+def test_mutual_reachability(engine):
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    matrix = squareform(pdist(X))
+    core = np.sort(matrix, axis=1)[:, 4]
+    reachability = np.maximum(matrix, np.maximum.outer(core, core)) * (1 - np.eye(300))
+    model = fit(engine.asarray(matrix), min_samples=4, device=engine.name)
+    np.testing.assert_array_equal(to_host(model.distances_), heights(reachability))
+
+
+def test_frame_keeps_its_index():
+    names = list("abcd")
+    matrix = pd.DataFrame(squareform(pdist(np.array([[0.0], [1], [10], [11]]))), index=names, columns=names)
+    labels = fit(matrix, n_clusters=2, device="cpu").labels_
+    pd.testing.assert_series_equal(labels, pd.Series([0, 0, 1, 1], names, dtype="int32", name="label"))
+
+
+def test_negative_dissimilarities_and_one_row():
+    matrix = np.array([[0.0, -2, 1], [-2, 0, 3], [1, 3, 0]])
+    np.testing.assert_array_equal(fit(matrix, device="cpu").distances_, [-2, 1])
+    assert fit(np.zeros((1, 1)), n_clusters=1, device="cpu").labels_.tolist() == [0]
+
+
+def changed(row, column, value):
+    matrix = squareform(np.arange(1.0, 300 * 299 // 2 + 1))
+    matrix[row, column] = value
+    return matrix
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (changed(280, 3, 7.5), r"symmetric, but the distance of rows 3 and 280 is 1171\.0 and .* 280 and 3 is 7\.5"),
+        (changed(280, 3, np.inf), "distance of rows 280 and 3 is inf: .* call fit_graph"),
+        (changed(2, 299, np.nan), "distance of rows 2 and 299 is nan"),
+        (changed(299, 299, 1), "row 299 to itself is 1.0, not zero"),
+        (np.zeros((3, 4)), r"square matrix or a condensed vector, got shape \(3, 4\)"),
+        (np.ones(4), r"n\(n - 1\)/2 entries, got 4"),
+        (np.array([1.0, np.nan, 2]), "distance of rows 0 and 2 is nan"),
+    ],
+)
+def test_what_is_no_distance_matrix(X, message, engine):
+    with pytest.raises(ValueError, match=message):
+        fit(engine.asarray(X), device=engine.name)
