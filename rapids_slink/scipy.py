@@ -1,0 +1,86 @@
+"""SciPy's ``linkage``, for scripts that call it: ``from rapids_slink.scipy import linkage``."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.cluster.hierarchy import _LINKAGE_METHODS, ClusterWarning, optimal_leaf_ordering
+from scipy.cluster.hierarchy import linkage as linkage_of_scipy
+from scipy.spatial import distance
+
+from rapids_slink.metrics import METRICS
+from rapids_slink.runtime.device import to_host
+from rapids_slink.single_linkage import fit
+
+#: SciPy's metrics that are computed here, for rows of any numbers; pairs of the others are weighed by SciPy's `pdist`.
+OWN_METRICS = frozenset(METRICS) & set(distance._METRICS_NAMES) - {"jaccard"}
+
+
+def linkage(
+    y: Any, method: str = "single", metric: Any = "euclidean", optimal_ordering: bool = False, *, device: str = "auto"
+) -> np.ndarray:
+    """Hierarchical clustering as `scipy.cluster.hierarchy.linkage` does it, for ``method="single"`` on a GPU or a CPU.
+
+    Parameters
+    ----------
+    y : array
+        Observations, (n, d), or a condensed distance vector, (n(n - 1)/2,), of NumPy, CuPy or any other kind that
+        `rapids_slink.fit` takes.
+    method : str
+        Any but "single" is handed to SciPy, with a warning.
+    metric : str or callable
+        SciPy's. Those that the package lacks are computed by `scipy.spatial.distance.pdist`.
+    optimal_ordering : bool
+        Reorder the leaves, which SciPy does in O(n²).
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one.
+
+    Returns
+    -------
+    ndarray of shape (n - 1, 4), float64
+        SciPy's Z: the heights to the last bit and, where no two distances tie, all of it.
+
+    Raises
+    ------
+    ValueError
+        Where SciPy's function raises it.
+    DeviceUnavailableError, DeviceMemoryError
+        As `rapids_slink.fit` raises them.
+
+    Examples
+    --------
+    >>> from rapids_slink.scipy import linkage
+    >>> linkage([[0.0], [1.0], [5.0]], "single", device="cpu").tolist()
+    [[0.0, 1.0, 1.0, 2.0], [2.0, 3.0, 4.0, 3.0]]
+    """
+    if method != "single":
+        if method in _LINKAGE_METHODS:
+            warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
+        return linkage_of_scipy(to_host(y), method, metric, optimal_ordering)
+    y = y if hasattr(y, "ndim") else np.asarray(y, np.float64)
+    if y.ndim == 2 and _looks_like_distances(to_host(y)):
+        warnings.warn(
+            "y looks like a square distance matrix and is taken for observations; pass squareform(y)",
+            ClusterWarning,
+            stacklevel=2,
+        )
+    if y.ndim == 2 and not (y.shape[0] > 1 and y.shape[1] and metric in OWN_METRICS):
+        y = distance.pdist(to_host(y), metric)
+    if y.ndim == 1:
+        distance.is_valid_y(to_host(y), throw=True, name="y")
+        distance.num_obs_y(to_host(y))  # refuses an empty vector
+        if not np.isfinite(to_host(y)).all():
+            raise ValueError("The condensed distance matrix must contain only finite values.")
+        metric = "precomputed"
+    elif y.ndim != 2:
+        raise ValueError("`y` must be 1 or 2 dimensional.")
+    Z = fit(y, n_clusters=1, metric=metric, device=device).to_scipy()
+    return optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
+
+
+def _looks_like_distances(y: np.ndarray) -> bool:
+    if y.shape[0] != y.shape[1] or not np.allclose(y.diagonal(), 0):
+        return False
+    return bool((y >= 0).all() and np.allclose(y, y.T))

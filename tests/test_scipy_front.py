@@ -1,0 +1,87 @@
+"""`rapids_slink.scipy.linkage` in the place of SciPy's function."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import pdist
+
+from rapids_slink.scipy import OWN_METRICS, linkage
+
+
+@pytest.fixture
+def X():
+    return np.random.default_rng(0).random((80, 6)) + 0.1
+
+
+@pytest.mark.parametrize("metric", sorted(OWN_METRICS))
+def test_metrics(metric, X, device):
+    expected = hierarchy.linkage(X, "single", metric)
+    found = linkage(X, "single", metric, device=device)
+    np.testing.assert_array_max_ulp(found[:, 2], expected[:, 2], 4 if metric == "minkowski" else 0)
+    if metric != "hamming":  # ties
+        np.testing.assert_array_equal(found[:, [0, 1, 3]], expected[:, [0, 1, 3]])
+
+
+def test_metrics_of_scipy_alone(X, device):
+    for metric in ("seuclidean", "jensenshannon", lambda u, v: abs(u - v).max()):
+        np.testing.assert_array_equal(linkage(X, metric=metric, device=device), hierarchy.linkage(X, "single", metric))
+    true = X > 0.5
+    for metric in ("dice", "jaccard", "yule"):
+        heights = hierarchy.linkage(true, "single", metric)[:, 2]
+        np.testing.assert_array_equal(linkage(true, metric=metric, device=device)[:, 2], heights)
+
+
+def test_condensed_and_ordered(X, device):
+    np.testing.assert_array_equal(linkage(pdist(X), device=device), hierarchy.linkage(X))
+    for y in (X, pdist(X)):
+        found = linkage(y, optimal_ordering=True, device=device)
+        np.testing.assert_array_equal(found, hierarchy.linkage(y, optimal_ordering=True))
+
+
+def test_other_methods_are_scipys(X):
+    with pytest.warns(UserWarning, match="method='ward' is handed to SciPy"):
+        np.testing.assert_array_equal(linkage(X, "ward"), hierarchy.linkage(X, "ward"))
+    with pytest.raises(ValueError, match="Invalid method: nonsense"):
+        linkage(X, "nonsense")
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.zeros((2, 2, 2)),
+        np.array([1.0, np.nan, 2]),
+        np.ones(4),
+        [],
+        np.ones((1, 3)),
+    ],
+)
+def test_errors_are_scipys(y, device):
+    with pytest.raises(ValueError) as expected:  # noqa: PT011
+        hierarchy.linkage(y)
+    with pytest.raises(ValueError, match=re.escape(str(expected.value))):
+        linkage(y, device=device)
+
+
+def test_square_matrix_of_distances_is_warned_of(device):
+    with pytest.warns(hierarchy.ClusterWarning, match="pass squareform"):
+        linkage(np.array([[0.0, 1, 5], [1, 0, 4], [5, 4, 0]]), device=device)
+
+
+def test_tests_of_scipy():
+    """All of SciPy's tests of hierarchies: those of other methods come back from SciPy."""
+    arguments = ["-q", "--pyargs", "scipy.cluster.tests.test_hierarchy", "-p", "scipys_own", "-p", "no:cacheprovider"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments, "--rootdir", ".", "-c", "/dev/null"],
+        cwd=Path(__file__).parent,
+        env={"PYTHONPATH": str(Path(__file__).parent.parent), "PATH": "/usr/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout
+    assert int(re.search(r"single linkages: (\d+)", run.stdout)[1]) > 30
+    assert "failed" not in run.stdout
