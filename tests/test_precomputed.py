@@ -61,6 +61,16 @@ def test_frame_keeps_its_index():
     pd.testing.assert_series_equal(labels, pd.Series([0, 0, 1, 1], names, dtype="int32", name="label"))
 
 
+def test_rounding_is_not_asymmetry(engine):
+    """As scikit-learn's pairwise_distances leaves it: the upper triangle counts, as SciPy's squareform has it."""
+    matrix = squareform(pdist(np.random.default_rng(0).normal(size=(300, 3))))
+    noisy = matrix * (1 + 1e-15 * np.random.default_rng(1).integers(-2, 3, matrix.shape))
+    given = engine.asarray(noisy)
+    found = fit(given, n_neighbors=2, device=engine.name)
+    np.testing.assert_array_equal(to_host(found.distances_), heights(noisy))
+    np.testing.assert_array_equal(to_host(given), noisy)
+
+
 def test_negative_dissimilarities_and_one_row():
     matrix = np.array([[0.0, -2, 1], [-2, 0, 3], [1, 3, 0]])
     np.testing.assert_array_equal(fit(matrix, device="cpu").distances_, [-2, 1])

@@ -1,12 +1,10 @@
 """`rapids_slink.scipy.linkage` in the place of SciPy's function."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from in_their_place import run_tests_of
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
 
@@ -74,14 +72,4 @@ def test_square_matrix_of_distances_is_warned_of(device):
 
 def test_tests_of_scipy():
     """All of SciPy's tests of hierarchies: those of other methods come back from SciPy."""
-    arguments = ["-q", "--pyargs", "scipy.cluster.tests.test_hierarchy", "-p", "scipys_own", "-p", "no:cacheprovider"]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, "--rootdir", ".", "-c", "/dev/null"],
-        cwd=Path(__file__).parent,
-        env={"PYTHONPATH": str(Path(__file__).parent.parent), "PATH": "/usr/bin"},
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stdout
-    assert int(re.search(r"single linkages: (\d+)", run.stdout)[1]) > 30
-    assert "failed" not in run.stdout
+    assert run_tests_of("scipy.cluster.tests.test_hierarchy") > 30

@@ -21,7 +21,8 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     ----------
     X : DataFrame or array of shape (n, n), or array of shape (n(n - 1)/2,)
         Symmetric, finite, zero on the diagonal; or the entries above the diagonal, row by row, as
-        `scipy.spatial.distance.pdist` returns them.
+        `scipy.spatial.distance.pdist` returns them. Two entries for one pair may differ by what rounding leaves of a
+        difference of squares, √ε of the largest entry: then the one above the diagonal counts.
     device : Device
     estimate : callable, optional
         As `as_points` takes it.
@@ -33,8 +34,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     """
     if library_of(X) or getattr(X, "ndim", 2) != 1:
         points = as_points(X, device, estimate, checked=False)
-        _check_matrix(points.values, device)
-        return points
+        return replace(points, values=_checked(points.values, device))
 
     def of_square(_: int, m: int, itemsize: int) -> MemoryEstimate:
         n = _side(m)
@@ -44,7 +44,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     points = as_points(X[None, :], device, of_square, checked=False)
     matrix = _square(points.values[0], device)
     if not bool(device.xp.isfinite(points.values).all()):
-        _check_matrix(matrix, device)  # names the rows
+        _checked(matrix, device)  # names the rows
     return replace(points, values=matrix)
 
 
@@ -70,28 +70,43 @@ def _square(condensed: Any, device: Device) -> Any:
     return matrix
 
 
-def _check_matrix(matrix: Any, device: Device) -> None:
-    """Raise unless the matrix is square, finite, symmetric and zero on the diagonal."""
-    n, size = len(matrix), TILE[device.name]
+def _checked(matrix: Any, device: Device) -> Any:
+    """The matrix, symmetric to the last bit: itself, or a copy if it is so but for rounding."""
+    n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
     tiles = [slice(a, min(a + size, n)) for a in range(0, n, size)]
+    uneven = []
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
-            upper, lower = matrix[rows, columns], matrix[columns, rows].T
-            for part, (a, b) in ((upper, (rows, columns)), (lower, (columns, rows))):
-                if not bool(device.xp.isfinite(part).all()):
+            for a, b in ((rows, columns), (columns, rows)):
+                if not bool(xp.isfinite(matrix[a, b]).all()):
                     _raise_for_value(matrix[a, b], a, b, device)
-            if not bool((upper == lower).all()):
-                u, v = _first(upper != lower, rows, columns, device)
-                raise ValueError(
-                    f"X must be symmetric, but the distance of rows {u} and {v} is {float(matrix[u, v])!r} and that of "
-                    f"rows {v} and {u} is {float(matrix[v, u])!r}"
-                )
-    at_itself = device.xp.flatnonzero(matrix.diagonal() != 0)
+            if not bool((matrix[rows, columns] == matrix[columns, rows].T).all()):
+                uneven.append((rows, columns))
+    at_itself = xp.flatnonzero(matrix.diagonal() != 0)
     if at_itself.size:
         u = int(at_itself[0])
         raise ValueError(f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero")
+    return _mirrored(matrix, uneven, device) if uneven else matrix
+
+
+def _mirrored(matrix: Any, uneven: list[tuple[slice, slice]], device: Device) -> Any:
+    """A copy whose entries below the diagonal are those above it; raise if they differ by more than rounding."""
+    xp = device.xp
+    allowed = float(xp.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
+    mirrored = matrix.copy()
+    for rows, columns in uneven:
+        upper, lower = matrix[rows, columns], matrix[columns, rows].T
+        differ = xp.abs(upper - lower) > allowed
+        if bool(differ.any()):
+            u, v = _first(differ, rows, columns, device)
+            raise ValueError(
+                f"X must be symmetric, but the distance of rows {u} and {v} is {float(matrix[u, v])!r} and that of "
+                f"rows {v} and {u} is {float(matrix[v, u])!r}"
+            )
+        mirrored[columns, rows] = (xp.triu(upper) + xp.triu(upper, 1).T if rows == columns else upper).T
+    return mirrored
 
 
 def _raise_for_value(tile: Any, rows: slice, columns: slice, device: Device) -> None:

@@ -1,0 +1,78 @@
+"""scikit-learn's ``AgglomerativeClustering``, for ``linkage="single"`` on a GPU or a CPU."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Self
+
+import numpy as np
+import pandas as pd
+from sklearn import cluster
+from sklearn.cluster._agglomerative import _fix_connectivity
+from sklearn.metrics.pairwise import paired_distances, pairwise_distances
+from sklearn.utils import check_array
+
+from rapids_slink.graph import fit_graph
+from rapids_slink.hierarchy.base import Hierarchy
+from rapids_slink.metrics import NAMES
+from rapids_slink.single_linkage import fit
+
+
+class AgglomerativeClustering(cluster.AgglomerativeClustering):
+    """scikit-learn's class, which it derives from: parameters, attributes and errors are the same.
+
+    Single linkage is computed here, any other handed to scikit-learn, with a warning. The whole tree is always made,
+    and `labels_` are numbered in the order in which they first appear. Arrays and frames are the host's; those on a
+    GPU are for `rapids_slink.SingleLinkage`. With ``connectivity`` the tree is that of the graph's edges, where
+    scikit-learn has joined its components.
+
+    Examples
+    --------
+    >>> from rapids_slink.sklearn import AgglomerativeClustering
+    >>> AgglomerativeClustering(2, linkage="single").fit_predict([[0.0], [1.0], [9.0]]).tolist()
+    [0, 0, 1]
+    """
+
+    def _fit(self, X: np.ndarray) -> Self:
+        if self.linkage != "single":
+            warnings.warn(
+                f"linkage={self.linkage!r} is handed to scikit-learn, which computes it on the CPU", stacklevel=3
+            )
+            return super()._fit(X)
+        if (self.n_clusters is None) == (self.distance_threshold is None):
+            raise ValueError(
+                "Exactly one of n_clusters and distance_threshold has to be set, and the other needs to be None."
+            )
+        if self.distance_threshold is not None and not self.compute_full_tree:
+            raise ValueError("compute_full_tree must be True if distance_threshold is set.")
+        cut = {"n_clusters": self.n_clusters, "distance_threshold": self.distance_threshold}
+        if self.connectivity is None:
+            X, metric = self._distances(X)
+            model: Hierarchy = fit(X, metric=metric, **cut)
+            self.n_connected_components_ = 1
+        else:
+            edges, self.n_connected_components_ = self._edges(X)
+            model = fit_graph(edges, n_nodes=len(X), **cut)
+        self.labels_, self.children_ = np.asarray(model.labels_), np.asarray(model.children_)
+        self.n_clusters_, self.n_leaves_ = model.n_clusters_, model.n_leaves_
+        if self.distance_threshold is not None or self.compute_distances:
+            self.distances_ = np.asarray(model.distances_)
+        return self
+
+    def _distances(self, X: np.ndarray) -> tuple[np.ndarray, str]:
+        """`X` and its metric, or a matrix of distances where the metric is scikit-learn's alone."""
+        if callable(self.metric):
+            return self.metric(X), "precomputed"
+        if self.metric == "precomputed" or self.metric in NAMES:
+            return X, self.metric
+        return pairwise_distances(X, metric=self.metric), "precomputed"
+
+    def _edges(self, X: np.ndarray) -> tuple[pd.DataFrame, int]:
+        """The graph of ``connectivity``, connected, weighed by distances, and how many components it had."""
+        graph = self.connectivity(X) if callable(self.connectivity) else self.connectivity
+        graph = check_array(graph, accept_sparse=["csr", "coo", "lil"])
+        graph, components = _fix_connectivity(X, graph, affinity=self.metric)
+        graph = graph.tocoo()
+        src, dst = graph.coords
+        weight = X[src, dst] if self.metric == "precomputed" else paired_distances(X[src], X[dst], metric=self.metric)
+        return pd.DataFrame({"src": src, "dst": dst, "weight": weight}), components
