@@ -108,6 +108,56 @@ def bits(n: int, d: int) -> Rows:
     return rows
 
 
+def repeats(n: int, d: int, distinct: int) -> Rows:
+    """Few distinct standard normal points, float64, each many times."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        return rng.standard_normal((distinct, d))[rng.integers(distinct, size=n + extra)]
+
+    return rows
+
+
+def levels(n: int, d: int) -> Rows:
+    """Integers 0, 1 and 2, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        return np.random.default_rng(SEED).integers(3, size=(n + extra, d)).astype(np.float32)
+
+    return rows
+
+
+def counts(n: int, d: int) -> Rows:
+    """Counts, 97 % of them zero, float32: ties and repeats everywhere."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        return np.random.default_rng(SEED).poisson(0.03, (n + extra, d)).astype(np.float32)
+
+    return rows
+
+
+def outlier(n: int, d: int) -> Rows:
+    """Standard normal points, float32, but for one whose features are all 10⁶."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        points = np.random.default_rng(SEED).standard_normal((n + extra, d), np.float32)
+        points[0] = 1e6
+        return points
+
+    return rows
+
+
+def curve(n: int, d: int) -> Rows:
+    """Points along a closed curve with a little noise, float64."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        points = np.sin(rng.uniform(0, 50, (n + extra, 1)) * rng.standard_normal((1, d)) + rng.standard_normal(d))
+        return points + 1e-3 * rng.standard_normal(points.shape)
+
+    return rows
+
+
 def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Rows:
     """Unit noise around normal centres of standard deviation `spread`, float32."""
 
@@ -203,6 +253,7 @@ NEAREST = tuple(
     for name, n_queries in (("100", 100), ("1k", 1000), ("10k", 10_000))
     for d in (64, 128, 256)
 )
+TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -220,6 +271,12 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),
         Case("deep-8m-96", directions(8_000_000, 96, decay=0.5), n_clusters=100),
+        *(Case(f"tiny-{n}-{d}", gauss(n, d, np.float64)) for n, d in TINY),
+        Case("repeats-200k-16", repeats(200_000, 16, distinct=10)),
+        Case("levels-200k-10", levels(200_000, 10)),
+        Case("counts-200k-32", counts(200_000, 32)),
+        Case("outlier-200k-64", outlier(200_000, 64)),
+        Case("curve-40k-16", curve(40_000, 16)),
         *NEAREST,
         *METRICS,
     )
