@@ -22,7 +22,7 @@ from rapids_slink.runtime.memory import free_bytes
 #: A sample has so many rows for each root of n. If every row comes c times, 8c pairs of it are equal.
 SAMPLE_FACTOR = 4
 #: So many of them, and a look at all rows is worth its time.
-MIN_EQUAL = 32
+MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
 #: Formulas that are not least, and zero, for equal rows.
 OTHER_FORMULAS = ("cosine", "inner_product", "given")
