@@ -1,10 +1,71 @@
-"""Point sets that break single linkage that is only nearly exact. ``CASES[name](dtype)`` makes one, always the same."""
+"""Point sets that break single linkage that is only nearly exact. ``CASES[name](dtype)`` makes one, always the same.
+
+Tests take them by `cases` or `case_dtypes`, which leave all but a few to the full set, as `combinations` does with the
+combinations of other parameters.
+"""
 
 import zlib
+from functools import cache
+from itertools import product
 
 import numpy as np
+import pytest
 
 CASES = {}
+
+# The quick set's: together several blocks of rows, bytes, ties, offsets, every extreme of magnitude, outliers, repeated
+# rows, one feature and the smallest inputs. Of the two dtypes the one in which the case is harder.
+QUICK = {
+    "uneven_blobs_8d": "float32",
+    "images": "float32",
+    "offset_1e7": "float32",
+    "largest_magnitude": "float64",
+    "squares_underflow": "float64",
+    "denormals": "float32",
+    "mixed_magnitudes": "float64",
+    "two_far_outliers": "float32",
+    "decimal_grid": "float64",
+    "repeated_rows": "float64",
+    "last_bit": "float32",
+    "equal_weight_path": "float32",
+    "exponential_gaps": "float64",
+    "one_row": "float64",
+    "two_equal_rows": "float32",
+    "three_rows": "float32",
+}
+
+
+def full(*values):
+    """Values of one parameter set that only the full set tries."""
+    return pytest.param(*values, marks=pytest.mark.full)
+
+
+def combinations(*factors, quick):
+    """The parameter sets of all combinations, of which the `quick` ones are not left to the full set."""
+    every = list(product(*factors))
+    assert set(quick) <= set(every)
+    return [values if values in quick else full(*values) for values in every]
+
+
+@cache
+def shape(name):
+    """The rows and features of a case."""
+    return CASES[name]("float32").shape
+
+
+def cases(min_rows=1):
+    """Parameters ``name``."""
+    return [name if name in QUICK else full(name) for name in CASES if shape(name)[0] >= min_rows]
+
+
+def case_dtypes(min_rows=1):
+    """Parameters ``name, dtype``: of each quick case one of the two dtypes is quick."""
+    return [
+        (name, dtype) if QUICK.get(name) == dtype else full(name, dtype)
+        for name in CASES
+        if shape(name)[0] >= min_rows
+        for dtype in ("float32", "float64")
+    ]
 
 
 def case(function):

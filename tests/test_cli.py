@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from hard_cases import full
 
 import rapids_slink
 from rapids_slink import cli
-from rapids_slink.device import gpu_is_usable
-from rapids_slink.files import replace_file
+from rapids_slink.hierarchy.files import replace_file
+from rapids_slink.runtime.device import gpu_is_usable
 
 ROOT = Path(__file__).parent.parent
 POINTS = pd.DataFrame(
@@ -106,7 +107,7 @@ def test_options_reach_the_model(run, monkeypatch):
     }
 
 
-@pytest.mark.parametrize("name", ["tree.png", "tree.svg", "tree.pdf"])
+@pytest.mark.parametrize("name", ["tree.png", full("tree.svg"), full("tree.pdf")])
 def test_plot(run, name):
     pytest.importorskip("matplotlib")
     assert run("points.csv", "--columns", "x,y", "--plot", name)[0] == 0

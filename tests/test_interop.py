@@ -1,19 +1,17 @@
-"""SciPy's matrix, NetworkX's and cuGraph's graphs."""
+"""A hierarchy as SciPy's matrix and as NetworkX's graph."""
 
 import sys
-import types
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.cluster import hierarchy
-from sklearn.exceptions import NotFittedError
+from spanning_trees import NAMES
 
-from rapids_slink import SingleLinkage, fit, fit_graph
+from rapids_slink import fit, fit_graph
 from rapids_slink.dendrogram import linkage
-from rapids_slink.device import DeviceUnavailableError, gpu_is_usable, to_host
-from rapids_slink.interop import to_cugraph, to_scipy
-from rapids_slink.points import on_device
+from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.points.output import on_device
 
 
 def frame_of(Z):
@@ -25,12 +23,12 @@ def grown(n, seed=0):
     return frame_of(hierarchy.linkage(np.random.default_rng(seed).random((n, 2)), "single"))
 
 
-def test_to_scipy(where):
+def test_to_scipy(engine):
     Z = hierarchy.linkage(np.random.default_rng(0).random((30, 2)), "single")
-    found = to_scipy(on_device(frame_of(Z), where))
+    found = to_scipy(on_device(frame_of(Z), engine))
     assert found.dtype == np.float64
     assert found.tobytes() == Z.tobytes()
-    assert to_scipy(on_device(frame_of(Z[:0]), where)).shape == (0, 4)
+    assert to_scipy(on_device(frame_of(Z[:0]), engine)).shape == (0, 4)
 
 
 def test_to_scipy_refuses():
@@ -73,54 +71,22 @@ def test_to_networkx(device):
     assert list(fit(np.zeros((1, 2)), 1, device=device).to_networkx()) == [0]
 
 
+@pytest.mark.parametrize("kind", NAMES)
+def test_to_networkx_has_the_graphs_own_nodes(kind, device):
+    """And no others, a node without an edge in the tree among them."""
+    pytest.importorskip("networkx", reason="NetworkX is not installed")
+    src, dst = [4, 6, 4, 11, 12, 2], [5, 4, 5, 12, 11, 2]  # node 2 has a loop alone
+    names = dict(zip([4, 6, 11, 12, 2, 5], NAMES[kind]([4, 6, 11, 12, 2, 5]).tolist(), strict=True))
+    frame = pd.DataFrame({"src": NAMES[kind](src), "dst": NAMES[kind](dst), "weight": [3.0, 2.0, 1.0, 1.0, 5.0, 4.0]})
+    graph = fit_graph(frame, device=device).to_networkx()
+    assert set(graph) == set(names.values())
+    expected = {frozenset((names[u], names[v])): w for u, v, w in [(4, 5, 1.0), (11, 12, 1.0), (6, 4, 2.0)]}
+    assert {frozenset(edge[:2]): edge[2] for edge in graph.edges(data="weight")} == expected
+
+
 def test_without_networkx_or_cugraph(monkeypatch, device):
     model = fit(np.arange(4.0)[:, None], device=device)
     for name, extra in (("networkx", "networkx"), ("cugraph", "graph-cu13")):
         monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(ImportError, match=rf"pip install 'rapids_slink\[{extra}\]'"):
             getattr(model, f"to_{name}")()
-
-
-@pytest.mark.skipif(gpu_is_usable(), reason="there is a GPU")
-def test_to_cugraph_needs_a_gpu(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cugraph", types.ModuleType("cugraph"))
-    with pytest.raises(DeviceUnavailableError, match="device='cuda' needs an NVIDIA GPU"):
-        fit(np.arange(4.0)[:, None], device="cpu").to_cugraph()
-
-
-@pytest.mark.gpu
-def test_to_cugraph():
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
-    cugraph = pytest.importorskip("cugraph", reason="cuGraph is not installed")
-    X = np.random.default_rng(0).random((200, 2))
-    for device in ("cpu", "cuda"):
-        model = fit(X, device=device)
-        graph = model.to_cugraph()
-        assert isinstance(graph, cugraph.Graph)
-        assert not graph.is_directed()
-        assert graph.is_weighted()
-        assert (graph.number_of_vertices(), graph.number_of_edges()) == (200, 199)
-        back = graph.view_edge_list().to_pandas()
-        ends = np.sort(back[["src", "dst"]].to_numpy(), axis=1)
-        weight = back.drop(columns=["src", "dst"]).iloc[:, 0]
-        found = sorted(zip(*ends.T.tolist(), weight.tolist(), strict=True))
-        tree = [to_host(model.mst_[c].values).tolist() for c in ("src", "dst", "weight")]
-        assert found == sorted(zip(*tree, strict=True))
-    with pytest.raises(ValueError, match="the tree has no edges"):
-        to_cugraph(model.mst_.iloc[:0])
-
-
-def test_unfitted_models_say_so():
-    model = SingleLinkage()
-    for call in (
-        model.to_scipy,
-        model.to_networkx,
-        model.to_cugraph,
-        model.plot,
-        model.plot_heights,
-        lambda: model.plot_clusters(np.zeros((2, 2))),
-        lambda: model.save("never.slink"),
-    ):
-        with pytest.raises(NotFittedError, match="this SingleLinkage is not fitted yet: call fit first"):
-            call()

@@ -11,12 +11,11 @@ from scipy.cluster import hierarchy
 
 from rapids_slink import fit, fit_graph
 from rapids_slink.dendrogram import linkage
-from rapids_slink.device import gpu_is_usable
-from rapids_slink.interop import to_scipy
-from rapids_slink.plots import (
+from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.plots import (
     COLORS,
-    MOST_HEIGHTS,
-    MOST_POINTS,
+    MAX_HEIGHTS,
+    MAX_POINTS,
     OTHERS,
     _evenly,
     _last_merges,
@@ -25,7 +24,7 @@ from rapids_slink.plots import (
     plot_dendrogram,
     plot_heights,
 )
-from rapids_slink.points import on_device
+from rapids_slink.points.output import on_device
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
@@ -113,10 +112,10 @@ def test_options_speak_of_the_whole_tree():
     assert sideways.get_xlabel() == "distance"
 
 
-def test_axes_are_the_callers(where):
+def test_axes_are_the_callers(engine):
     ax = plt.figure().gca()
     plt.figure()
-    assert plot_dendrogram(on_device(grown(10), where), ax=ax) is ax
+    assert plot_dendrogram(on_device(grown(10), engine), ax=ax) is ax
     assert plot_dendrogram(grown(10)) is plt.gca()
 
 
@@ -184,7 +183,7 @@ def test_many_heights_are_sampled_on_logarithmic_axes():
     frame = pd.DataFrame({"left": 0, "right": 1, "height": np.arange(n - 1.0) ** 2, "size": 2})
     ax = plot_heights(frame, n)
     x, y = curve(ax)
-    assert len(x) <= MOST_HEIGHTS
+    assert len(x) <= MAX_HEIGHTS
     assert x[:20].tolist() == list(range(2, 22))
     assert (x[0], x[-1]) == (2, n)
     np.testing.assert_array_equal(y, (n - x.astype(float)) ** 2)
@@ -193,12 +192,12 @@ def test_many_heights_are_sampled_on_logarithmic_axes():
     assert plot_heights(frame.assign(height=frame.height - 1), n, ax=plt.figure().gca()).get_yscale() == "linear"
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, MOST_HEIGHTS, MOST_HEIGHTS + 1, 10**7])
+@pytest.mark.parametrize("n", [0, 1, 2, MAX_HEIGHTS, MAX_HEIGHTS + 1, 10**7])
 def test_sample_of_heights(n):
     drawn = _spread(n)
-    assert len(drawn) <= MOST_HEIGHTS
+    assert len(drawn) <= MAX_HEIGHTS
     assert (np.diff(drawn) > 0).all()
-    assert drawn.tolist() == list(range(n)) if n <= MOST_HEIGHTS else (drawn[0], drawn[-1]) == (0, n - 1)
+    assert drawn.tolist() == list(range(n)) if n <= MAX_HEIGHTS else (drawn[0], drawn[-1]) == (0, n - 1)
 
 
 def test_heights_of_a_forest_and_of_one_row(device):
@@ -270,7 +269,7 @@ def test_many_rows_are_thinned_out():
     labels[[5, 29_999]] = 1
     first, second = drawn_points(plot_clusters(X, labels))
     assert (first[1], second[1]) == ("0 (29,998 rows)", "1 (2 rows)")
-    assert len(first[2]) == MOST_POINTS - 2
+    assert len(first[2]) == MAX_POINTS - 2
     np.testing.assert_array_equal(second[2], X[[5, 29_999]])
 
 
@@ -280,10 +279,10 @@ def test_sample_takes_as_many_of_every_group(sizes, seed):
     rows = _evenly(group)
     assert (np.diff(rows) > 0).all()
     taken = np.bincount(group[rows], minlength=len(sizes))
-    if sum(sizes) <= MOST_POINTS:
+    if sum(sizes) <= MAX_POINTS:
         assert taken.tolist() == sizes
     else:
-        assert MOST_POINTS - len(sizes) < len(rows) <= MOST_POINTS
+        assert MAX_POINTS - len(sizes) < len(rows) <= MAX_POINTS
         assert taken.tolist() == np.minimum(sizes, taken.max()).tolist()
 
 
@@ -297,9 +296,8 @@ def test_plot_clusters_refuses(device):
 
 @pytest.mark.gpu
 def test_clusters_of_the_gpus_frames():
-    cudf = pytest.importorskip("cudf")
-    if not gpu_is_usable():
-        pytest.skip("no usable NVIDIA GPU with CuPy")
+    import cudf
+
     X = pd.DataFrame(np.random.default_rng(0).random((30_000, 3)), columns=list("xyz"))
     on_gpu, on_cpu = (
         drawn_points(fit(frame, 5).plot_clusters(frame, plt.figure().gca())) for frame in (cudf.DataFrame(X), X)

@@ -1,0 +1,40 @@
+"""The metrics, and what the tests of them share."""
+
+import math
+from functools import cache
+
+import numpy as np
+from hard_cases import CASES, full, shape
+
+from rapids_slink.metrics import METRICS
+
+#: (name, p) of everything that SciPy has, and of what it has not.
+SCIPYS = [
+    *((name, 2.0) for name in METRICS if name not in ("minkowski", "inner_product", "haversine")),
+    *(("minkowski", p) for p in (1.0, 1.5, 2.0, 2.3, 3.0, 4.0, 12.0, 40.5, math.inf)),
+]
+ALL_METRICS = [*SCIPYS, ("minkowski", 0.6), ("inner_product", 2.0)]
+HARD = [name for name in CASES if shape(name)[0] > 1]  # SciPy has no linkage of one
+
+
+def with_cases(metrics, *quick):
+    """Parameters ``metric, p, name``: each metric with every case, of which these are quick."""
+    assert set(quick) < set(HARD)
+    each = [(metric, p, name) for metric, p in metrics for name in HARD]
+    return [given if given[2] in quick else full(*given) for given in each]
+
+
+def takes_booleans(metric):
+    return METRICS[metric].rows == "boolean"
+
+
+@cache
+def points(name, metric):
+    """A case, at most 450 rows of it; for metrics of booleans whether each value is above its column's median."""
+    X = CASES[name]("float64")
+    X = X[:: -(-len(X) // 450)]
+    if takes_booleans(metric):
+        X = (np.median(X, axis=0) < X).astype(np.float64)
+    X = np.ascontiguousarray(X)
+    X.flags.writeable = False
+    return X

@@ -1,0 +1,47 @@
+"""NVRTC, NVIDIA's compiler as a library: it needs no GPU."""
+
+import ctypes
+import importlib.util
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+def nvidia_folder():
+    """Where NVIDIA's wheels put their files, if they are installed."""
+    spec = importlib.util.find_spec("nvidia")
+    places = [] if spec is None else list(spec.submodule_search_locations or [])
+    return next((Path(place) for place in places if list(Path(place).rglob("libnvrtc.so*"))), None)
+
+
+@cache
+def nvrtc():
+    """The library; without it a test is skipped, but not in CI."""
+    folder = nvidia_folder()
+    if folder is None:
+        missing = "NVRTC is not installed (pip install -e '.[test]')"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    return ctypes.CDLL(str(next(iter(sorted(folder.rglob("libnvrtc.so*"))))))
+
+
+def compiled(text, name, *options):
+    """The PTX that NVRTC makes of a text, None if it does not compile, and the log."""
+    library, program = nvrtc(), ctypes.c_void_p()
+    assert library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None) == 0
+    given = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    failed = library.nvrtcCompileProgram(program, len(options), given)
+
+    def output(kind):
+        size = ctypes.c_size_t()
+        assert getattr(library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size)) == 0
+        text = ctypes.create_string_buffer(size.value)
+        assert getattr(library, f"nvrtcGet{kind}")(program, text) == 0
+        return text.value.decode()
+
+    ptx, log = None if failed else output("PTX"), output("ProgramLog")
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    return ptx, log

@@ -1,0 +1,144 @@
+"""Brute force: rows that a filter cannot settle, chunks that memory allows, and what it takes."""
+
+import math
+
+import numpy as np
+import pytest
+from hard_cases import CASES
+from oracles import assert_lists, assert_unlisted_are_above, least, squared_distances, without_self
+
+from rapids_slink import knn_graph
+from rapids_slink.metrics import METRICS
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
+from rapids_slink.neighbors.slices import equal_slices, geometric_slices
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.memory import DeviceMemoryError
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2, 3])
+@pytest.mark.parametrize("per_group_minimum", [False, True])
+def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, engine, monkeypatch):
+    """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
+    n, k = 1200, 1 if per_group_minimum else 5
+    X = np.random.default_rng(failing).normal(size=(n, 20))
+    kernels, passes = engine.kernels("neighbors.exact"), []
+    new_candidates, one_pass = kernels.new_candidates, BruteForceSearch._pass
+
+    def counted(*given, **more):
+        passes.append(more["again"])
+        return one_pass(*given, **more)
+
+    def cramped(rows, k):
+        new = new_candidates(rows, k)
+        return type(new)(new.ids[:, : k // 2].copy(), new.count) if len(passes) <= failing else new
+
+    monkeypatch.setattr(kernels, "new_candidates", cramped)
+    monkeypatch.setattr(BruteForceSearch, "_pass", counted)
+    report, rows = Report(), engine.xp.arange(n, dtype="int32")
+    search = BruteForceSearch(engine.asarray(X), engine, report, fused=False)
+    if per_group_minimum:
+        group = (rows % 7).astype("int32")
+        found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+        distances = squared_distances(X)
+        distances[to_host(group)[:, None] == to_host(group)] = np.inf
+        best = [to_host(found.weights)[g::7].min() for g in range(7)]
+        assert best == [distances[g::7].min() for g in range(7)]
+        assert_unlisted_are_above(found, distances)
+    else:
+        assert_lists(search.find(SearchTask(rows, k, rows, rows)), least(without_self(squared_distances(X)), k))
+        counts = report["neighbors"]
+        assert (counts["rows_redone"] > n / 2) == (failing > 0)
+        assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 3)
+    assert passes == [False, True, True][: len(passes)]
+    assert len(passes) >= min(failing + 1, 3)
+
+
+def test_more_features_than_the_proof_allows(engine, monkeypatch):
+    """Every distance is computed then."""
+    monkeypatch.setattr("rapids_slink.neighbors.filter.choose.MAX_FEATURES", 19)
+    X, report = np.random.default_rng(0).normal(size=(400, 20)), Report()
+    lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), 400, 3, engine)
+    assert_lists(lists, least(without_self(squared_distances(X)), 3))
+    counts = {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 400}
+    assert report["neighbors"] == {"filter": "none", **counts}
+
+
+@pytest.mark.parametrize("name", ["one_far_outlier", "tight_clusters", "blobs_1e4_apart", "all_rows_equal"])
+def test_data_that_no_rough_filter_can_tell_apart(name, engine):
+    """An outlier, or the distance between clusters, leaves the filter's type too few bits: later passes must act."""
+    X, report = CASES[name]("float64"), Report()
+    if name == "one_far_outlier":
+        X[123] = 1e12
+    if name == "blobs_1e4_apart":
+        X = np.where(X > 5e3, X * 1e5, X)
+    search = BruteForceSearch(engine.asarray(X), engine, report)
+    assert_lists(neighbor_lists(search, len(X), 4, engine), least(without_self(squared_distances(X)), 4))
+    if name != "tight_clusters":
+        assert report["neighbors"]["rows_redone"] > 0
+
+
+def test_slices_cover_everything_once():
+    for last in (1, 2047, 2048, 2049, 100_000):
+        for slices in (geometric_slices(2048, last, 4), equal_slices(slice(0, last), 1000)):
+            assert [part.start for part in slices] == [0, *(part.stop for part in slices[:-1])]
+            assert slices[-1].stop == last
+            assert all(part.stop > part.start for part in slices)
+
+
+@pytest.mark.parametrize("free", [math.inf, 2**24, 1])
+def test_chunks_are_as_large_as_memory_allows(free, engine):
+    X = np.random.default_rng(0).normal(size=(2000, 9))
+    search = BruteForceSearch(engine.asarray(X), engine, Report())
+    assert search.free_bytes == math.inf  # there is no run
+    search.free_bytes = free
+    rows = search._rows_at_once(2000, 3)
+    assert isinstance(rows, int)
+    if free == math.inf:
+        assert rows == 2000
+    else:
+        assert rows % 64 == 0
+        assert 64 <= rows < 2000
+    assert_lists(neighbor_lists(search, 2000, 3, engine), least(without_self(squared_distances(X)), 3))
+
+
+@pytest.mark.gpu
+def test_long_lists_take_what_was_estimated():
+    """Above 1,024 entries a GPU sorts all distances of some rows: that is part of the estimate, and fits into it."""
+    X = np.random.default_rng(0).normal(size=(3000, 20)).astype(np.float32)
+    for k in (1000, 1100):
+        with pytest.raises(DeviceMemoryError, match="needs at least") as refused:
+            knn_graph(X, k, device="cuda", memory_limit=1000)
+        least_bytes = str(refused.value).split("needs at least ")[1].split(" of ")[0]
+        graph = knn_graph(X, k, device="cuda", memory_limit=least_bytes)
+        some = slice(0, 3000, 300)
+        distances = squared_distances(X[some], X)
+        distances[np.arange(10), np.arange(0, 3000, 300)] = np.inf
+        ids, weights = least(distances, k)
+        np.testing.assert_array_equal(graph["dst"].to_numpy().reshape(3000, k)[some], ids)
+        np.testing.assert_array_equal(graph["weight"].to_numpy().reshape(3000, k)[some], np.sqrt(weights))
+
+
+@pytest.mark.gpu
+def test_estimate_holds_the_distances_that_long_lists_are_sorted_from():
+    engine, n = resolve("cuda"), 100_000
+    short, long = (estimate_search(n, 20, 4, k, engine) for k in (1024, 1025))
+    sorted_at_once = 2 * 8 * 64 * n  # distances and their order, of the fewest rows
+    assert long.min_chunk >= short.min_chunk + sorted_at_once
+
+
+def test_many_points_of_few_features_go_by_a_tree(engine):
+    def kind(n, d, metric):
+        return _search_class(n, d, METRICS[metric], engine).__name__
+
+    tree = "TreeSearch" if engine.name == "cpu" else "BoxSearch"
+    for metric in ("euclidean", "cityblock"):
+        assert kind(100, 1, metric) == kind(10**7, 7, metric) == kind(10**7, 8, metric) == tree
+        assert kind(10**7, 9, metric) == "BruteForceSearch"
+        assert kind(1000, 7, metric) == (tree if engine.name == "cpu" else "BruteForceSearch")
+    assert kind(600_000, 8, "cityblock") == tree
+    assert kind(10**7, 3, "cosine") == "BruteForceSearch"
+    assert type(prepare_search(engine.xp.zeros((9, 9)), engine, Report())) is BruteForceSearch

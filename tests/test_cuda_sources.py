@@ -1,0 +1,169 @@
+"""Every CUDA source compiles alone, for every architecture and with every option that a launcher gives."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hard_cases import combinations, full
+from nvrtc import compiled, nvidia_folder, nvrtc
+
+import rapids_slink
+from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.neighbors.filter.direct import FilterFormula
+from rapids_slink.runtime.cuda import C_NAMES, cuda_source, value_option
+
+PACKAGE = Path(rapids_slink.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.cu"))
+PORTABLE = ["sm_75", "sm_80", "sm_90", "sm_100", "sm_120"]
+
+
+def architectures(path: Path) -> list[str]:
+    """What a source is meant for: the ``// architectures:`` of its first lines, or all portable ones."""
+    for line in path.read_text().splitlines()[:5]:
+        if line.startswith("// architectures:"):
+            return re.findall(r"sm_\w+", line)
+    return PORTABLE
+
+
+def compile_log(text: str, name: str, architecture: str, *options: str) -> tuple[bool, str]:
+    """Whether NVRTC compiles the text, and its log."""
+    nvrtc()
+    headers = [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
+    ptx, log = compiled(text, name, "--std=c++17", f"-arch={architecture}", *headers, *options)
+    return ptx is not None, log
+
+
+def assert_compiles(source: str, architecture: str, *options: str) -> str:
+    """The log of a source of the package, named by its path."""
+    compiles, log = compile_log(cuda_source(source), source, architecture, *options)
+    assert compiles, log
+    return log
+
+
+def test_compile_check_can_fail():
+    text = 'extern "C" __global__ void f() { nonsense; }'
+    compiles, log = compile_log(text, "f.cu", "sm_90")
+    assert not compiles
+    assert "error" in log
+
+
+@pytest.mark.parametrize(
+    ("source", "architecture"),
+    [
+        (source, arch) if arch in ("sm_75", "sm_90a") else full(source, arch)
+        for source, path in ((path.relative_to(PACKAGE).as_posix(), path) for path in SOURCES)
+        for arch in architectures(path)
+    ],
+)
+def test_cuda_source_compiles(source, architecture):
+    assert_compiles(source, architecture)
+
+
+# ------------------------------------------------------------------------------------------------------- options
+
+VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
+FORMULAS = [*METRICS.values(), *(get_metric("minkowski", p) for p in (2.3, 2.5, 7))]
+
+
+def defined(**values) -> tuple[str, ...]:
+    return tuple(f"-D{name}={value}" for name, value in values.items())
+
+
+#: Each formula's options once: metrics share them.
+FORMULA_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS))
+BOX_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.boxes))
+
+
+def direct_options() -> list[tuple[str, ...]]:
+    formulas = [FilterFormula.of(metric) for metric in FORMULAS if metric.filter == "direct"]
+    return list(dict.fromkeys(defined(FORMULA=formula.name, HALVES=formula.halves) for formula in formulas))
+
+
+def in_boxes() -> list[tuple[str, ...]]:
+    """Features from 1 to 8, all lengths of lists, each metric once."""
+    usual = [(value, *defined(FEATURES=d, LIST=k)) for d, k in ((1, 32), (3, 16), (6, 1), (8, 8)) for value in VALUES]
+    return usual + [(VALUES[0], *defined(FEATURES=3, LIST=8), *formula) for formula in BOX_OPTIONS]
+
+
+#: By source, the options that its launchers give it, and those that only the full set tries.
+OPTIONS = {
+    "points/points.cu": (
+        [(f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()],
+        [(f"-DCOLUMN={column}", VALUES[1]) for column in C_NAMES.values()],
+    ),
+    "neighbors/exact/rerank.cu": (
+        [
+            (value_option("uint8"),),
+            *((VALUES[1], *formula) for formula in FORMULA_OPTIONS if formula not in BOX_OPTIONS),
+        ],
+        [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
+    ),
+    "neighbors/filter/direct/direct.cu": (direct_options(), []),
+    "neighbors/trees/bvh.cu": (
+        in_boxes(),
+        [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16, 32)],
+    ),
+    "neighbors/filter/filter.cu": (
+        [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 32))],
+        [defined(KEYS_PER_LANE=keys) for keys in (2, 4, 8, 16)],
+    ),
+    "neighbors/filter/hopper/tighten.cu": (
+        [defined(KEYS_PER_LANE=4)],
+        [defined(KEYS_PER_LANE=keys) for keys in (8, 16, 32, 64, 128, 256)],
+    ),
+    **dict.fromkeys(
+        [
+            "neighbors/filter/quantize.cu",
+            "neighbors/rows.cu",
+            "neighbors/small_batch/nearest.cu",
+            "spanning_tree/component_pairs/component_pairs.cu",
+        ],
+        (list(product(VALUES)), []),
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "options"),
+    [
+        pytest.param(source, options, marks=marks, id=f"{source} {' '.join(options)}")
+        for source, (quick, rest) in OPTIONS.items()
+        for options, marks in [*((o, ()) for o in quick), *((o, pytest.mark.full) for o in rest if o not in quick)]
+    ],
+)
+def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options):
+    assert_compiles(source, "sm_90", *options)
+
+
+FUSED = "neighbors/filter/hopper/fused.cu"
+#: What one launch does: all rows with some points, each pair for both its points, or between components.
+PASSES = {"rows": (0, 0), "symmetric": (1, 0), "between components": (0, 1)}
+
+
+@pytest.mark.parametrize("of_bytes", [0, 1])
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize(
+    ("resident_atoms", "last_steps"),
+    combinations(range(5), range(1, 5), quick=[(atoms, 1 + atoms % 4) for atoms in range(5)]),
+)
+def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, of_bytes):
+    """The compiler says so if it has each of their instructions wait for the one before."""
+    symmetric, between = PASSES[pass_]
+    flags = defined(
+        RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
+        BYTES=of_bytes,
+    )  # fmt: skip
+    assert "serialized" not in assert_compiles(FUSED, "sm_90a", *flags)
+
+
+def test_every_option_of_a_launcher_is_compiled():
+    """Its name at least: what launchers spell is what the tests above give."""
+    given = {option for quick, rest in OPTIONS.values() for options in quick + rest for option in options}
+    flags = Path(__file__).read_text().split("flags = defined(")[1].split(")")[0]
+    launchers = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    (fused,) = re.findall(r'names = ((?:"[A-Z_]+"(?:, )?)+)', launchers)
+    assert {option.split("=")[0] for option in given} == set(re.findall(r"-D[A-Z_]+(?==)", launchers))
+    assert set(re.findall(r"[A-Z_]+(?==)", flags)) == set(re.findall(r"[A-Z_]+", fused))

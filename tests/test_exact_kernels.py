@@ -1,0 +1,177 @@
+"""The kernels of surrogate distances and lists alone."""
+
+import numpy as np
+import pytest
+from hard_cases import combinations, full
+from oracles import least, squared_distances
+
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.runtime.device import to_host
+
+
+@pytest.fixture
+def kernels(engine):
+    return engine.kernels("neighbors.exact")
+
+
+def expected_lists(distances, upper, k):
+    """The k least up to the bounds; lists that are not full end with (-1, inf)."""
+    ids, weights = least(np.where(distances <= upper[:, None], distances, np.inf), k)
+    wide = (0, 0), (0, k - ids.shape[1])
+    return np.pad(ids, wide, constant_values=-1), np.pad(weights, wide, constant_values=np.inf)
+
+
+def assert_top(top, expected):
+    np.testing.assert_array_equal(to_host(top.ids), expected[0])
+    np.testing.assert_array_equal(to_host(top.weights), expected[1])
+
+
+@pytest.mark.parametrize(
+    ("d", "k", "dtype"),
+    combinations(
+        (1, 5, 8, 9, 32, 33, 70), (1, 7, 33), ("float32", "float64"),
+        quick=[(1, 7, "float32"), (8, 1, "float32"), (9, 33, "float64"), (70, 7, "float32")],
+    ),
+)  # fmt: skip
+def test_rerank(d, k, dtype, engine, kernels):
+    """Candidates in two parts, with gaps (-1), equal values and bounds; a list is merged with what it held."""
+    rng = np.random.default_rng(d)
+    n, m, each = 200, 30, 80
+    X = rng.integers(0, 5, (n, d)).astype(dtype)
+    X[::2] += rng.normal(size=(n // 2, d)).astype(dtype)
+    distances = squared_distances(X)[:m]
+    upper = np.where(np.arange(m) % 2, np.inf, np.median(distances, axis=1))
+    top, bound = kernels.empty_lists(m, k), engine.asarray(upper.copy())
+    chosen = np.stack([rng.permutation(n)[: 2 * each] for _ in range(m)]).astype(np.int32)
+    chosen[:, ::9] = -1
+    counts = rng.integers(0, each + 1, (2, m))
+    counts[:, 0] = 0
+    listed = np.zeros((m, n), bool)
+    exact, rows = ExactPoints(*[engine.asarray(X)] * 2), engine.xp.arange(m, dtype="int32")
+    groups = engine.xp.zeros(m, "int32"), engine.xp.ones(n, "int32")
+    for part in range(2):
+        ids = np.ascontiguousarray(chosen[:, part * each : (part + 1) * each])
+        for i in range(m):
+            seen = ids[i, : counts[part, i]]
+            listed[i, seen[seen >= 0]] = True
+        empty = kernels.new_candidates(m, 1)
+        candidates = type(empty)(engine.asarray(ids), engine.asarray(counts[part]).astype(empty.count.dtype))
+        kernels.rerank(exact, rows, candidates, groups, bound, top)
+        np.testing.assert_array_equal(to_host(bound), np.minimum(upper, to_host(top.weights)[:, -1]))
+        assert not to_host(top.overflowed).any()
+    assert_top(top, expected_lists(np.where(listed, distances, np.inf), upper, k))
+
+
+@pytest.mark.parametrize("k", [1, 33])
+def test_rerank_notes_rows_that_lost_candidates(k, engine, kernels):
+    values, rows = engine.asarray(np.random.default_rng(0).normal(size=(9, 5))), engine.xp.arange(9, dtype="int32")
+    top, made = kernels.empty_lists(9, k), kernels.new_candidates(9, 1)
+    assert not to_host(top.overflowed).any()
+    for counts in ([3, 4, 5, 0, 9, 4, 4, 4, 4], [0, 0, 0, 8, 0, 0, 0, 0, 4]):
+        count = engine.asarray(np.array(counts)).astype(made.count.dtype)
+        ids = engine.asarray(np.tile(np.arange(4, dtype=np.int32), (9, 1)))
+        groups = engine.xp.zeros(9, "int32"), engine.xp.ones(9, "int32")
+        bound = engine.xp.full(9, engine.xp.inf)
+        kernels.rerank(ExactPoints(values, values), rows, type(made)(ids, count), groups, bound, top)
+    assert to_host(top.overflowed).tolist() == [False, False, True, True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("size", "d", "k"),
+    [
+        *combinations(
+            [(0, 10), (1, 1), (1, 500), (40, 300)], (3, 40), (1, 20, 300),
+            quick=[((0, 10), 3, 1), ((1, 1), 3, 20), ((1, 500), 40, 20), ((40, 300), 3, 300), ((40, 300), 40, 1)],
+        ),
+        full((20, 2500), 3, 1500),
+    ],
+)  # fmt: skip
+def test_scan(size, d, k, engine, kernels):
+    """Lists above 1,024 are made in another way on a GPU."""
+    m, n = size
+    rng = np.random.default_rng(n)
+    X = rng.integers(0, 4, (max(m, n), d)).astype(np.float32)
+    k = min(k, n)
+    row_group, point_group = rng.integers(0, 3, m).astype(np.int32), rng.integers(0, 3, n).astype(np.int32)
+    upper, values = rng.choice([0.0, 4.0, 20.0, np.inf], m), engine.asarray(X)
+    rows, *groups, bound = (engine.asarray(a) for a in (np.arange(m, dtype=np.int32), row_group, point_group, upper))
+    top = kernels.scan(ExactPoints(values, values[:n]), rows, tuple(groups), bound, k)
+    distances = squared_distances(X[:m], X[:n])
+    distances[row_group[:, None] == point_group] = np.inf
+    assert_top(top, expected_lists(distances, upper, k))
+
+
+def test_kernels_of_no_rows(engine, kernels):
+    xp = engine.xp
+    values, none = engine.asarray(np.random.default_rng(0).normal(size=(20, 9))), xp.empty(0, "int32")
+    top, candidates = kernels.empty_lists(0, 3), kernels.new_candidates(0, 3)
+    kernels.rerank(ExactPoints(values, values), none, candidates, (none, xp.zeros(20, "int32")), xp.empty(0), top)
+    assert top.ids.shape == top.weights.shape == (0, 3)
+    assert kernels.pair_distances(values, none, none).shape == (0,)
+    lowered = engine.asarray(np.array([3.0, 4.0]))
+    kernels.scatter_min(lowered, none, xp.empty((0, 3)))
+    assert to_host(lowered).tolist() == [3.0, 4.0]
+
+
+def test_fresh_buffers(kernels):
+    top, candidates = kernels.empty_lists(4, 3), kernels.new_candidates(4, 3)
+    assert (to_host(top.ids) == -1).all()
+    assert np.isinf(to_host(top.weights)).all()
+    assert to_host(candidates.count).tolist() == [0] * 4
+    assert candidates.ids.shape == (4, candidates.capacity)
+    assert candidates.capacity >= 3
+
+
+@pytest.mark.parametrize("n", [0, 1, 31, 5000])
+@pytest.mark.parametrize("share", [0.0, 0.01, 1.0])
+def test_flatnonzero(n, share, engine, kernels):
+    flags = np.random.default_rng(n).random(n) < share
+    assert sorted(to_host(kernels.flatnonzero(engine.asarray(flags)))) == np.flatnonzero(flags).tolist()
+
+
+@pytest.mark.parametrize("m", [1, 1000])
+def test_scatter_min(m, engine, kernels):
+    """Bits that float32 would lose, both signs of the exponent, and groups that nobody lowers."""
+    rng = np.random.default_rng(m)
+    before, group = 1 + rng.random(20), rng.integers(0, 15, m).astype(np.int32)
+    weights = 1 + rng.random((m, 3))
+    weights[::5] = np.inf
+    weights[1::50, 0], weights[2::50, 0] = 1e-300, 0.0
+    expected = before.copy()
+    np.minimum.at(expected, group, weights[:, 0])
+    lowered = engine.asarray(before.copy())
+    kernels.scatter_min(lowered, engine.asarray(group), engine.asarray(weights))
+    np.testing.assert_array_equal(to_host(lowered), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [1, 9, 100])
+def test_pair_distances(d, dtype, engine, kernels):
+    rng = np.random.default_rng(d)
+    X = (rng.normal(size=(50, d)) * 10.0 ** rng.integers(-10, 10, (50, 1))).astype(dtype)
+    src, dst = rng.integers(0, 50, (2, 300)).astype(np.int32)
+    found = kernels.pair_distances(engine.asarray(X), engine.asarray(src), engine.asarray(dst))
+    np.testing.assert_array_equal(to_host(found), squared_distances(X)[src, dst])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 100, 4096, 10_000])
+def test_low_discrepancy_order_is_a_permutation_spread_evenly(n, kernels):
+    order = to_host(kernels.low_discrepancy_order(n))
+    assert order.dtype == np.int32
+    assert sorted(order) == list(range(n))
+    if n >= 1000:
+        early = np.bincount(order[: n // 5] * 10 // n, minlength=10)
+        assert early.max() <= 1.1 * early.min()
+
+
+@pytest.mark.parametrize(("n", "k"), [(0, 3), (2, 1), (60, 2), (60, 16), (500, 33), full(700, 300)])
+def test_sort_by_reachability(n, k, engine, kernels):
+    rng = np.random.default_rng(k)
+    ids = np.array([rng.permutation(n)[:k] for _ in range(n)], np.int32).reshape(n, k)
+    weights, core = rng.integers(0, 9, (n, k)).astype(float), rng.integers(0, 12, n).astype(float)
+    expected = np.maximum(weights, np.maximum(core[:, None], core[ids]))
+    order = np.lexsort((ids, expected), axis=1)
+    found = engine.asarray(ids.copy()), engine.asarray(weights.copy())
+    kernels.sort_by_reachability(*found, engine.asarray(core))
+    np.testing.assert_array_equal(to_host(found[0]), np.take_along_axis(ids, order, axis=1))
+    np.testing.assert_array_equal(to_host(found[1]), np.take_along_axis(expected, order, axis=1))

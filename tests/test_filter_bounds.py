@@ -1,0 +1,245 @@
+"""The product filter's proof: no pair fails its test, and none is above its upper bound, however numbers round."""
+
+import numpy as np
+import pytest
+from hard_cases import CASES, case_dtypes, full
+from oracles import assert_lists, least, squared_distances, without_self
+from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
+
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound, filter_radius
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import to_host
+
+PRECISIONS = pytest.mark.parametrize("precision", ["filter", "float64"])
+MANY_FEATURES = pytest.mark.parametrize("d", [1, 64, full(7), full(1000)])
+
+
+@pytest.fixture
+def kernels(engine):
+    return engine.kernels("neighbors.filter")
+
+
+def dtype_of(precision, kernels):
+    return kernels.FILTER_DTYPE if precision == "filter" else "float64"
+
+
+def quantized(X, dtype, engine):
+    """The scaling of some points, and these as the filter's kernels read them."""
+    values = engine.asarray(X)
+    scaling = Scaling.of(values, device=engine)
+    return scaling, engine.kernels("neighbors.filter").quantize(values, scaling, dtype)
+
+
+def few_rows(name, dtype):
+    X = CASES[name](dtype)
+    return X[:: max(1, len(X) // 120)]
+
+
+# ------------------------------------------------------------------------------------------------- the test
+
+
+def pairs_that_fail(X, dtype, engine, kernels):
+    """How many of all pairs the filter would lose at the tightest bound that must let them pass."""
+    xp, n, d = engine.xp, *X.shape
+    scaling, points = quantized(X, dtype, engine)
+    product = kernels.Workspace().product(points, points)
+    distances = engine.asarray(squared_distances(X))
+    rows = xp.arange(n)
+    failed = 0
+    for shift in range(n):
+        others = (rows + shift) % n
+        radius = filter_radius(distances[rows, others], points.error, scaling.scale, d, xp)
+        q = radius + points.error[others]
+        assert q.dtype == product.dtype == points.half_norm.dtype
+        passes = product[rows, others] >= points.half_norm + points.half_norm[others] - q * q
+        failed += n - int(passes.sum())
+    return failed
+
+
+@PRECISIONS
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes())
+def test_no_pair_fails_at_its_own_distance(name, dtype, precision, engine, kernels):
+    assert pairs_that_fail(few_rows(name, dtype), dtype_of(precision, kernels), engine, kernels) == 0
+
+
+@PRECISIONS
+@MANY_FEATURES
+def test_no_pair_fails_where_rounding_is_worst(d, precision, engine, kernels):
+    X = rows_hard_to_round(np.random.default_rng(d), d)
+    assert pairs_that_fail(X, dtype_of(precision, kernels), engine, kernels) == 0
+
+
+def test_the_test_is_tight(engine, kernels):
+    """A filter that lets everything pass would prove nothing."""
+    X = np.random.default_rng(0).normal(size=(500, 30))
+    scaling, points = quantized(X, kernels.FILTER_DTYPE, engine)
+    product = kernels.Workspace().product(points, points)
+    distances = squared_distances(X)
+    bound = np.sort(distances, axis=1)[:, 10]
+    radius = filter_radius(engine.asarray(bound), points.error, scaling.scale, 30, engine.xp)
+    q = radius[:, None] + points.error
+    passes = to_host(product >= points.half_norm[:, None] + points.half_norm - q * q)
+    assert passes[distances <= bound[:, None]].all()
+    assert passes.sum() <= 1.2 * (distances <= bound[:, None]).sum()
+
+
+# ------------------------------------------------------------------------------------------------ the converse
+
+
+def shares_of_upper_bound(X, engine, kernels):
+    """Each pair's squared distance over what the filter says it is at most."""
+    xp, n = engine.xp, len(X)
+    scaling, points = quantized(X, kernels.FILTER_DTYPE, engine)
+    upper_bound = UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
+    groups, ids, workspace = (xp.zeros(n, "int32"), xp.ones(1, "int32")), xp.zeros(1, "int32"), kernels.Workspace()
+    most = [xp.full(n, xp.inf) for _ in range(n)]
+    for j, bound in enumerate(most):
+        one = points.take(slice(j, j + 1))
+        kernels.seed_bounds(workspace.product(points, one), points, one, groups, ids, 1, upper_bound, bound)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.nan_to_num(squared_distances(X) / np.stack([to_host(column) for column in most], axis=1))
+
+
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes())
+def test_no_pair_is_above_its_upper_bound(name, dtype, engine, kernels):
+    assert shares_of_upper_bound(few_rows(name, dtype), engine, kernels).max() <= 1
+
+
+@MANY_FEATURES
+def test_upper_bounds_where_rounding_is_worst(d, engine, kernels):
+    rng = np.random.default_rng(d)
+    assert shares_of_upper_bound(rows_hard_to_round(rng, d), engine, kernels).max() <= 1
+    even = shares_of_upper_bound(rng.normal(size=(90, d)), engine, kernels)
+    np.fill_diagonal(even, 1.0)
+    assert even.min() > (0.9 if d > 1 else 0)  # a bound of everything would be of no use
+
+
+# ------------------------------------------------------------------------------------------------- products
+
+
+def lengths(x):
+    return np.sqrt((x * x).sum(axis=1))
+
+
+@PRECISIONS
+@pytest.mark.parametrize("d", [8, 256, 4096, *map(full, (16, 104, 784))])
+def test_products_keep_their_bound(d, precision, engine, kernels):
+    """What the filter forgives a product for is more than it is ever off, on data made to be hard to sum."""
+    x, y = pairs_hard_to_sum(np.random.default_rng(d), d)
+    dtype = dtype_of(precision, kernels)
+    if dtype != "float16":  # the bits that fp16 has not
+        x, y = (part * np.random.default_rng(d).uniform(1, 1.001, part.shape) for part in (x, y))
+    x, y = (part.astype(dtype) for part in (x, y))
+    none = engine.xp.zeros(len(x), "float32")
+    rows, points = (QuantizedPoints(engine.asarray(part), none, none) for part in (x, y))
+    assert rows.accumulator == ("float64" if dtype == "float64" else "float32")
+    workspace = kernels.Workspace()
+    found = to_host(workspace.product(rows, points)).astype(np.longdouble)
+    x, y = x.astype(np.longdouble), y.astype(np.longdouble)
+    bound = accumulation_bound(d, rows.accumulator) * lengths(x)[:, None] * lengths(y)
+    assert (np.abs(found - x @ y.T) < bound).all()
+    smaller = to_host(workspace.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
+    assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()
+
+
+def test_nothing_is_filtered_by_imprecise_products(engine, kernels, monkeypatch):
+    """Where the device's products in either precision do not keep the bound, what they would prove is computed."""
+    X = np.random.default_rng(0).normal(size=(600, 20))
+    X[::2] += 1e6  # the filter's own type tells nothing within these two clusters apart
+    expected = least(without_self(squared_distances(X)), 3)
+    for refused, filter_, redone in ((kernels.FILTER_DTYPE, False, 0), ("float64", True, 300), (None, True, 300)):
+        monkeypatch.setattr(kernels, "keeps_accumulation_bound", lambda dtype, refused=refused: dtype != refused)
+        report = Report()
+        lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), 600, 3, engine)
+        assert_lists(lists, expected)
+        counts = report["neighbors"]
+        assert (counts["filter"] != "none") == filter_
+        assert counts["rows_redone"] >= redone
+        assert (counts["rows_scanned_exactly"] >= 300) == (refused is not None)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_imprecise_products_are_noticed(dtype, monkeypatch):
+    """Such as those of tensor cores that cut sums shorter, or of a float64 that is emulated."""
+    from rapids_slink.neighbors.filter import cuda
+
+    exact_product = cuda.form_product
+    assert cuda.keeps_accumulation_bound(dtype)
+
+    def imprecise(a, b, out):
+        exact_product(a, b, out)
+        out *= 1 - 1.5 * accumulation_bound(a.shape[1], str(out.dtype))
+
+    monkeypatch.setattr(cuda, "_keeps_accumulation_bound", cuda._keeps_accumulation_bound.__wrapped__)
+    assert cuda.keeps_accumulation_bound(dtype)
+    monkeypatch.setattr(cuda, "form_product", imprecise)
+    assert not cuda.keeps_accumulation_bound(dtype)
+
+
+# ------------------------------------------------------------------------------------------- quantized points
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_quantized_points_are_what_they_claim(dtype, engine, kernels):
+    X = np.random.default_rng(0).normal(size=(200, 13)) * 1e5 + 3e5
+    values = engine.asarray(X)
+    scaling = Scaling.of(values, device=engine)
+    order = engine.asarray(np.random.default_rng(1).permutation(200)[:150].astype(np.int32))
+    points = kernels.quantize(values, scaling, dtype, order)
+    y = to_host(points.y).astype(np.float64)
+    z = (X[to_host(order)] - to_host(scaling.centre)) * scaling.scale
+    assert np.frexp(scaling.scale)[0] == 0.5  # a power of two
+    largest = np.abs((X - to_host(scaling.centre)) * scaling.scale).max()
+    assert largest <= 2**15
+    assert 13 * largest**2 / 2 <= 2**30 < 13 * (4 * largest) ** 2 / 2  # no larger power of two but one is sure to fit
+    assert points.y.shape[1] == (16 if dtype == "float16" else 13)
+    assert (y[:, 13:] == 0).all()
+    moved = np.linalg.norm(y[:, :13] - z, axis=1)
+    assert (to_host(points.error) >= moved / 2**0.5).all()
+    np.testing.assert_allclose(to_host(points.error), moved / 2**0.5, rtol=1e-5, atol=1e-9)
+    assert (2 * to_host(points.half_norm).astype(float) <= (y * y).sum(axis=1)).all()
+    np.testing.assert_allclose(2 * to_host(points.half_norm), (y * y).sum(axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "d", "step"), [(1, 1, 1), (1, 40, 3), (700, 33, 1), (5000, 3, 7)])
+def test_centre_is_the_mean_of_a_sample(n, d, step, dtype, engine, kernels):
+    """On a CPU of the sample's rows but those far out; always a number."""
+    X = np.random.default_rng(n).uniform(4, 6, (n, d)).astype(dtype)
+    expected = X[::step].astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(to_host(kernels.centre_of_rows(engine.asarray(X), step)), expected, 1e-5)
+    if n > 1 and engine.name == "cpu":
+        X[0] = 1e6
+        moved = np.abs(kernels.centre_of_rows(engine.asarray(X), step) - expected)
+        assert (moved < 0.1).all()
+    X[0, 0] = X[-1, 0] = np.finfo(dtype).max
+    assert np.isfinite(to_host(kernels.centre_of_rows(engine.asarray(X), 1))).all()
+
+
+def test_small_integers_are_not_moved(engine, kernels):
+    X = np.random.default_rng(0).integers(0, 256, (100, 10)).astype(np.float32)
+    values = engine.asarray(X)
+    scaling = Scaling.of(values, device=engine)
+    assert scaling.byte_values
+    assert (to_host(scaling.centre) == 0).all()
+    y = to_host(kernels.quantize(values, scaling, "float16").y).astype(np.float64)
+    np.testing.assert_array_equal(y[:, :10], X.astype(np.float64) * scaling.scale)
+
+
+@pytest.mark.parametrize(
+    ("value", "small", "bytes_"),
+    [(255, True, True), (256, True, False), (-1, True, False), (2048, True, False), (2049, False, False),
+     (0.5, False, False)],
+)  # fmt: skip
+def test_value_ranges(value, small, bytes_, engine, kernels):
+    X = np.random.default_rng(0).integers(0, 100, (300, 7)).astype(np.float64)
+    X[211, 5] = value
+    (found,) = kernels.value_ranges([engine.asarray(X)], engine.xp.full(7, 3.0))
+    assert (found.small_integers, found.byte_values) == (small, bytes_)
+    assert found.largest == max(abs(value), 99)
+    assert found.deviation == max(abs(value - 3), 96)

@@ -1,0 +1,145 @@
+"""A GPU's memory: all of it rmm's, within the limit, and given back whatever ends a run."""
+
+import gc
+
+import pytest
+from calls import EVERY_CALL, Failing, least_limit, points, spread
+from spanning_trees import bits
+
+from rapids_slink import DeviceMemoryError, fit, single_linkage
+from rapids_slink.runtime import frames, memory
+from rapids_slink.runtime.device import resolve
+from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
+from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.memory import copy_out, release_idle_pools, run_scope
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def watched_memory():
+    """Statistics of all that is allocated through rmm in the test; idle pools keep nothing when they are asked for."""
+    rmm = pytest.importorskip("rmm")
+    import cudf  # noqa: F401
+    import cupy
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    def statistics():
+        gc.collect()
+        release_idle_pools()
+        return resource.allocation_counts
+
+    release_idle_pools()
+    before, allocator = rmm.mr.get_current_device_resource(), cupy.cuda.get_allocator()
+    resource = rmm.mr.StatisticsResourceAdaptor(before)
+    rmm.mr.set_current_device_resource(resource)
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
+    yield statistics
+    statistics()
+    cupy.cuda.set_allocator(allocator)
+    rmm.mr.set_current_device_resource(before)
+
+
+@EVERY_CALL
+def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call):
+    import cupy
+
+    call(device="cuda")  # compiles
+    before = watched_memory()
+    free = cupy.get_default_memory_pool().total_bytes()
+    found = call(device="cuda")
+    during = watched_memory()
+    assert during.total_count > before.total_count
+    assert during.total_bytes - before.total_bytes > 10_000  # all the arrays were seen
+    assert cupy.get_default_memory_pool().total_bytes() == free  # CuPy's own pool was passed by
+    del found
+    assert watched_memory().current_bytes <= before.current_bytes
+
+
+@EVERY_CALL
+def test_idle_pools_keep_little(watched_memory, call):
+    call(device="cuda")
+    watched_memory()
+    call(device="cuda")
+    assert sum(idle.pool.total_bytes() for idle in memory._idle_pools) <= memory.IDLE_BYTES
+
+
+def test_an_array_that_outlives_its_run(watched_memory):
+    """Its pool is not handed on, and gives its memory back once the array is gone."""
+    device, kept = resolve("cuda"), []
+    before = watched_memory().current_bytes
+    with run_scope(device):
+        kept.append(device.xp.arange(2**20))
+    with run_scope(device):
+        other = device.xp.zeros(2**20)
+        del other
+    assert (kept[0] == device.xp.arange(2**20)).all()
+    kept.clear()
+    assert watched_memory().current_bytes <= before
+
+
+def test_what_is_copied_out_of_a_run(watched_memory):
+    device = resolve("cuda")
+    before = watched_memory().current_bytes
+    with run_scope(device):
+        kept = copy_out(device, device.xp.arange(1000))
+        frame = frame_of(device, {"a": device.xp.arange(1000)})
+        nothing = frame_of(device, {})
+    assert (kept == device.xp.arange(1000)).all()
+    assert frame["a"].to_numpy().tolist() == list(range(1000))
+    assert nothing.shape == (0, 0)
+    assert watched_memory().current_bytes >= before + 16_000
+
+
+@pytest.mark.parametrize(("n", "d", "k"), [(200_000, 3, 8), (100_000, 32, 8), (100_000, 96, 16), (400_000, 2, 4)])
+def test_estimates(watched_memory, monkeypatch, n, d, k):
+    """At the least limit the pool takes no more, and not much less."""
+    X = points(n, d)
+    limit, _ = least_limit(lambda **how: fit(X, 3, n_neighbors=k, **how), "cuda")
+    release, taken = single_linkage.release_cached, []
+
+    def record(device):
+        taken.append(memory._run().pool.pool.total_bytes())
+        release(device)
+
+    monkeypatch.setattr(single_linkage, "release_cached", record)
+    fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
+    size = as_bytes(limit)
+    assert size / 4 < max(taken) <= size
+    assert watched_memory().peak_bytes < 2 * size  # frames of cuDF and the results included
+
+
+def nothing_is_estimated(monkeypatch):
+    monkeypatch.setattr(MemoryEstimate, "least", 0)
+
+
+@pytest.mark.parametrize("limit", [2**21, 2**23, 3 * 2**22])
+def test_the_pool_holds_to_the_limit(watched_memory, monkeypatch, limit):
+    """Whatever the estimate says, and leaves the GPU as it was."""
+    X = points(30_000, 32)
+    expected = bits(fit(X, 3, device="cuda"))
+    before = watched_memory().current_bytes
+    with monkeypatch.context() as patch:
+        nothing_is_estimated(patch)
+        with pytest.raises(DeviceMemoryError, match=f"not enough GPU memory: memory_limit={limit} was reached"):
+            fit(X, 3, device="cuda", memory_limit=limit)
+    assert watched_memory().current_bytes <= before
+    assert bits(fit(X, 3, device="cuda")) == expected
+
+
+def test_interruptions_leave_the_gpu_as_it_was(watched_memory, monkeypatch):
+    X = points(20_000, 16)
+    usual = frames._empty_columns
+    counted = Failing(usual, KeyboardInterrupt())
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "_empty_columns", counted)
+        expected = bits(fit(X, 3, n_neighbors=2, device="cuda"))
+    assert counted.calls
+    before = watched_memory().current_bytes
+    for at in spread(counted.calls, 4):
+        with monkeypatch.context() as patch:
+            patch.setattr(frames, "_empty_columns", Failing(usual, KeyboardInterrupt(), at))
+            with pytest.raises(KeyboardInterrupt):
+                fit(X, 3, n_neighbors=2, device="cuda")
+        assert watched_memory().current_bytes <= before
+    assert bits(fit(X, 3, n_neighbors=2, device="cuda")) == expected

@@ -1,0 +1,169 @@
+"""`knn_graph` and `nearest_neighbors`: their frames, what they refuse, and runs of several threads."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import full
+from oracles import assert_edges, least, squared_distances, without_self
+from scipy.spatial.distance import cdist
+
+from rapids_slink import knn_graph, nearest_neighbors, neighbors
+from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.memory import DeviceMemoryError
+
+
+def reported(lists, metric):
+    ids, surrogate = lists
+    return ids, np.sqrt(surrogate) if metric == "euclidean" else surrogate
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("d", [2, 20])
+def test_knn_graph(d, metric, device):
+    X = np.random.default_rng(d).integers(0, 9, (400, d)) / 8
+    graph = knn_graph(X, 6, metric=metric, device=device)
+    assert isinstance(graph, pd.DataFrame)
+    assert [str(dtype) for dtype in graph.dtypes] == ["int32", "int32", "float64"]
+    assert_edges(graph, reported(least(without_self(squared_distances(X)), 6), metric))
+
+
+@pytest.mark.parametrize(("dtype", "high"), [("uint8", 256), ("int16", 2049), ("int64", 100_000), ("bool", 2)])
+def test_lists_of_integers(dtype, high, device):
+    X = np.random.default_rng(high).integers(0, high, (3100, 50)).astype(dtype)
+    rows = np.arange(0, len(X), 20)
+    distances = cdist(X[rows].astype(np.float64), X.astype(np.float64), "sqeuclidean")
+    distances[np.arange(rows.size), rows] = np.inf
+    ids, weights = least(distances, 16)
+    graph = knn_graph(X, 16, metric="sqeuclidean", device=device)
+    np.testing.assert_array_equal(graph["dst"].to_numpy().reshape(len(X), 16)[rows], ids)
+    np.testing.assert_array_equal(graph["weight"].to_numpy().reshape(len(X), 16)[rows], weights)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+@pytest.mark.parametrize(("n", "m", "d"), [(300, 1000, 3), (300, 1000, 20), (1, 500, 9), (500, 1, 9), full(7, 5, 2)])
+def test_nearest_neighbors(n, m, d, metric, device):
+    rng = np.random.default_rng(n + m)
+    X, Y = rng.integers(0, 5, (n, d)) / 4, pd.DataFrame(rng.integers(0, 5, (m, d)) / 4)
+    found = nearest_neighbors(X, Y, metric=metric, device=device)
+    assert [str(dtype) for dtype in found.dtypes] == ["int32", "int32", "float64"]
+    assert_edges(found, reported(least(squared_distances(X, Y.to_numpy()), 1), metric))
+
+
+def test_nearest_neighbors_of_sets_far_apart_and_of_different_types(device):
+    """The queries' distance from the points, not the points' own spread, sets the scale."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(50, 12)) + 1e6, rng.normal(size=(600, 12)).astype(np.float32)
+    found = nearest_neighbors(X, Y, device=device)
+    assert_edges(found, reported(least(squared_distances(X, Y), 1), "euclidean"))
+
+
+# -------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("n_neighbors", "error", "message"),
+    [
+        (0, ValueError, "n_neighbors must be at least 1, got 0"),
+        (10, ValueError, "n_neighbors must be at most n - 1 = 9, got 10"),
+        (2.5, TypeError, "n_neighbors must be an integer, got 2.5"),
+    ],
+)
+def test_numbers_of_neighbors_are_checked(n_neighbors, error, message, device):
+    with pytest.raises(error, match=message):
+        knn_graph(np.eye(10), n_neighbors, device=device)
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "error", "message"),
+    [
+        (np.eye(3), np.eye(3)[:, :2], ValueError, "same number of features, got 3 and 2"),
+        (np.eye(3), np.eye(3)[:0], ValueError, r"0 sample\(s\)"),
+        ([[0.0]], pd.DataFrame({"a": ["x"]}, dtype=object), TypeError, "column 'a' of Y has dtype object"),
+        ([[0.0]], pd.DataFrame({"a": pd.array([1, None], "Int32")}), ValueError, "column 'a' of Y has 1 missing value"),
+        ([[0.0], [np.nan]], [[0.0]], ValueError, "X contains values that are not finite: column 0 has 1 NaN"),
+        ([[0.0]], [[0.0], [np.nan]], ValueError, "Y contains values that are not finite: column 0 has 1 NaN"),
+        ([[0.0]], [[1e155], [-1e155]], ValueError, r"the values of column 0 span 2e\+155.*Rescale Y"),
+        ([[1e155]], [[-1e155], [-9.5e154]], ValueError, "distances between X and Y overflow float64"),
+    ],
+)
+def test_errors_of_two_sets_name_the_set(X, Y, error, message, device):
+    with pytest.raises(error, match=message):
+        nearest_neighbors(X, Y, device=device)
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("call", [lambda X, **on: knn_graph(X, 3, **on), lambda X, **on: nearest_neighbors(X, X, **on)])
+def test_results_are_allocated_before_the_search_begins(call, device, monkeypatch):
+    """Else what fails in between would free columns that a kernel still writes."""
+    begun = []
+
+    def refused(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(neighbors, "prepare_search", lambda *_, **__: begun.append("search"))
+    monkeypatch.setattr(PreallocatedFrame, "empty", refused)
+    if device == "cuda":
+        small_batch = pytest.importorskip("rapids_slink.neighbors.small_batch")
+        monkeypatch.setattr(small_batch, "launch_blocks", lambda *_, **__: begun.append("small batch"))
+    with pytest.raises(DeviceMemoryError):
+        call(np.random.default_rng(0).normal(size=(300, 20)), device=device)
+    assert not begun
+
+
+@pytest.mark.gpu
+def test_few_lengths_of_lists_are_compiled(monkeypatch):
+    """Not one kernel for each number of neighbours."""
+    from rapids_slink.runtime import cuda
+
+    kernel, compiled = cuda.cuda_kernel, set()
+
+    def noted(source, name, *options):
+        compiled.add((source, name, options))
+        return kernel(source, name, *options)
+
+    monkeypatch.setattr(cuda, "cuda_kernel", noted)
+    rng = np.random.default_rng(0)
+    sets = rng.normal(size=(3000, 3)), rng.normal(size=(3000, 20))
+    for X in sets:
+        for k in range(1, 41):
+            knn_graph(X, k, device="cuda")
+    kernels = {one[:2] for one in compiled}
+    assert ("neighbors/trees/bvh.cu", "search") in kernels
+    assert ("neighbors/exact/rerank.cu", "rerank") in kernels
+    most = max(sum(one[:2] == kernel for one in compiled) for kernel in kernels)
+    assert most <= 5
+
+
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+import cupy
+import numpy as np
+from rapids_slink import knn_graph, nearest_neighbors
+
+rng = np.random.default_rng(0)
+X, Y = (cupy.asarray(rng.normal(size=(n, 40)), "float32") for n in (700, 9000))
+expected = nearest_neighbors(X, Y), knn_graph(Y, 5)
+
+def search(i):
+    return nearest_neighbors(X, Y).equals(expected[0]) and knn_graph(Y, 5).equals(expected[1])
+
+with ThreadPoolExecutor(8) as threads:
+    assert all(threads.map(search, range(40)))
+print("done")
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("own_streams", ["0", "1"])
+def test_threads_search_at_once(own_streams):
+    """Whether they share the default stream or, as CuPy can have it, each has its own."""
+    given = os.environ | {"CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": own_streams}
+    ran = subprocess.run([sys.executable, "-c", THREADS], env=given, capture_output=True, text=True, timeout=180)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout == "done\n"

@@ -1,0 +1,41 @@
+"""Each notebook runs, draws something, and is committed without outputs."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hard_cases import full
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+QUICK = "01_quickstart"
+
+
+def test_there_are_notebooks():
+    assert QUICK in NOTEBOOKS
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_carries_no_outputs(name):
+    for cell in json.loads(NOTEBOOKS[name].read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+
+
+@pytest.mark.parametrize("name", [name if name == QUICK else full(name) for name in NOTEBOOKS])
+def test_notebook_runs(name, tmp_path, monkeypatch):
+    for module in ("ipykernel", "matplotlib", "nbclient", *(["hdbscan"] if "hdbscan" in name else [])):
+        pytest.importorskip(module)
+    import nbclient
+    import nbformat
+
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
+    notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in outputs)

@@ -1,0 +1,171 @@
+"""What every search answers where groups are excluded, bounds given and only each group's least wanted."""
+
+import numpy as np
+import pytest
+from hard_cases import CASES, combinations, full, shape
+from oracles import (
+    assert_lists,
+    assert_unlisted_are_above,
+    core_distances,
+    least,
+    mutual_reachability,
+    searches,
+    squared_distances,
+    without_self,
+)
+
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.device import to_host
+
+NAMES = ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "repeated_rows", "all_rows_equal"]
+
+
+def grouped(X, rng, groups):
+    """Groups of the rows and all distances, infinite within a group."""
+    group = rng.integers(0, groups, len(X)).astype(np.int32)
+    distances = squared_distances(X)
+    distances[group[:, None] == group] = np.inf
+    return group, distances
+
+
+def by_case(*parameters):
+    return searches(*parameters, features=lambda name, *_: shape(name)[1])
+
+
+@pytest.mark.parametrize(
+    ("make_search", "name", "groups", "k"),
+    by_case(
+        *combinations(
+            NAMES, (1, 2, 40), (1, 6),
+            quick=[("uneven_blobs_8d", 40, 6), ("repeated_rows", 2, 6), ("integer_grid_10d", 2, 1), ("cauchy", 1, 1)],
+        )
+    ),
+)  # fmt: skip
+def test_nearest_outside_ones_group(make_search, name, groups, k):
+    """Some rows only, each with a bound: infinite, one that cuts the list short, one equal to a value, zero."""
+    rng, engine = np.random.default_rng(groups), make_search.engine
+    X = CASES[name]("float64")[::-1][:: 3 if name == "tight_clusters" else 1][:900]
+    group, distances = grouped(X, rng, groups)
+    rows = np.sort(rng.choice(len(X), len(X) * 2 // 3, replace=False)).astype(np.int32)
+    distances = distances[rows]
+    upper = np.sort(distances, axis=1)[np.arange(rows.size), rng.integers(0, 2 * k, rows.size)]
+    upper[::4], upper[1::16] = np.inf, 0.0
+    on_rows, on_groups, on_upper = (engine.asarray(array) for array in (rows, group, upper))
+    found = make_search(X).find(SearchTask(on_rows, k, on_groups, on_groups, on_upper))
+    assert_lists(found, least(np.where(distances <= upper[:, None], distances, np.inf), k))
+    np.testing.assert_array_equal(to_host(on_upper), upper)  # the task is left alone
+    assert_unlisted_are_above(found, distances)
+
+
+@pytest.mark.parametrize(
+    ("make_search", "name", "groups"),
+    by_case(
+        *combinations(
+            NAMES, (2, 30, 130),
+            quick=[("uneven_blobs_8d", 30), ("integer_grid_10d", 2), ("tight_clusters", 130), ("all_rows_equal", 30)],
+        )
+    ),
+)  # fmt: skip
+def test_least_pair_of_each_group(make_search, name, groups):
+    """A group's least pair in the total order is found, and every bound that is reached is one."""
+    rng, engine = np.random.default_rng(groups), make_search.engine
+    X = CASES[name]("float64")[::3][:900]
+    n = len(X)
+    group, distances = grouped(X, rng, groups)
+    bound = np.where(np.arange(groups) % 3 == 0, np.inf, rng.choice(distances[np.isfinite(distances)], groups))
+    rows, on_groups, upper = (engine.asarray(a) for a in (np.arange(n, dtype=np.int32), group, bound[group]))
+    found = make_search(X).find(SearchTask(rows, 1, on_groups, on_groups, upper, per_group_minimum=True))
+    ids, weights = to_host(found.ids)[:, 0], to_host(found.weights)[:, 0]
+
+    hit = np.flatnonzero(ids >= 0)
+    np.testing.assert_array_equal(weights[hit], distances[hit, ids[hit]])
+    assert (weights[hit] <= bound[group[hit]]).all()
+    assert np.isinf(weights[ids < 0]).all()
+    assert_unlisted_are_above(found, distances)
+
+    def lightest(rows, columns, values):
+        low, high = np.minimum(rows, columns), np.maximum(rows, columns)
+        at = np.lexsort((high, low, values))[0]
+        return values[at], low[at], high[at]
+
+    for g in np.unique(group):
+        members = np.flatnonzero(group == g)
+        at, columns = np.nonzero(np.isfinite(distances[members]) & (distances[members] <= bound[g]))
+        mine = hit[group[hit] == g]
+        assert (mine.size > 0) == (at.size > 0)
+        if mine.size:
+            expected = lightest(members[at], columns, distances[members[at], columns])
+            assert lightest(mine, ids[mine], weights[mine]) == expected
+
+
+@pytest.mark.parametrize("make_search", searches(features=lambda: 8))
+def test_no_rows_and_nobody_outside(make_search):
+    xp = make_search.engine.xp
+    search, one = make_search(np.random.default_rng(0).normal(size=(400, 8))), xp.zeros(400, "int32")
+    for least_only in (False, True):
+        none = search.find(SearchTask(xp.empty(0, "int32"), 1, one, one, xp.empty(0), per_group_minimum=least_only))
+        assert (none.ids.shape, none.weights.shape, none.upper.shape) == ((0, 1), (0, 1), (0,))
+        rows = xp.arange(400, dtype="int32")
+        found = search.find(SearchTask(rows, 1, one, one, xp.full(400, xp.inf), per_group_minimum=least_only))
+        assert (to_host(found.ids) == -1).all()
+        assert np.isinf(to_host(found.weights)).all()
+
+
+SIZES = [(2, 40, 4), (2, 900, 9), (12, 900, 2), (10, 3000, 1000), (3, 3000, 1000)]
+
+
+@pytest.mark.parametrize(
+    ("make_search", "size", "per_group_minimum", "bounded"),
+    searches(
+        *combinations(
+            SIZES, (False, True), (False, True),
+            quick=[
+                (SIZES[0], True, False), (SIZES[1], False, True), (SIZES[2], False, True), (SIZES[2], True, True),
+                (SIZES[3], True, False),
+            ],
+        ),
+        features=lambda size, *_: size[0],
+    ),
+)  # fmt: skip
+def test_search_with_cores(make_search, size, per_group_minimum, bounded):
+    """Against all pairs: any cores, groups, bounds; ties between weights and between ids."""
+    d, n, side = size
+    rng, engine = np.random.default_rng(n + d), make_search.engine
+    X = rng.integers(0, side, (n, d)).astype(np.float32)
+    distances = squared_distances(X)
+    core = rng.choice(np.quantile(distances, [0.0, 0.01, 0.02, 0.05, 0.3]), n)
+    group = rng.integers(0, 7, n).astype(np.int32)
+    rows = rng.permutation(n)[: n // 2].astype(np.int32)
+    upper = np.quantile(distances, rng.uniform(0, 0.05, 7))[group[rows]] if bounded else np.full(rows.size, np.inf)
+    k = 1 if per_group_minimum else 3
+    outside = np.where(group[rows, None] == group, np.inf, mutual_reachability(distances, core)[rows])
+    expected = ids, weights = least(np.where(outside <= upper[:, None], outside, np.inf), k)
+    given = [engine.asarray(array) for array in (rows, group, upper, core)]
+    found = make_search(X).find(
+        SearchTask(given[0], k, given[1], given[1], given[2], per_group_minimum=per_group_minimum, core=given[3])
+    )
+    if not per_group_minimum:
+        assert_lists(found, expected)
+        return
+    assert_unlisted_are_above(found, outside)
+    found_ids, found_weights = to_host(found.ids)[:, 0], to_host(found.weights)[:, 0]
+    hit = found_ids >= 0
+    np.testing.assert_array_equal(found_ids[hit], ids[hit, 0])
+    np.testing.assert_array_equal(found_weights[hit], weights[hit, 0])
+    for g in range(7):  # each group's least is there
+        mine = group[rows] == g
+        assert found_weights[mine].min() == weights[mine].min()
+
+
+@pytest.mark.parametrize(("make_search", "k"), searches((1100,), full(1190), features=lambda k: 9))
+def test_long_lists_with_cores(make_search, k):
+    """Longer than a GPU's shared memory holds."""
+    engine = make_search.engine
+    X = np.random.default_rng(0).integers(0, 40, (1200, 9)).astype(np.float64)
+    rows = np.arange(0, 1200, 100, dtype=np.int32)
+    distances = squared_distances(X)
+    core = core_distances(distances, 30)
+    weights = without_self(mutual_reachability(distances, core))
+    everyone, on_rows = (engine.asarray(a) for a in (np.arange(1200, dtype=np.int32), rows))
+    task = SearchTask(on_rows, k, everyone, everyone, core=engine.asarray(core))
+    assert_lists(make_search(X).find(task), least(weights[rows], k))

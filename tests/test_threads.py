@@ -1,0 +1,239 @@
+"""Runs at the same time, on streams of their own, and interrupted: each is right, and leaves nothing behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import threadpoolctl
+from calls import Failing, points, spread
+from hard_cases import full
+from spanning_trees import bits
+
+from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering, single_linkage
+from rapids_slink.dendrogram import cutting
+from rapids_slink.neighbors import brute_force
+from rapids_slink.runtime import frames
+from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.threads import for_each_chunk
+from rapids_slink.spanning_tree import connect
+
+ROOT = Path(__file__).parent.parent
+INPUTS = [points(3000, 12), points(4000, 3), points(2500, 40), np.repeat(points(500, 9), 5, axis=0)]
+
+# ------------------------------------------------------------------------------------------------------ threads
+
+
+def run_at_once(work, count=2):
+    """`work` of 0, 1, ... in a thread each, all begun together."""
+    barrier = threading.Barrier(count)
+
+    def begin(i):
+        barrier.wait()
+        return work(i)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def test_fits_at_the_same_time_give_the_same_bits(device):
+    expected = [bits(fit(X, 5, n_neighbors=2, device=device)) for X in INPUTS]
+    for _ in range(3):
+        found = run_at_once(lambda i: bits(fit(INPUTS[i], 5, n_neighbors=2, device=device)), len(INPUTS))
+        assert found == expected
+
+
+def test_limits_of_fits_at_the_same_time_are_their_own(device):
+    def work(i):
+        if i == 0:
+            with pytest.raises(DeviceMemoryError, match="memory_limit=1000 is too small"):
+                fit(INPUTS[0], 5, device=device, memory_limit=1000)
+            return None
+        return bits(fit(INPUTS[i], 5, device=device, memory_limit="4GiB"))
+
+    for _ in range(3):
+        assert run_at_once(work, 3)[1:] == [bits(fit(X, 5, device=device)) for X in INPUTS[1:3]]
+
+
+def test_blas_gets_its_threads_back():
+    def threads():
+        return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+
+    before = threads()
+    inside, release, during = threading.Event(), threading.Event(), []
+
+    def slow(_):
+        inside.set()
+        release.wait(60)
+
+    first = threading.Thread(target=for_each_chunk, args=(CPU, slow, [0]))
+    first.start()
+    assert inside.wait(60)
+    for_each_chunk(CPU, lambda _: None, [0])  # comes later and leaves earlier
+    release.set()
+    first.join()
+    assert threads() == before
+    for_each_chunk(CPU, lambda _: during.append(threads()), [0])
+    assert during == [[1] * len(before)]
+    assert threads() == before
+
+
+@pytest.mark.gpu
+def test_streams_that_do_not_wait_for_others():
+    """cuDF works on the default stream: a run must be in order with that and with the stream that it is called in."""
+    import cupy
+
+    expected = [bits(fit(X, 5, n_neighbors=2, device="cuda")) for X in INPUTS]
+
+    def work(i):
+        with cupy.cuda.Stream(non_blocking=True):
+            late = cupy.zeros(INPUTS[i].shape, cupy.float32)
+            busy = cupy.ones((3000, 3000), cupy.float32)
+            for _ in range(20):
+                busy = busy @ busy * cupy.float32(1e-4)
+            late += cupy.asarray(INPUTS[i]) + busy[0, 0] * 0  # not there before the products are
+            model = fit(late, 5, n_neighbors=2, device="cuda")
+            return model, cut(model.linkage_, n_clusters=5)
+
+    for _ in range(3):
+        found = run_at_once(work, len(INPUTS))
+        cupy.cuda.Device().synchronize()
+        assert [bits(model) for model, _ in found] == expected
+        assert [bits(again) for _, again in found] == [bits(model.labels_) for model, _ in found]
+
+
+@pytest.mark.gpu
+def test_threads_of_their_own_default_streams(tmp_path):
+    """CuPy's default stream is the thread's then, and cuDF's is not: eight threads still end, and are right."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from rapids_slink import fit, nearest_neighbors
+
+X = np.random.default_rng(0).normal(size=(20_000, 16)).astype(np.float32)
+def work(i):
+    part = X[i : i + 10_000]
+    found = nearest_neighbors(part[:100], part[100:], device="cuda")["weight"].to_numpy()
+    return fit(part, 5, device="cuda").distances_.tobytes(), found.tobytes()
+expected = [work(i) for i in range(8)]
+with ThreadPoolExecutor(8) as threads:
+    for _ in range(5):
+        assert list(threads.map(work, range(8))) == expected
+print("right")
+"""
+    )
+    environment = {**os.environ, "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1", "PYTHONPATH": str(ROOT)}
+    run = [sys.executable, str(script)]
+    done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120)
+    assert done.stdout == "right\n", done.stderr
+
+
+# ------------------------------------------------------------------------------------------------ interruptions
+
+
+def fit_until_called(model, X, interrupting):
+    """Fits again where the call that is due does not come: threads tighten each other's bounds, and may save one."""
+    while interrupting.calls < interrupting.fails_at:
+        interrupting.calls = 0
+        model.fit(X)
+
+
+PLACES = [
+    (brute_force, "_chunks"),
+    (brute_force, "for_each_chunk"),
+    (frames, "_empty_columns"),
+    (single_linkage, "release_cached"),
+    (Device, "synchronize"),
+    (connect, "boruvka_rounds"),
+    (connect, "_search_crossing_edges"),
+    (ordering, "sorting_rows"),
+    (cutting, "_merge_first"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name"), PLACES, ids=[name for _, name in PLACES])
+def test_interruptions(monkeypatch, owner, name, device):
+    X, threads = INPUTS[0], threading.active_count()
+    model = SingleLinkage(5, n_neighbors=1, device=device).fit(X)
+    expected = bits(model)
+    function = getattr(owner, name)
+    counted = Failing(function, KeyboardInterrupt())
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, counted.as_method())
+        fit(X, 5, n_neighbors=1, device=device)
+    assert counted.calls
+    for at in spread(counted.calls, 4):
+        with monkeypatch.context() as patch:
+            interrupting = Failing(function, KeyboardInterrupt(), at)
+            patch.setattr(owner, name, interrupting.as_method())
+            with pytest.raises(KeyboardInterrupt):
+                fit_until_called(model, X, interrupting)
+        assert threading.active_count() == threads
+        assert bits(model) == expected  # of the fit before
+        assert bits(fit(X, 5, n_neighbors=1, device=device)) == expected
+
+
+@pytest.fixture
+def quiet_collector():
+    """No callbacks of the garbage collector: Hypothesis has one, and Python drops an interruption that comes in it."""
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
+    yield
+    gc.callbacks[:] = callbacks
+
+
+def fit_until_interrupted(X, after, device):
+    """Whether a signal after so many seconds ends the fits that go on, and where in the code it comes."""
+    places = []
+
+    def interrupt(_signal, frame):
+        places.append("".join(traceback.format_stack(frame, 8)))
+        raise KeyboardInterrupt
+
+    timer, usual = threading.Timer(after, signal.raise_signal, [signal.SIGINT]), signal.signal(signal.SIGINT, interrupt)
+    try:
+        timer.start()
+        while timer.is_alive():
+            fit(X, 5, device=device)
+        fit(X, 5, device=device)
+    except KeyboardInterrupt:
+        return True, places[0]
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, usual)
+    return False, places[0]
+
+
+@pytest.mark.usefixtures("quiet_collector")
+@pytest.mark.parametrize("after", [0.1, full(0.01), full(0.3)])
+def test_ctrl_c_stops_soon(device, after):
+    """A signal, which comes whenever it does: chunks that wait are not begun, and the next fit is right."""
+    X = points(12_000, 48)
+    expected = bits(fit(X, 5, device=device))
+    stopped, place = fit_until_interrupted(X, after, device)
+    assert stopped, f"the interruption was swallowed, which came in\n{place}"
+    assert bits(fit(X, 5, device=device)) == expected
+
+
+def test_chunks_that_wait_are_not_begun_after_an_interruption():
+    begun = []
+
+    def work(i):
+        begun.append(i)
+        if i == 0:
+            raise KeyboardInterrupt
+        time.sleep(0.01)
+
+    with pytest.raises(KeyboardInterrupt):
+        for_each_chunk(CPU, work, range(1000))
+    assert len(begun) < 500
