@@ -20,6 +20,7 @@ from sklearn.datasets import make_circles, make_moons
 
 import rapids_slink
 from bench import recipe
+from rapids_slink import demo
 
 FOLDER = Path(__file__).parent / "_static"
 DPI = 90
@@ -28,7 +29,7 @@ DPI = 90
 def main(folder: Path = FOLDER) -> None:
     """Draw all."""
     folder.mkdir(exist_ok=True)
-    for draw in (clusters, forests):
+    for draw in (cities, clusters, forests):
         figure = draw()
         path = folder / f"{draw.__name__}.png"
         figure.savefig(path, dpi=DPI)
@@ -36,6 +37,11 @@ def main(folder: Path = FOLDER) -> None:
         with Image.open(path) as image:
             small = image.convert("RGB").quantize(64)
         small.save(path, optimize=True)
+
+
+def cities() -> Any:
+    """The demo's: the world's cities by great-circle distance."""
+    return demo.figure(*demo.cluster("cpu"))
 
 
 def clusters() -> Any:

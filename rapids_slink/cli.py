@@ -22,7 +22,9 @@ from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
-DEMO_PICTURE = Path("dendrogram.png")
+DEMO_PICTURE = Path("cities.png")
+#: What --demo takes.
+DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
 
 
 class Parser(argparse.ArgumentParser):
@@ -57,10 +59,10 @@ def _parser() -> Parser:
         allow_abbrev=False,
     )
     parser.add_argument("points", nargs="?", type=Path, help="table of one row a point (.csv or .parquet)")
-    parser.add_argument("--demo", action="store_true", help="cluster scikit-learn's handwritten digits instead")
+    parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
     parser.add_argument("--columns", help="columns to use, separated by commas (default: all)")
     stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2; --demo: 10)")
+    stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2)")
     stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
     parser.add_argument("--metric", default="euclidean")
     parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
@@ -72,7 +74,7 @@ def _parser() -> Parser:
     parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
     parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
-    parser.add_argument("--plot", type=Path, help="draw the dendrogram here (.png, .svg or .pdf)")
+    parser.add_argument("--plot", type=Path, help="draw the dendrogram, or --demo's map, here (.png, .svg or .pdf)")
     parser.add_argument("--progress", action="store_true", help="show progress bars")
     parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
     return parser
@@ -82,6 +84,10 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     """Find every mistake that can be found before any work is done."""
     if (options.points is None) != options.demo:
         parser.error("give one table of points, or --demo")
+    if options.demo:
+        changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
+        if unused := [name for name in changed if name not in DEMO_OPTIONS]:
+            parser.error(f"--demo does not take --{unused[0].replace('_', '-')}")
     if options.points is not None:
         if options.points.suffix.lower() not in TABLES:
             parser.error(f"cannot read {options.points}: the suffix must be one of {', '.join(TABLES)}")
@@ -106,12 +112,15 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    frame = _digits() if options.demo else _read(options.points, resolve(options.device).frames)
+    if options.demo:
+        _demo(options)
+        return
+    frame = _read(options.points, resolve(options.device).frames)
     if options.columns is not None:
         frame = _select(frame, options.columns.split(","))
     n_clusters = options.n_clusters
     if n_clusters is None and options.distance_threshold is None:
-        n_clusters = 10 if options.demo else 2
+        n_clusters = 2
     model = rapids_slink.fit(
         frame,
         n_clusters=n_clusters,
@@ -132,19 +141,19 @@ def _run(options: argparse.Namespace) -> None:
     if options.plot is not None:
         _draw(model, options.plot)
     print(_summary(labels, options.output))
-    if options.demo:
-        print(f"\nThe highest merges:\n{on_host(model.linkage_.tail(5)).iloc[::-1].to_string()}")
-        print(f"\nWhat was proven, and how long each stage took (seconds):\n{model.report_}")
-        if options.plot is None:
-            _draw_demo(model)
 
 
-def _digits() -> Any:
-    from sklearn.datasets import load_digits
+def _demo(options: argparse.Namespace) -> None:
+    from rapids_slink import demo
 
-    frame = load_digits(as_frame=True).data
-    print(f"scikit-learn's handwritten digits: {len(frame):,} images of {frame.shape[1]} pixels\n")
-    return frame
+    cities, model = demo.cluster(options.device, options.progress, options.memory_limit)
+    print(demo.report(cities, model))
+    if not _is_installed("matplotlib"):
+        print("\nNo map was drawn: matplotlib is missing (pip install 'rapids_slink[plot]').")
+        return
+    picture = options.plot or DEMO_PICTURE
+    demo.draw(cities, model, picture)
+    print(f"\nThe map is in {picture}.")
 
 
 def _read(path: Path, frames: Any) -> Any:
@@ -196,14 +205,6 @@ def _draw(model: Any, path: Path) -> None:
 
 def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
-
-
-def _draw_demo(model: Any) -> None:
-    if not _is_installed("matplotlib"):
-        print("\nNo dendrogram was drawn: matplotlib is missing (pip install 'rapids_slink[plot]').")
-        return
-    _draw(model, DEMO_PICTURE)
-    print(f"\nThe dendrogram is in {DEMO_PICTURE}.")
 
 
 def _summary(labels: Any, output: Path | None, shown: int = 20) -> str:

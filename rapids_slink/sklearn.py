@@ -19,12 +19,35 @@ from rapids_slink.single_linkage import fit
 
 
 class AgglomerativeClustering(cluster.AgglomerativeClustering):
-    """scikit-learn's class, which it derives from: parameters, attributes and errors are the same.
+    """Single linkage with the parameters, attributes and errors of scikit-learn's class, which it derives from.
 
     Single linkage is computed here, any other handed to scikit-learn, with a warning. The whole tree is always made,
     and `labels_` are numbered in the order in which they first appear. Arrays and frames are the host's; those on a
     GPU are for `rapids_slink.SingleLinkage`. With ``connectivity`` the tree is that of the graph's edges, where
     scikit-learn has joined its components.
+
+    Parameters
+    ----------
+    n_clusters : int or None, default 2
+        Cut into this many clusters; None if `distance_threshold` is given.
+    metric : str or callable, default "euclidean"
+        Any that scikit-learn takes. Those in `rapids_slink.metrics.METRICS` are computed here; for others scikit-learn
+        computes all pairs. ``"precomputed"``: X is a square matrix of distances.
+    memory : str or object, optional
+        Taken and not used: nothing is kept between calls.
+    connectivity : array, sparse matrix or callable, optional
+        Which rows are neighbours: an (n, n) matrix, or a function that makes it from X.
+    compute_full_tree : bool or "auto", default "auto"
+        Not False if `distance_threshold` is given.
+    linkage : {"single", "ward", "complete", "average"}, default "ward"
+    distance_threshold : float, optional
+        Do not merge at or above this distance.
+    compute_distances : bool, default False
+        Set `distances_` also where `distance_threshold` is not given.
+
+    See Also
+    --------
+    rapids_slink.SingleLinkage : The estimator of this package, which takes frames and arrays on a GPU too.
 
     Examples
     --------

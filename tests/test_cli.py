@@ -119,6 +119,7 @@ def test_plot(run, name):
     [
         ([], 2, "give one table of points, or --demo"),
         (["points.csv", "--demo"], 2, "give one table of points, or --demo"),
+        (["--demo", "--n-clusters", "3"], 2, "--demo does not take --n-clusters"),
         (["nowhere.csv"], 2, "no such file: nowhere.csv"),
         (["points.xlsx"], 2, "cannot read points.xlsx: the suffix must be one of .csv, .parquet"),
         (["points.csv", "--output", "labels.txt"], 2, "cannot write labels.txt: the suffix must be one of .csv"),
@@ -179,11 +180,10 @@ def test_demo(run):
     pytest.importorskip("matplotlib")
     status, out, err = run("--demo")
     assert (status, err) == (0, "")
-    assert "1,797 images of 64 pixels" in out
-    assert "1,797 rows in 10 clusters:" in out
-    assert "The highest merges:" in out
+    assert "33,961 cities" in out
+    assert "1        Shanghai" in out
     assert "seconds" in out
-    assert Path("dendrogram.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("cities.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_demo_without_matplotlib(run, folder, monkeypatch):
@@ -191,7 +191,7 @@ def test_demo_without_matplotlib(run, folder, monkeypatch):
     before = files(folder)
     status, out, err = run("--demo")
     assert (status, err) == (0, "")
-    assert "No dendrogram was drawn: matplotlib is missing" in out
+    assert "No map was drawn: matplotlib is missing" in out
     assert files(folder) == before
     status, _, err = run("points.csv", "--plot", "tree.png")
     assert status == 2
