@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rapids_slink.runtime.device import Device
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Report(dict[str, Any]):
     """A dictionary of plain values whose text is a small table.
 
-    ``report["seconds"]`` maps each stage to its wall time; the other keys, one a stage, map counts by name.
+    ``report["seconds"]`` maps each stage to its wall time; the other keys, one a stage, map counts by name, or are a
+    setting each. `to_frame` has the same as a frame.
     """
 
     @contextmanager
@@ -38,15 +42,46 @@ class Report(dict[str, Any]):
         for name, value in counts.items():
             entry[name] = value if isinstance(value, str) else entry.get(name, 0) + int(value)
 
+    def to_frame(self) -> pd.DataFrame:
+        """One row a stage.
+
+        Returns
+        -------
+        DataFrame (pandas)
+            The index names the stage. Columns: ``seconds``, and each count that a stage has, missing for the others.
+        """
+        import pandas as pd
+
+        seconds, counts = self._stages()
+        rows = {stage: {"seconds": seconds.get(stage)} | counts.get(stage, {}) for stage in [*seconds, *counts]}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("stage").convert_dtypes()
+
     def __str__(self) -> str:
-        lines = []
-        for key, value in self.items():
-            if isinstance(value, dict):
-                shown = (f"{k} {v:.4f}" if isinstance(v, float) else f"{k} {v}" for k, v in value.items())
-                lines.append(f"{key:>14}: " + ", ".join(shown))
-            else:
-                lines.append(f"{key:>14}: {value}")
+        seconds, counts = self._stages()
+        settings = [f"{name} {value}" for name, value in self.items() if not isinstance(value, dict)]
+        lines = [", ".join(settings)] if settings else []
+        for stage in dict.fromkeys([*seconds, *counts]):
+            time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
+            found = [f"{in_words(name)} {shown(value)}" for name, value in counts.get(stage, {}).items()]
+            lines.append(f"{in_words(stage):<14}{time:<12}  {', '.join(found)}".rstrip())
+        if seconds:
+            lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")
         return "\n".join(lines)
+
+    def _stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+        """The stages' times and counts."""
+        counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
+        return counts.pop("seconds", {}), counts
+
+
+def in_words(name: str) -> str:
+    """A stage's or a count's name as text."""
+    return name.replace("_", " ")
+
+
+def shown(value: Any) -> str:
+    """A count as text."""
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def counted(number: int, what: str) -> str:

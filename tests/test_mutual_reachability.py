@@ -196,7 +196,7 @@ def test_report_and_parameters(device):
     assert SingleLinkage().min_samples is None
     report = model.fit(blobs(0)).report_
     assert report["min_samples"] == 4
-    assert "min_samples: 4" in str(report)
+    assert "min_samples 4" in str(report)
     assert "min_samples 4" in model._repr_html_()
     assert "min_samples" not in fit(blobs(0), device=device).report_
     counts = report["spanning_tree"]["edges_certified_by_lists"]

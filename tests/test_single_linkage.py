@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist, pdist
 from spanning_trees import bits, by_appearance
 
 from rapids_slink import SingleLinkage, fit
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
 
 FEW = 1100  # rows up to which all distances are compared with each other
@@ -262,9 +263,18 @@ def test_report_times_every_stage(device):
     seconds = report["seconds"]
     assert set(seconds) >= {"input", "neighbors", "spanning_tree", "connect", "linkage", "cut"}
     assert all(0 < value < 600 for value in seconds.values())
+    frame = report.to_frame()
+    assert frame["seconds"].to_dict() == seconds
+    by_lists = report["spanning_tree"]["edges_certified_by_lists"]
+    assert frame.loc["spanning_tree", "edges_certified_by_lists"] == by_lists > 0
     text = str(report)
-    for word in ("neighbors", "edges_certified_by_lists", str(report["spanning_tree"]["edges_certified_by_lists"])):
-        assert word in text
+    assert f"device {device}" in text
+    assert f"edges certified by lists {by_lists:,}" in text
+
+
+def test_report_of_nothing():
+    assert str(Report()) == ""
+    assert Report().to_frame().empty
 
 
 def test_default_neighbors_are_the_documented_ones(device):
@@ -279,7 +289,9 @@ def test_progress_bar_changes_nothing(device, capsys):
     quiet = fit(X, n_neighbors=8, device=device)
     assert capsys.readouterr() == ("", "")
     shown = fit(X, n_neighbors=8, device=device, progress=True)
-    assert "neighbours" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Searching neighbours" in said
+    assert "rows/s" in said
     assert bits(quiet) == bits(shown)
 
 

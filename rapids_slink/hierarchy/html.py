@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rapids_slink.points.output import on_host
-from rapids_slink.report import counted
+from rapids_slink.report import counted, in_words, shown
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
@@ -37,7 +37,7 @@ def to_html(model: Hierarchy) -> str:
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(sizes.size, 'cluster')}"
     report = getattr(model, "report_", {})
     counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
-    proven = [(stage, _words(name), _value(v)) for stage, entry in counts.items() for name, v in entry.items()]
+    proven = [(stage, in_words(name), shown(v)) for stage, entry in counts.items() for name, v in entry.items()]
     seconds = report.get("seconds", {})
     blocks = [
         _table("Clusters", ("cluster", "rows"), _largest(sizes)),
@@ -68,7 +68,7 @@ def _cut(model: Hierarchy) -> str:
 
 
 def _times(seconds: dict[str, float]) -> list[tuple[str, str]]:
-    rows = [(_words(stage), f"{value:.4f}") for stage, value in seconds.items()]
+    rows = [(in_words(stage), f"{value:.4f}") for stage, value in seconds.items()]
     return [*rows, ("total", f"{sum(seconds.values()):.4f}")] if rows else rows
 
 
@@ -84,10 +84,3 @@ def _row(tag: str, cells: Any) -> str:
     styles = [TEXT] * (len(cells) - 1) + [NUMBER]
     return f"<tr>{''.join(f'<{tag} {s}>{escape(str(c))}</{tag}>' for c, s in zip(cells, styles, strict=True))}</tr>"
 
-
-def _value(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

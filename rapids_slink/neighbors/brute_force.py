@@ -26,7 +26,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
-from rapids_slink.runtime.threads import for_each_chunk, progress_bar, workers
+from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 #: Rows of a chunk where points have core distances: of similar bounds, so that the points above the largest are left
 #: out.
@@ -170,7 +170,7 @@ class BruteForceSearch:
 
         most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
         chunks = _chunks(rows, self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k))
-        return xp.concatenate(for_each_chunk(self.device, search, chunks, task.label, self.progress))
+        return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> Any:
         """The k-NN graph with every pair of points tested once, for both; returns the rows that are not proven.
@@ -186,7 +186,7 @@ class BruteForceSearch:
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, survivors = kernels.empty_lists(rows.size, k), filter_.empty_survivors(k)
         slices = filter_.symmetric_slices()
-        for offsets in progress_bar(slices, len(slices), task.label, self.progress):
+        for offsets in with_progress(slices, len(slices), task.progress(self.progress)):
             filter_.append_both(offsets, bound, survivors)
             filter_.tighten(survivors, bound, k)
             half_full = survivors.capacity // 2

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rapids_slink.runtime.threads import Progress
+
 
 @dataclass(frozen=True)
 class SearchTask:
@@ -54,10 +56,10 @@ class SearchTask:
         """The rows' bounds, for the search to tighten."""
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
-    @property
-    def label(self) -> str:
-        """What a progress bar calls it."""
-        return "crossing edges" if self.per_group_minimum else "neighbours"
+    def progress(self, shown: bool) -> Progress | None:
+        """What a progress bar says of it, if one is to be shown."""
+        label = "Searching crossing edges" if self.per_group_minimum else "Searching neighbours"
+        return Progress(label, self.rows.size) if shown else None
 
 
 @dataclass(frozen=True)

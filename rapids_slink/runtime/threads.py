@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 import threadpoolctl
@@ -13,13 +13,24 @@ import threadpoolctl
 from rapids_slink.runtime.device import Device
 
 
-def progress_bar(parts: Iterable[Any], total: int, label: str, shown: bool) -> Iterable[Any]:
-    """`parts`, behind a progress bar if one is to be shown."""
-    if not shown:
-        return parts
+class Progress(NamedTuple):
+    """What a progress bar says: what is done, and to how many rows."""
+
+    label: str
+    rows: int
+
+
+def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
+    """The `total` parts of some work, each for as many rows, behind a progress bar if one is to be shown."""
+    if progress is None:
+        yield from parts
+        return
     from tqdm.auto import tqdm
 
-    return tqdm(parts, total=total, desc=label, leave=False)
+    with tqdm(total=progress.rows, desc=progress.label, unit=" rows", unit_scale=True, leave=False) as bar:
+        for part in parts:
+            yield part
+            bar.update(progress.rows / total)
 
 
 def workers(device: Device) -> int:
@@ -28,20 +39,20 @@ def workers(device: Device) -> int:
 
 
 def for_each_chunk(
-    device: Device, work: Callable[[Any], Any], chunks: Iterable[Any], label: str = "", progress: bool = False
+    device: Device, work: Callable[[Any], Any], chunks: Iterable[Any], progress: Progress | None = None
 ) -> list[Any]:
-    """`work` of every chunk, and the results in order; `label` is on the progress bar.
+    """`work` of every chunk, and the results in order.
 
     On a CPU one thread a core. They share nothing, so BLAS gets one thread in each: two pools that wait for each
     other by spinning would take each other's cores.
     """
     chunks = list(chunks)
     if device.is_gpu:
-        return [work(chunk) for chunk in progress_bar(chunks, len(chunks), label, progress)]
+        return [work(chunk) for chunk in with_progress(chunks, len(chunks), progress)]
     pool = ThreadPoolExecutor(workers(device))
     with _blas_controller().limit(limits=1, user_api="blas"):
         try:
-            return list(progress_bar(pool.map(work, chunks), len(chunks), label, progress))
+            return list(with_progress(pool.map(work, chunks), len(chunks), progress))
         finally:
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C the chunks that wait are not begun
 

@@ -53,6 +53,6 @@ class MatrixSearch:
         size = CHUNK_ROWS if not bytes_a_row else int(max(1, min(CHUNK_ROWS, free_bytes() // bytes_a_row)))
         size = min(size, max(1, -(-m // workers(self.device))))
         for_each_chunk(
-            self.device, search, [slice(a, min(a + size, m)) for a in range(0, m, size)], task.label, self.progress
+            self.device, search, [slice(a, min(a + size, m)) for a in range(0, m, size)], task.progress(self.progress)
         )
         return SearchResult(ids, weights, upper)

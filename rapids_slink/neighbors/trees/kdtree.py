@@ -120,7 +120,7 @@ class TreeSearch:
             some = queries._replace(column=queries.column[at], start=queries.start[at], rows=queries.rows[at])
             _query(self.metric.cpu_formula, tree, some, excluded, reached)
 
-        for_each_chunk(CPU, search, equal_slices(slice(0, m), CHUNK), task.label, self.progress)
+        for_each_chunk(CPU, search, equal_slices(slice(0, m), CHUNK), task.progress(self.progress))
         if task.per_group_minimum:
             drop_above_bound(ids, weights, reached.upper, np)
         return SearchResult(ids, weights, reached.upper)
