@@ -14,6 +14,7 @@ its ``.cu`` files, `cpu.py`) and in nothing else; `runtime/` is what all stages 
 
 Whole runs: `fit`, `SingleLinkage`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
+For a report of a fault: `show_versions`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from rapids_slink.neighbors import knn_graph, nearest_neighbors
     from rapids_slink.runtime.device import DeviceUnavailableError
     from rapids_slink.runtime.memory import DeviceMemoryError
+    from rapids_slink.runtime.versions import show_versions
     from rapids_slink.single_linkage import SingleLinkage, fit
     from rapids_slink.spanning_tree import minimum_spanning_tree
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DeviceMemoryError",
@@ -45,6 +47,7 @@ __all__ = [
     "load",
     "minimum_spanning_tree",
     "nearest_neighbors",
+    "show_versions",
 ]
 
 # Imported at first use: pandas, scikit-learn and the GPU packages cost seconds.
@@ -60,6 +63,7 @@ _HOMES = {
     "load": "hierarchy.storage",
     "minimum_spanning_tree": "spanning_tree",
     "nearest_neighbors": "neighbors",
+    "show_versions": "runtime.versions",
 }
 
 

@@ -102,7 +102,7 @@ def test_commands(page, module, arguments, tmp_path, monkeypatch, capsys):
 
 
 #: The other texts of the repository.
-TEXTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+TEXTS = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
 
 
 @pytest.mark.parametrize("page", [*PAGES, *TEXTS], ids=lambda page: page.stem)

@@ -83,4 +83,3 @@ def _row(tag: str, cells: Any) -> str:
     """A row whose last cell is a number."""
     styles = [TEXT] * (len(cells) - 1) + [NUMBER]
     return f"<tr>{''.join(f'<{tag} {s}>{escape(str(c))}</{tag}>' for c, s in zip(cells, styles, strict=True))}</tr>"
-

@@ -1,0 +1,58 @@
+"""What a report of a fault has to say: versions of packages and of the GPU's driver."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import rapids_slink
+from rapids_slink.runtime.device import gpu_is_usable
+
+#: By the names under which they are installed, one of a line.
+PACKAGES = [
+    *[[name] for name in ("numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib")],
+    *[[name, f"{name}-cu13", f"{name}-cu12"] for name in ("cudf", "pylibraft", "cugraph", "cuml")],
+    ["cupy", "cupy-cuda13x", "cupy-cuda12x"],
+    ["nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"],
+]
+
+
+def show_versions() -> None:
+    """Print the versions of this package, of Python, of the packages beside it, and of the GPU and its driver.
+
+    Examples
+    --------
+    >>> import rapids_slink
+    >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
+    rapids_slink  ...
+    """
+    lines = [("rapids_slink", rapids_slink.__version__), ("Python", sys.version.split()[0])]
+    lines.append(("system", f"{platform.system()} {platform.release()}, {platform.machine()}"))
+    lines += [(name, found) for names in PACKAGES for name, found in [_installed(names)]]
+    lines.append(("GPU", _gpu()))
+    width = max(len(name) for name, _ in lines) + 2
+    print("\n".join(f"{name:<{width}}{found}" for name, found in lines))
+
+
+def _installed(names: list[str]) -> tuple[str, str]:
+    """The first of some packages that is installed, and its version."""
+    for name in names:
+        try:
+            return name, version(name)
+        except PackageNotFoundError:
+            continue
+    return names[0], "not installed"
+
+
+def _gpu() -> str:
+    if not gpu_is_usable():
+        return "none that can be used"
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    found = runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return (
+        f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, "
+        f"CUDA {runtime.runtimeGetVersion()}, driver for CUDA {runtime.driverGetVersion()}"
+    )
