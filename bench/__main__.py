@@ -60,7 +60,9 @@ def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> d
     exact, against = CHECKS[stage](work, first)
     del first
     seconds = clock.seconds(call, READERS.get(stage))
+    by_stage = {"stage_seconds": call().report_["seconds"]} if stage == "fit" else {}
     return {
+        **by_stage,
         "seconds": statistics.median(seconds),
         "least_seconds": min(seconds),  # a host that others use may be half as fast for seconds on end
         "peers": {peer.name: s for peer in peers.peers_of(stage, peer_names) if (s := time_peer(peer, work, clock))},

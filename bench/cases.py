@@ -253,6 +253,12 @@ NEAREST = tuple(
     for name, n_queries in (("100", 100), ("1k", 1000), ("10k", 10_000))
     for d in (64, 128, 256)
 )
+#: The same of ever more rows.
+SCALING = tuple(
+    Case(f"scaling-{name}-{d}", gauss(n, d, np.float32))
+    for d in (3, 16, 128)
+    for name, n in (("100", 100), ("1k", 1000), ("10k", 10_000), ("100k", 100_000), ("1m", 10**6), ("10m", 10**7))
+)
 TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
@@ -279,9 +285,10 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("curve-40k-16", curve(40_000, 16)),
         *NEAREST,
         *METRICS,
+        *SCALING,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
 CASES.update({graph.name: graph for graph in GRAPHS})
 #: Names that stand for several cases, which have a table of their own.
-GROUPS = {"metrics": [case.name for case in METRICS]}
+GROUPS = {"metrics": [case.name for case in METRICS], "scaling": [case.name for case in SCALING]}

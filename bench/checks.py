@@ -14,6 +14,7 @@ from numba import njit
 from scipy.sparse import coo_array
 
 from bench.blocks import in_blocks
+from bench.first import First
 from bench.stages import GraphWork, TreeWork, Work
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.runtime.device import to_host
@@ -51,6 +52,13 @@ def heights(work: Work, model: Any) -> Verdict:
         squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
         return _same(found, np.sqrt(squares)), "brute-force spanning tree"
     return cycles(work.points, model.mst_, found), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+
+
+def first_heights(work: Work, first: First) -> Verdict:
+    """A new process's merge heights against SciPy."""
+    if len(work.points) > SCIPY_ROWS:
+        return None, None
+    return _same(first.heights, scipys(work)()[:, 2]), "scipy.cluster.hierarchy.linkage"
 
 
 def scipys(work: Work) -> Callable[[], np.ndarray]:
@@ -278,6 +286,8 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "cut": partition,
     "cuts": partitions,
     "hdbscan": mutual_heights,
+    "first": first_heights,
+    "first-compiling": first_heights,
 }
 
 

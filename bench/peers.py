@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import ecl
+from bench import ecl, first
 from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
 from rapids_slink.hierarchy.interop import to_scipy
@@ -248,5 +248,14 @@ PEERS = (
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
     Peer("sklearn", "hdbscan", "sklearn", "cpu", sklearn_clusters, 5e10),
     Peer("cuml", "hdbscan", "cuml", "cuda", cuml_clusters, 2e14),
+    *(
+        Peer(name, stage, name, device, first.of_script(script, stage == "first"), 3e10, read=first.seconds)
+        for stage in ("first", "first-compiling")
+        for name, device, script in (
+            ("scipy", "cpu", first.SCIPY),
+            ("sklearn", "cpu", first.SKLEARN),
+            ("cuml", "cuda", first.CUML),
+        )
+    ),
 )
 NAMES = sorted({peer.name for peer in PEERS})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import rapids_slink
+from bench import first
 from bench.cases import Case
 from bench.graphs import Graph
 from bench.trees import Tree
@@ -214,5 +215,12 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "cut": cut,
     "cuts": cuts,
     "hdbscan": hdbscan,
+    "first": first.of_script(first.OURS, cached=True),
+    "first-compiling": first.of_script(first.OURS, cached=False),
 }
-READERS = {"connect": seconds_of("connect"), "forest": seconds_of("spanning_tree")}
+READERS = {
+    "connect": seconds_of("connect"),
+    "forest": seconds_of("spanning_tree"),
+    "first": first.seconds,
+    "first-compiling": first.seconds,
+}

@@ -31,6 +31,7 @@ numpydoc_class_members_toctree = False
 html_theme = "furo"
 html_title = f"rapids_slink {release}"
 html_static_path = ["_static"]
+html_css_files = ["gallery.css"]
 html_show_copyright = html_show_sourcelink = False
 
 
@@ -41,7 +42,7 @@ def put_tables(app: Any, page: str, source: list[str]) -> None:
         rows = report.pick(report.load(report.FOLDER), mark[1].split())
         return _from_here(report.table(rows) or "No result file has these stages yet.")
 
-    source[0] = re.sub(r"^<!-- bench: ([\w ]+) -->$", benchmarks, source[0], flags=re.MULTILINE)
+    source[0] = re.sub(r"^<!-- bench: ([\w -]+) -->$", benchmarks, source[0], flags=re.MULTILINE)
     source[0] = source[0].replace("<!-- recipe -->", _from_here(recipe.table()))
 
 

@@ -1,9 +1,16 @@
-"""``python docs/figures.py``: draw the figures of the README and the documentation into docs/_static."""
+"""``python docs/figures.py``: draw the figures of the README and the documentation into docs/_static.
+
+``python docs/figures.py gallery`` runs the notebooks and keeps a picture of each.
+"""
 
 from __future__ import annotations
 
 import sys
+from base64 import b64decode
+from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
@@ -19,24 +26,48 @@ from PIL import Image
 from sklearn.datasets import make_circles, make_moons
 
 import rapids_slink
-from bench import recipe
+from bench import recipe, report
+from bench.cases import SCALING
 from rapids_slink import demo
 
 FOLDER = Path(__file__).parent / "_static"
 DPI = 90
+THUMBNAIL = (480, 360)  # pixels at most
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000", "#999999")
 
 
 def main(folder: Path = FOLDER) -> None:
-    """Draw all."""
+    """Draw all but the gallery."""
     folder.mkdir(exist_ok=True)
-    for draw in (cities, clusters, forests):
+    for draw in (cities, clusters, forests, scaling, stages):
         figure = draw()
         path = folder / f"{draw.__name__}.png"
         figure.savefig(path, dpi=DPI)
         plt.close(figure)
         with Image.open(path) as image:
-            small = image.convert("RGB").quantize(64)
-        small.save(path, optimize=True)
+            _save(image, path)
+
+
+def gallery(folder: Path = FOLDER / "gallery") -> None:
+    """The last picture of each notebook, small."""
+    import nbclient
+    import nbformat
+
+    folder.mkdir(exist_ok=True)
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        notebook = nbformat.read(path, as_version=4)
+        with TemporaryDirectory() as here:
+            nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": here}}).execute()
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+        pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+        with Image.open(BytesIO(b64decode(pictures[-1]))) as image:
+            image.thumbnail(THUMBNAIL)
+            _save(image, folder / f"{path.stem}.png")
+
+
+def _save(image: Any, path: Path) -> None:
+    """In few colours and bytes."""
+    image.convert("RGB").quantize(64).save(path, optimize=True)
 
 
 def cities() -> Any:
@@ -85,6 +116,60 @@ def forests() -> Any:
     return figure
 
 
+def scaling() -> Any:
+    """Seconds against rows, a panel for each number of features and device, from the result files."""
+    rows = _results([case.name for case in SCALING])
+    devices = sorted({row["device"] for row in rows})
+    features = sorted({row["d"] for row in rows})
+    shape = len(devices), len(features)
+    figure, axes = plt.subplots(
+        *shape, figsize=(11, 0.5 + 3.2 * shape[0]), layout="constrained", sharex=True, sharey=True, squeeze=False
+    )
+    names = ["rapids_slink", *sorted({name for row in rows for name in row["peers"]})]
+    for line, device in zip(axes, devices, strict=True):
+        for panel, d in zip(line, features, strict=True):
+            here = sorted((r for r in rows if (r["device"], r["d"]) == (device, d)), key=lambda row: row["n"])
+            for i, name in enumerate(names):
+                seconds = {row["n"]: row["seconds"] if i == 0 else row["peers"].get(name) for row in here}
+                found = [(n, s) for n, s in seconds.items() if s is not None]
+                if found:
+                    panel.plot(
+                        *zip(*found, strict=True), "o-", color=PALETTE[i], markersize=3 + 2 * (i == 0), label=name
+                    )
+            panel.set(xscale="log", yscale="log", title=f"{d} features, {device}")
+            panel.grid(alpha=0.3)
+        line[0].set_ylabel("seconds, points to labels")
+    for panel in axes[-1]:
+        panel.set_xlabel("rows")
+    handles = {line.get_label(): line for panel in axes.flat for line in panel.lines}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles))
+    return figure
+
+
+def stages() -> Any:
+    """What part of a run each stage takes, a bar for each case and device, from the result files."""
+    rows = [row for row in _results() if row.get("stage_seconds")]
+    names = list(dict.fromkeys(name for row in rows for name in row["stage_seconds"]))
+    figure, panel = plt.subplots(figsize=(11, 1.2 + 0.28 * len(rows)), layout="constrained")
+    left = np.zeros(len(rows))
+    for i, name in enumerate(names):
+        seconds = np.array([row["stage_seconds"].get(name, 0.0) for row in rows])
+        share = seconds / [sum(row["stage_seconds"].values()) for row in rows]
+        panel.barh(range(len(rows)), share, left=left, color=PALETTE[i], label=name.replace("_", " "))
+        left += share
+    labels = [f"{row['case']}, {row['device']}: {report.shown(sum(row['stage_seconds'].values()))}" for row in rows]
+    panel.set_yticks(range(len(rows)), labels, fontsize="small")
+    panel.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1), xticks=[])
+    figure.legend(loc="outside upper center", ncols=len(names), fontsize="small")
+    return figure
+
+
+def _results(cases: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The newest results of whole runs, of these cases or of all but the scaling and the other metrics'."""
+    rows = report.pick(report.load(report.FOLDER), ["fit", *(["scaling"] if cases else [])])
+    return [row for row in rows if row["stage"] == "fit" and (not cases or row["case"] in cases)]
+
+
 def _codes(tree: Any) -> np.ndarray:
     """One number an edge, whichever way round it stands."""
     ends = np.sort(tree[["src", "dst"]].to_numpy().astype(np.int64), axis=1)
@@ -92,4 +177,4 @@ def _codes(tree: Any) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    main()
+    gallery() if sys.argv[1:] == ["gallery"] else main()

@@ -23,6 +23,7 @@ from bench import __main__ as harness
 from bench import cases, checks, ecl, references, report, results, sanitize
 from bench.cases import CASES, DataMissingError
 from bench.clock import Clock
+from bench.first import First
 from bench.peers import PEERS
 from bench.stages import READERS, STAGES, GraphWork, Work, work_on
 from bench.trees import TREES
@@ -139,6 +140,14 @@ def test_checks_can_fail(stage):
         column = "height" if stage == "linkage" else "weight"
         result = result.assign(**{column: np.nextafter(result[column], np.inf)})
     assert checks.CHECKS[stage](work, result)[0] is False
+
+
+def test_check_of_a_new_process_can_fail():
+    work = Work(CASES["tiny-100-8"], CPU, None)
+    heights = rapids_slink.fit(work.points, device="cpu").to_scipy()[:, 2]
+    assert checks.first_heights(work, First(1.0, heights))[0] is True
+    heights[3] = np.nextafter(heights[3], np.inf)
+    assert checks.first_heights(work, First(1.0, heights))[0] is False
 
 
 def small(case, n=300):
