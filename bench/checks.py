@@ -94,7 +94,7 @@ def mutual_heights(work: Work, clusters: Any) -> Verdict:
     np.maximum(weights, core, out=weights)
     np.maximum(weights, core[:, None], out=weights)
     expected = linkage(squareform(weights, checks=False), "single")[:, 2]
-    found = clusters.single_linkage_tree_.to_numpy()[:, 2]
+    found = clusters.to_scipy()[:, 2]
     return _same(found, expected), "scipy.cluster.hierarchy.linkage of mutual reachability"
 
 

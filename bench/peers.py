@@ -214,6 +214,13 @@ def hdbscan_clusters(work: Work, algorithm: str = "best") -> Call:
     return lambda: model.fit(points)
 
 
+def fast_clusters(work: Work) -> Call:
+    from fast_hdbscan import HDBSCAN
+
+    points, m = _float64(work), work.case.min_samples
+    return lambda: HDBSCAN(min_cluster_size=m, min_samples=m).fit(points)
+
+
 def sklearn_clusters(work: Work) -> Call:
     from sklearn.cluster import HDBSCAN
 
@@ -246,6 +253,7 @@ PEERS = (
     Peer("scipy", "cut", "scipy", "cpu", scipy_cut),
     Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10),
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
+    Peer("fast-hdbscan", "hdbscan", "fast_hdbscan", "cpu", fast_clusters, 5e10, tree_features=8),
     Peer("sklearn", "hdbscan", "sklearn", "cpu", sklearn_clusters, 5e10),
     Peer("cuml", "hdbscan", "cuml", "cuda", cuml_clusters, 2e14),
     *(

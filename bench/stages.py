@@ -194,9 +194,9 @@ def cuts(work: Work | TreeWork) -> Call:
 
 
 def hdbscan(work: Work) -> Call:
-    """The tree of mutual reachability, and the clusters that the package hdbscan chooses from it."""
+    """The tree of mutual reachability, and the clusters that are chosen from it."""
     table, m, device = work.table, work.case.min_samples, work.device.name
-    return lambda: rapids_slink.fit(table, min_samples=m, device=device).to_hdbscan(min_cluster_size=m)
+    return lambda: rapids_slink.HDBSCAN(m, m, device=device).fit(table)
 
 
 def seconds_of(stage: str) -> Callable[[Any], float]:

@@ -8,11 +8,11 @@
 
     neighbors/                spanning_tree/                  dendrogram/
 
-Every arrow is one call in `single_linkage.py`, and every stage takes what the one before returned. Edge lists, linkages
+Every arrow is one call in `pipeline.py`, and every stage takes what the one before returned. Edge lists, linkages
 and labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices differ in their kernels (`cuda.py` with
 its ``.cu`` files, `cpu.py`) and in nothing else; `runtime/` is what all stages run on.
 
-Whole runs: `fit`, `SingleLinkage`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
+Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
 For a report of a fault: `show_versions`.
 """
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rapids_slink.dendrogram import cut, linkage
     from rapids_slink.graph import fit_graph
+    from rapids_slink.hdbscan import HDBSCAN
     from rapids_slink.hierarchy.storage import load
     from rapids_slink.neighbors import knn_graph, nearest_neighbors
     from rapids_slink.runtime.device import DeviceUnavailableError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "HDBSCAN",
     "DeviceMemoryError",
     "DeviceUnavailableError",
     "SingleLinkage",
@@ -52,6 +54,7 @@ __all__ = [
 
 # Imported at first use: pandas, scikit-learn and the GPU packages cost seconds.
 _HOMES = {
+    "HDBSCAN": "hdbscan",
     "DeviceMemoryError": "runtime.memory",
     "DeviceUnavailableError": "runtime.device",
     "SingleLinkage": "single_linkage",

@@ -1,35 +1,20 @@
-"""The pipeline: each stage's call, in order."""
+"""`SingleLinkage` and `fit`."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils import estimator_html_repr
-
-from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
-from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
-from rapids_slink.hierarchy.base import Hierarchy, number_of_clusters
-from rapids_slink.metrics import PRECOMPUTED, Metric, distances, get_metric
-from rapids_slink.neighbors import check_n_neighbors, neighbor_lists
-from rapids_slink.neighbors.plan import default_neighbors, estimate_search, prepare_search
-from rapids_slink.neighbors.rows import metric_rows, row_bytes, row_features
-from rapids_slink.ordering import sort_in_place
-from rapids_slink.points import Points, as_points
-from rapids_slink.points.distances import as_distances
+from rapids_slink.dendrogram import cut_labels
+from rapids_slink.dendrogram.cutting import check_cut
+from rapids_slink.hierarchy.base import number_of_clusters
+from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.pipeline import PointHierarchy
+from rapids_slink.points import Points
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, resolve
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import release_cached, run_scope
-from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
-from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
-from rapids_slink.spanning_tree.repeats import find_repeats
+from rapids_slink.runtime.device import Device
 
 
-class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
+class SingleLinkage(PointHierarchy):
     """Exact single-linkage hierarchical clustering.
 
     The heights are those of ``scipy.cluster.hierarchy.linkage(X, "single", metric)`` to the last bit, on a GPU and on a
@@ -122,174 +107,17 @@ class SingleLinkage(ClusterMixin, Hierarchy, BaseEstimator):
         self.progress = progress
         self.memory_limit = memory_limit
 
-    def fit(self, X: Any, y: Any = None) -> SingleLinkage:
-        """Cluster the rows of `X`.
+    def _check_parameters(self) -> int:
+        return 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
 
-        Parameters
-        ----------
-        X : dataframe or array, (n, d)
-            A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
-            float32 or float64, integers and booleans are converted. For ``metric="precomputed"`` a symmetric
-            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,).
-        y : None
-            Not used; a `Pipeline` passes it.
+    def _check_rows(self, n: int) -> None:
+        check_cut(n, 1, self.n_clusters, self.distance_threshold)
 
-        Returns
-        -------
-        SingleLinkage
-            The model itself.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If `X` or a parameter is not valid, or a row has no distance in this metric; the message names it.
-        DeviceUnavailableError, DeviceMemoryError
-            If ``device="cuda"`` has no GPU, or the work needs more memory than there is or than `memory_limit`; both
-            are ValueErrors.
-        """
-        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
-        k = None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
-        min_samples = 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
-        device = resolve(self.device, X)
-        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
-            k = max(k or default_neighbors(metric, device), min_samples + 1)
-        report = Report(device=device.name, metric=metric.name)
-        if self.min_samples is not None:
-            report["min_samples"] = min_samples
-        with run_scope(device, self.memory_limit):
-            self._fit(X, metric, k, min_samples, device, report)
-        self.report_ = report
-        return self
-
-    def _fit(self, X: Any, metric: Metric, k: int | None, min_samples: int, device: Device, report: Report) -> None:
-        def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-            return _estimate(n, d, itemsize, k, min_samples, metric, device)
-
-        with report.stage("input", device):
-            points = (as_distances if metric is PRECOMPUTED else as_points)(X, device, estimate)
-            n = len(points.values)
-            check_cut(n, 1, self.n_clusters, self.distance_threshold)
-            if self.min_samples is not None and min_samples > n - 1:
-                raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
-        tree, components = minimum_spanning_tree_of_points(
-            points.values, metric, k, device, report, min_samples=min_samples, progress=self.progress
-        )
-        with report.stage("linkage", device):
-            merges = build_linkage(tree, n, device)
+    def _flatten(self, merges: Any, points: Points, device: Device, report: Report) -> None:
+        n = len(points.values)
         with report.stage("cut", device):
             labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
-        self.n_connected_components_ = components
-        self._set_result(points, tree, merges, labels)
-
-    def _set_result(self, points: Points, tree: Any, merges: Any, labels: Any) -> None:
-        """Set the attributes, in the caller's kind."""
-        self._output, self._index = points.output, points.index
-        self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
-        self.labels_ = points.labels(labels["label"].values)
-        self.n_clusters_ = number_of_clusters(labels)
-        self.n_leaves_, self.n_features_in_ = points.values.shape
-        self._name_features(points.names)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
-        return tags
-
-    def _repr_html_(self) -> str:
-        """For Jupyter: a summary of what was found, or scikit-learn's diagram of the parameters before `fit`."""
-        return super()._repr_html_() if hasattr(self, "linkage_") else estimator_html_repr(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        return {kind: self._repr_html_() if kind == "text/html" else shown for kind, shown in bundle.items()}
-
-    def _name_features(self, names: list[Any] | None) -> None:
-        if names and all(isinstance(name, str) for name in names):
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-
-
-def _estimate(
-    n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
-) -> MemoryEstimate:
-    """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
-    if n_neighbors is None and prim.is_worthwhile(n, row_features(metric, d), metric, device):
-        rows = row_bytes(metric, d) * n
-        tree = sequential(MemoryEstimate(rows, rows), prim.estimate_tree(n, row_features(metric, d)))
-    else:
-        k = n_neighbors or default_neighbors(metric, device)
-        search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
-        tree = sequential(search, estimate_connect(n, search))
-    tree = replace(tree, retained=EDGE_BYTES * n)
-    return sequential(tree, estimate_linkage(n), estimate_cut(n))
-
-
-def minimum_spanning_tree_of_points(
-    values: Any,
-    metric: Metric,
-    n_neighbors: int | None,
-    device: Device,
-    report: Report,
-    *,
-    min_samples: int = 1,
-    progress: bool = False,
-) -> tuple[Any, int]:
-    """The exact minimum spanning tree over all pairs of points.
-
-    Parameters
-    ----------
-    values : (n, d) array on the device
-    n_neighbors : int, optional
-        Neighbours of each row in the graph that the forest is grown on. By default there need not be one.
-    min_samples : int
-        Edges weigh mutual reachability with this many neighbours in a core; 1 for the metric's distance.
-
-    Returns
-    -------
-    tree : edge frame
-        n - 1 rows in merge order, weighing distances.
-    components : int
-        Connected components of the k-NN graph.
-    """
-    n = values.shape[0]
-    if n == 1:
-        return empty_edges(device), 1
-    with report.stage("neighbors", device):
-        rows = metric_rows(metric, values, device)
-    tree, components = _surrogate_tree(rows, metric, n_neighbors, device, report, min_samples, progress)
-    src, dst, weight = tree.columns.values()
-    weight[...] = distances(metric, weight, (src, dst), (values, values), device)
-    if metric.changes_order:
-        sort_in_place(tree.columns, device.xp)
-    return tree.frame, components
-
-
-def _surrogate_tree(
-    rows: Any, metric: Metric, n_neighbors: int | None, device: Device, report: Report, min_samples: int, progress: bool
-) -> tuple[PreallocatedFrame, int]:
-    """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on, 1 if none."""
-    n, d = rows.shape
-    if n_neighbors is None and prim.is_worthwhile(n, d, metric, device):
-        with report.stage("spanning_tree", device):
-            report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
-            return prim.tree_of_few(rows, metric), 1
-    with report.stage("neighbors", device):
-        repeats = find_repeats(rows, metric, device) if min_samples == 1 else None
-    if repeats is not None:
-        report.count("spanning_tree", repeated_rows=repeats.repeated.size)
-        distinct = rows[repeats.first]
-        tree, components = _surrogate_tree(distinct, metric, n_neighbors, device, report, min_samples, progress)
-        joined = repeats.join(tree, device)
-        if joined is not None:
-            return joined, components
-    with report.stage("neighbors", device):
-        search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        lists = neighbor_lists(search, n, n_neighbors or default_neighbors(metric, device), device, min_samples)
-    release_cached(device)
-    with report.stage("components", device):
-        components = count_connected_components(lists, device)
-    return spanning_tree(lists, search, device, report), components
+        self.labels_, self.n_clusters_ = points.labels(labels["label"].values), number_of_clusters(labels)
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

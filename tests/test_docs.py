@@ -266,6 +266,7 @@ def test_class_docstrings_name_every_attribute():
     of_graph = rapids_slink.fit_graph(model.mst_, device="cpu")
     for fitted, docstring in (
         (model, rapids_slink.SingleLinkage.__doc__),
+        (rapids_slink.HDBSCAN(2, device="cpu").fit([[0.0], [1.0], [5.0]]), rapids_slink.HDBSCAN.__doc__),
         (of_graph, graph.GraphHierarchy.__doc__ + Hierarchy.__doc__),
     ):
         for name in vars(fitted):

@@ -6,7 +6,7 @@ import pytest
 from calls import EVERY_CALL, Failing, least_limit, points, spread
 from spanning_trees import bits
 
-from rapids_slink import DeviceMemoryError, fit, single_linkage
+from rapids_slink import DeviceMemoryError, fit, pipeline
 from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
@@ -96,13 +96,13 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
     """At the least limit the pool takes no more, and not much less."""
     X = points(n, d)
     limit, _ = least_limit(lambda **how: fit(X, 3, n_neighbors=k, **how), "cuda")
-    release, taken = single_linkage.release_cached, []
+    release, taken = pipeline.release_cached, []
 
     def record(device):
         taken.append(memory._run().pool.pool.total_bytes())
         release(device)
 
-    monkeypatch.setattr(single_linkage, "release_cached", record)
+    monkeypatch.setattr(pipeline, "release_cached", record)
     fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
     size = as_bytes(limit)
     assert size / 4 < max(taken) <= size

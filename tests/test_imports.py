@@ -18,9 +18,9 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "single_linkage", "graph",
-    "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics", "points", "ordering", "union_find", "report",
-    "runtime", "__init__",
+    "__main__", "cli", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "single_linkage", "hdbscan",
+    "pipeline", "graph", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics", "points", "ordering",
+    "union_find", "report", "runtime", "__init__",
 ]  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def test_only_our_classes_are_saved(path):
     class Mine(SingleLinkage):
         pass
 
-    with pytest.raises(TypeError, match="only GraphHierarchy and SingleLinkage can be saved, got Mine"):
+    with pytest.raises(TypeError, match="only GraphHierarchy, HDBSCAN, SingleLinkage can be saved, got Mine"):
         Mine(device="cpu").fit(FRAME).save(path)
 
 

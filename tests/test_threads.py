@@ -18,7 +18,7 @@ from calls import Failing, points, spread
 from hard_cases import full
 from spanning_trees import bits
 
-from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering, single_linkage
+from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering, pipeline
 from rapids_slink.dendrogram import cutting
 from rapids_slink.neighbors import brute_force
 from rapids_slink.runtime import frames
@@ -152,7 +152,7 @@ PLACES = [
     (brute_force, "_chunks"),
     (brute_force, "for_each_chunk"),
     (frames, "_empty_columns"),
-    (single_linkage, "release_cached"),
+    (pipeline, "release_cached"),
     (Device, "synchronize"),
     (connect, "boruvka_rounds"),
     (connect, "_search_crossing_edges"),

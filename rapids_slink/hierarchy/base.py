@@ -16,7 +16,7 @@ from rapids_slink.runtime.device import resolve, to_host
 
 
 class Hierarchy:
-    """What `SingleLinkage` and `fit_graph` share.
+    """What `SingleLinkage`, `HDBSCAN` and `fit_graph` share.
 
     A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
     its kinds.
@@ -48,6 +48,7 @@ class Hierarchy:
     n_clusters_: int
     _output: OutputKind
     _index: Any = None  # of the input's rows, if it was a frame of them
+    _labels_are_a_cut = True  # at one height
 
     @property
     def children_(self) -> Any:
@@ -207,7 +208,7 @@ class Hierarchy:
         return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
 
     def plot_heights(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the merge heights against the number of clusters, with the cut of `labels_` marked.
+        """Draw the merge heights against the number of clusters, with the cut of `labels_` marked if it is one.
 
         Parameters
         ----------
@@ -222,7 +223,8 @@ class Hierarchy:
             The axes drawn into.
         """
         self._require_fit()
-        return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=self.n_clusters_, ax=ax, **options)
+        n_clusters = self.n_clusters_ if self._labels_are_a_cut else None
+        return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **options)
 
     def plot_clusters(self, X: Any, ax: Any = None, **options: Any) -> Any:
         """Draw the rows of `X`, which the model does not keep, coloured by `labels_`.

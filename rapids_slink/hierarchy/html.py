@@ -33,14 +33,15 @@ def to_html(model: Hierarchy) -> str:
     str
         One ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
-    sizes = np.bincount(np.asarray(on_host(model.labels_)))
+    labels = np.asarray(on_host(model.labels_))
+    sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(sizes.size, 'cluster')}"
     report = getattr(model, "report_", {})
     counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
     proven = [(stage, in_words(name), shown(v)) for stage, entry in counts.items() for name, v in entry.items()]
     seconds = report.get("seconds", {})
     blocks = [
-        _table("Clusters", ("cluster", "rows"), _largest(sizes)),
+        _table("Clusters", ("cluster", "rows"), [*_largest(sizes), *([("noise", shown(noise))] if noise else [])]),
         _table("Proven", ("stage", "count", ""), proven),
         _table("Time", ("stage", "seconds"), [*_times(seconds)]),
     ]
@@ -58,6 +59,8 @@ def _largest(sizes: np.ndarray) -> list[tuple[str, str]]:
 
 def _cut(model: Hierarchy) -> str:
     """Between which heights the tree was cut."""
+    if not model._labels_are_a_cut:
+        return ""
     undone = model.n_clusters_ - (model.n_leaves_ - len(model.linkage_))
     kept = len(model.linkage_) - undone
     parts = []

@@ -186,15 +186,15 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
 
     One column is drawn as a strip, whose other axis means nothing; two as they are; more by their first two principal
     components (of the rows that are drawn). The six largest clusters have a colour each, in order of size; all others
-    are grey. The fewer points a colour has, the larger they are. Of more than 20,000 rows so many are drawn, evenly
-    spaced within each colour: those of many rows are thinned out before those of few are.
+    and noise are grey. The fewer points a colour has, the larger they are. Of more than 20,000 rows so many are drawn,
+    evenly spaced within each colour: those of many rows are thinned out before those of few are.
 
     Parameters
     ----------
     X : dataframe or array, (n, d)
         The rows that were clustered, of any kind that `SingleLinkage` takes.
     labels : Series or array of shape (n,)
-        From 0 to the number of clusters less one.
+        From 0 to the number of clusters less one; -1 is noise.
     ax : matplotlib Axes, optional
         Where to draw; the current Axes by default. The legend stands to their right.
     **kwargs
@@ -217,17 +217,18 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     labels = np.asarray(on_host(labels))
     if len(points.values) != labels.size:
         raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
-    sizes = np.bincount(labels)
+    sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
     largest = np.argsort(-sizes, kind="stable")[: len(COLORS)]
-    color = np.full(sizes.size, len(COLORS), np.int8)
+    color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is that of noise, label -1
     color[largest] = np.arange(largest.size)
     rows = _evenly(color[labels])
     coordinates, names = _in_the_plane(to_host(points.values[device.asarray(rows)]), rows, points.names)
     drawn = color[labels[rows]]
     names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
-    if sizes.size > largest.size:
-        rest = sizes.sum() - sizes[largest].sum()
-        names_of.append(f"{counted(sizes.size - largest.size, 'other')} ({counted(rest, 'row')})")
+    rest = sizes.sum() - sizes[largest].sum()
+    others = [(counted(sizes.size - largest.size, "other"), rest), ("noise", noise)]
+    if rest or noise:
+        names_of.append(", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in others if rows))
     ax = _axes(ax)
     counts = np.bincount(drawn)
     handles = [None] * counts.size

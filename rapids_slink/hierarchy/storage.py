@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FORMAT = "rapids_slink hierarchy"
 VERSION = 1
 #: The classes that a file may name, and the modules they live in.
-CLASSES = {"GraphHierarchy": "graph", "SingleLinkage": "single_linkage"}
+CLASSES = {"GraphHierarchy": "graph", "HDBSCAN": "hdbscan", "SingleLinkage": "single_linkage"}
 #: What a file calls the attribute that holds the kind of output.
 OUTPUT = "_caller"
 
@@ -47,7 +47,7 @@ def save(model: Hierarchy, path: str | PathLike[str]) -> None:
     _require_pyarrow()
     name = type(model).__name__
     if CLASSES.get(name) != type(model).__module__.removeprefix("rapids_slink."):
-        raise TypeError(f"only {' and '.join(CLASSES)} can be saved, got {name}")
+        raise TypeError(f"only {', '.join(CLASSES)} can be saved, got {name}")
     with _plain_pandas():
         replace_file(Path(path), lambda draft: _write(model, draft))
 
@@ -68,7 +68,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
 
     Returns
     -------
-    SingleLinkage or GraphHierarchy
+    SingleLinkage, HDBSCAN or GraphHierarchy
         Fitted, as it was saved.
 
     Raises

@@ -1,0 +1,245 @@
+"""HDBSCAN's clusters of a dendrogram: those that last, of those that are not small.
+
+A merge of two large parts makes two clusters of one, seen from the top; any other lets the small part's points fall out
+of the cluster that goes on. λ = 1 / height, infinite at zero: a cluster is born at the λ of the merge that made it, and
+a point leaves it at the λ at which it falls out. The stability of a cluster is the sum over its points of how long, in
+λ, they are in it (Campello, Moulavi and Sander, PAKDD 2013).
+
+All that is done here is linear in the points. It is host work: a dendrogram is a chain of dependent steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+
+class Condensed(NamedTuple):
+    """A condensed dendrogram of n points. Cluster 0 is all points, and clusters come before those within them.
+
+    Attributes
+    ----------
+    parent : (c,) int32 array, the cluster that each cluster split off from, -1 of the first
+    birth : (c,) float64 array, the λ of that split, 0 of the first
+    size : (c,) int32 array, points in the cluster at its birth
+    cluster : (n,) int32 array, the cluster that each point falls out of
+    left : (n,) float64 array, the λ at which it does
+    """
+
+    parent: np.ndarray
+    birth: np.ndarray
+    size: np.ndarray
+    cluster: np.ndarray
+    left: np.ndarray
+
+
+class Rule(NamedTuple):
+    """How clusters are selected from a condensed dendrogram.
+
+    Attributes
+    ----------
+    leaves : bool
+        Those that do not split any more; otherwise by their excess of mass, where a cluster is preferred to those
+        within it unless these are more stable together.
+    allow_single : bool
+        Whether all points may be one cluster.
+    max_size : float
+        Points that a cluster may have at its birth, unless it is a leaf that is asked for.
+    epsilon : float
+        Clusters that split off below this height are not told apart.
+    """
+
+    leaves: bool = False
+    allow_single: bool = False
+    max_size: float = np.inf
+    epsilon: float = 0.0
+
+
+class Flat(NamedTuple):
+    """Selected clusters, numbered in the order in which they first appear among the points.
+
+    Attributes
+    ----------
+    labels : (n,) int32 array, -1 of noise
+    probabilities : (n,) float64 array, how deep in its cluster a point is: its λ over the largest of the cluster's
+    persistence : (clusters,) float64 array, each one's stability, over that of as many points that never left
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    persistence: np.ndarray
+
+
+def condense(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, min_size: int) -> Condensed:
+    """The condensed dendrogram of a linkage.
+
+    Parameters
+    ----------
+    left, right, height, size : (n - 1,) arrays
+        A linkage's columns; heights that are not negative, ascending.
+    min_size : int
+        Points of a part that is not small, at least 2.
+    """
+    n = left.size + 1
+    most = 2 * max(1, n // min_size)  # clusters that do not split any more are disjoint
+    tree = Condensed(
+        np.empty(most, np.int32), np.empty(most), np.empty(most, np.int32), np.zeros(n, np.int32), np.full(n, np.inf)
+    )
+    count = _condense(left, right, height, size, min_size, tree)
+    return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
+
+
+@njit(nogil=True, cache=True)
+def _condense(left, right, height, size, min_size, tree):
+    parent, birth, cluster_size, cluster, falls_at = tree
+    n = cluster.size
+    parent[0], birth[0], cluster_size[0], count = -1, 0.0, n, 1
+    # By merge, the cluster that its points are in before it, seen from the top, and where they have fallen out.
+    within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
+    for i in range(n - 2, -1, -1):
+        rate = 1 / height[i] if height[i] > 0 else np.inf
+        least = min(_points(left[i], size, n), _points(right[i], size, n))
+        splits = least >= min_size and height[i] > 0  # points at distance zero stay together
+        for child in (left[i], right[i]):
+            own, at = within[i], fallen[i]
+            if at < 0 and splits:
+                own = count
+                parent[own], birth[own], cluster_size[own] = within[i], rate, size[child - n]
+                count += 1
+            elif at < 0 and _points(child, size, n) < min_size:
+                at = rate
+            if child >= n:
+                within[child - n], fallen[child - n] = own, at
+            else:
+                cluster[child] = own
+                falls_at[child] = at if at >= 0 else rate
+    return count
+
+
+@njit(nogil=True, cache=True)
+def _points(node, size, n):
+    """How many points a leaf or a merge stands for."""
+    return 1 if node < n else size[node - n]
+
+
+def stabilities(tree: Condensed) -> np.ndarray:
+    """The stability of each cluster."""
+    total = np.zeros(tree.parent.size)
+    _add_stabilities(tree, total)
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _add_stabilities(tree, total):
+    for p in range(tree.cluster.size):
+        c = tree.cluster[p]
+        total[c] += tree.left[p] - tree.birth[c]
+    for c in range(1, total.size):
+        total[tree.parent[c]] += (tree.birth[c] - tree.birth[tree.parent[c]]) * tree.size[c]
+
+
+def select(tree: Condensed, rule: Rule) -> Flat:
+    """The clusters that a rule selects, and where each point is in them."""
+    stability = stabilities(tree)
+    selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
+    if rule.epsilon > 0:
+        selected = _above(tree, selected, rule)
+    largest = _largest_rates(tree)
+    labels, probabilities, numbers = _label(tree, selected, largest, rule.epsilon)
+    ever = largest.max()
+    persistence = stability[numbers] / (tree.size[numbers] * ever) if 0 < ever < np.inf else np.ones(numbers.size)
+    return Flat(labels, probabilities, persistence)
+
+
+def outlier_scores(tree: Condensed) -> np.ndarray:
+    """GLOSH: of each point 1 - λ / λ', λ' the largest in its cluster and those within it; 0 of the densest.
+
+    Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
+    detection", TKDD 2015.
+    """
+    largest = _largest_rates(tree)
+    for c in range(largest.size - 1, 0, -1):
+        largest[tree.parent[c]] = max(largest[tree.parent[c]], largest[c])
+    densest = largest[tree.cluster]
+    with np.errstate(invalid="ignore"):
+        return np.where(tree.left >= densest, 0.0, 1 - tree.left / densest)
+
+
+def _largest_rates(tree: Condensed) -> np.ndarray:
+    """The largest λ at which anything left each cluster."""
+    largest = np.zeros(tree.parent.size)
+    np.maximum.at(largest, tree.cluster, tree.left)
+    np.maximum.at(largest, tree.parent[1:], tree.birth[1:])
+    return largest
+
+
+def _leaves(tree: Condensed) -> np.ndarray:
+    """The clusters that do not split; none if there is but one."""
+    selected = np.ones(tree.parent.size, bool)
+    selected[0] = False
+    selected[tree.parent[1:]] = False
+    return selected
+
+
+@njit(nogil=True, cache=True)
+def _most_stable(tree, best, rule):
+    """The clusters of the largest excess of mass; `best` comes as the stabilities."""
+    within = np.zeros(best.size)  # the best of the clusters within each
+    selected = np.zeros(best.size, np.bool_)
+    for c in range(best.size - 1, -1, -1):
+        may = (c > 0 or rule.allow_single) and tree.size[c] <= rule.max_size
+        selected[c] = may and best[c] >= within[c]
+        if not selected[c]:
+            best[c] = within[c]
+        if c > 0:
+            within[tree.parent[c]] += best[c]
+    return _outermost(tree.parent, selected)
+
+
+@njit(nogil=True, cache=True)
+def _outermost(parent, selected):
+    """Of selected clusters those that are within no other."""
+    covered = np.zeros(selected.size, np.bool_)
+    for c in range(1, selected.size):
+        covered[c] = covered[parent[c]] or selected[parent[c]]
+    return selected & ~covered
+
+
+@njit(nogil=True, cache=True)
+def _above(tree, selected, rule):
+    """In the place of each selected cluster that was born below `epsilon` the first around it that was not."""
+    raised = np.zeros(selected.size, np.bool_)
+    first = 0 if rule.allow_single else 1
+    for c in range(selected.size):
+        if selected[c]:
+            outer = c
+            while tree.birth[outer] * rule.epsilon > 1 and tree.parent[outer] >= first:
+                outer = tree.parent[outer]
+            raised[outer] = True
+    return _outermost(tree.parent, raised)
+
+
+@njit(nogil=True, cache=True)
+def _label(tree, selected, largest, epsilon):
+    """Labels, probabilities, and the cluster of each label."""
+    n, m = tree.cluster.size, selected.size
+    around = np.full(m, -1, np.int32)  # the selected cluster that each is or is within
+    for c in range(m):
+        around[c] = c if selected[c] else around[tree.parent[c]] if c > 0 else -1
+    labels, probabilities = np.full(n, -1, np.int32), np.zeros(n)
+    number, clusters, count = np.full(m, -1, np.int32), np.empty(m, np.int32), 0
+    # All points as one cluster: those that stay as long as it does, or until epsilon.
+    stays = 1 / epsilon if epsilon > 0 else largest[0]
+    for p in range(n):
+        c = around[tree.cluster[p]]
+        if c < 0 or (c == 0 and tree.left[p] < stays):
+            continue
+        if number[c] < 0:
+            number[c], clusters[count] = count, c
+            count += 1
+        labels[p] = number[c]
+        rate = tree.left[p]
+        probabilities[p] = min(rate, largest[c]) / largest[c] if rate < np.inf else 1.0
+    return labels, probabilities, clusters[:count]

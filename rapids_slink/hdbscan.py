@@ -1,0 +1,188 @@
+"""`HDBSCAN`: flat clusters of varying density, from the exact hierarchy of mutual reachability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.dendrogram import condense
+from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.pipeline import PointHierarchy
+from rapids_slink.points import Points
+from rapids_slink.points.columns import as_integer
+from rapids_slink.points.output import on_host
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import frame_of
+
+METHODS = ("eom", "leaf")
+
+
+class HDBSCAN(PointHierarchy):
+    """Hierarchical density-based clustering with noise, over the exact tree.
+
+    The heights of the hierarchy are those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
+    bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` but for rows
+    that tie. Rows at distance zero are never split.
+
+    Parameters
+    ----------
+    min_cluster_size : int
+        Smaller branches of the tree are rows that fall out of a cluster. At least 2.
+    min_samples : int, optional
+        Two rows are as far apart as the largest of their distance and the distances from either to its `min_samples`-th
+        nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 where there are fewer rows. This is
+        the count of the packages hdbscan and cuML; scikit-learn's counts the row itself too, so that its
+        ``min_samples`` is one more.
+    metric : str
+        Any of `SingleLinkage` whose distances are not negative.
+    p : float
+        The exponent of minkowski, above 0.
+    cluster_selection_method : {"eom", "leaf"}
+        By excess of mass, the clusters that are the most stable together; or those that do not split any more.
+    cluster_selection_epsilon : float
+        Clusters that split off below this distance are not told apart.
+    allow_single_cluster : bool
+        Whether all rows may be one cluster.
+    max_cluster_size : int, optional
+        Larger clusters are not selected by excess of mass. None, or 0, for no limit.
+    n_neighbors : int, optional
+        As in `SingleLinkage`: it has no say in the result.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back. Clusters are selected on the host.
+    progress : bool
+        Show a progress bar.
+    memory_limit : int or str, optional
+        Bytes, or text such as "8GiB": what `fit` may take at a time on top of its input; see `SingleLinkage`.
+
+    Attributes
+    ----------
+    labels_ : Series or array of shape (n,), int32
+        -1 is noise; clusters are numbered in the order in which they first appear. A Series with `X`'s index if `X` is
+        a frame, otherwise an array of `X`'s kind, as the next two.
+    probabilities_ : Series or array of shape (n,), float64
+        How deep in its cluster each row is, from 0 to 1; 0 of noise.
+    outlier_scores_ : Series or array of shape (n,), float64
+        GLOSH, from 0 to 1: the larger, the less a row belongs to what is around it.
+    cluster_persistence_ : array of shape (n_clusters_,), float64
+        The stability of each cluster, from 0 to 1.
+    condensed_tree_ : DataFrame
+        ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as the package
+        hdbscan has it: rows are 0..n-1, clusters are n and above, n all rows.
+    linkage_, single_linkage_tree_ : DataFrame
+        ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
+    mst_ : DataFrame
+        ``src``, ``dst``, ``weight``: the minimum spanning tree in merge order; ids are row numbers.
+    children_, distances_ : array of shape (n - 1, 2), (n - 1,)
+        The linkage as scikit-learn's `AgglomerativeClustering` has it.
+    n_clusters_, n_leaves_, n_features_in_ : int
+        Clusters that `labels_` names, rows, columns.
+    n_connected_components_ : int
+        Of the k-NN graph, before it was connected; 1 where none was made.
+    feature_names_in_ : ndarray of str
+        The columns' names, if `X` is a frame whose names are all strings.
+    report_ : dict
+        What was proven, and the seconds of each stage.
+
+    See Also
+    --------
+    SingleLinkage : The same hierarchy cut at one height, by ``min_samples=``.
+
+    References
+    ----------
+    Campello, Moulavi, Sander, "Density-based clustering based on hierarchical density estimates", PAKDD 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rapids_slink import HDBSCAN
+    >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9), 30.0][:, None]
+    >>> HDBSCAN(min_cluster_size=4, min_samples=3, device="cpu").fit(X).labels_.tolist()
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1]
+    """
+
+    _labels_are_a_cut = False
+
+    def __init__(
+        self,
+        min_cluster_size: int = 5,
+        min_samples: int | None = None,
+        *,
+        metric: str = "euclidean",
+        p: float = 2.0,
+        cluster_selection_method: str = "eom",
+        cluster_selection_epsilon: float = 0.0,
+        allow_single_cluster: bool = False,
+        max_cluster_size: int | None = None,
+        n_neighbors: int | None = None,
+        device: str = "auto",
+        progress: bool = False,
+        memory_limit: int | str | None = None,
+    ) -> None:
+        self.min_cluster_size = min_cluster_size
+        self.min_samples = min_samples
+        self.metric = metric
+        self.p = p
+        self.cluster_selection_method = cluster_selection_method
+        self.cluster_selection_epsilon = cluster_selection_epsilon
+        self.allow_single_cluster = allow_single_cluster
+        self.max_cluster_size = max_cluster_size
+        self.n_neighbors = n_neighbors
+        self.device = device
+        self.progress = progress
+        self.memory_limit = memory_limit
+
+    @property
+    def single_linkage_tree_(self) -> Any:
+        """The linkage, under the name that other packages have for it."""
+        self._require_fit()
+        return self.linkage_
+
+    def _check_parameters(self) -> int:
+        if as_integer(self.min_cluster_size, "min_cluster_size") < 2:
+            raise ValueError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")
+        self._rule()
+        given = self.min_cluster_size if self.min_samples is None else self.min_samples
+        return check_n_neighbors(given, "min_samples")
+
+    def _rule(self) -> condense.Rule:
+        epsilon: Any = self.cluster_selection_epsilon
+        method, most = self.cluster_selection_method, self.max_cluster_size
+        if method not in METHODS:
+            raise ValueError(f"cluster_selection_method must be one of {METHODS}, got {method!r}")
+        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float | np.number):
+            raise TypeError(f"cluster_selection_epsilon must be a number, got {epsilon!r}")
+        if not 0 <= epsilon < np.inf:
+            raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
+        if most is not None and as_integer(most, "max_cluster_size") < 0:
+            raise ValueError(f"max_cluster_size must be at least 0, got {most}")
+        return condense.Rule(method == "leaf", bool(self.allow_single_cluster), float(most or np.inf), float(epsilon))
+
+    def _flatten(self, merges: Any, points: Points, device: Device, report: Report) -> None:
+        with report.stage("clusters", device):
+            columns = on_host(merges)
+            height = columns["height"].to_numpy()
+            if height.size and height[0] < 0:
+                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
+            left, right, size = (columns[name].to_numpy() for name in ("left", "right", "size"))
+            tree = condense.condense(left, right, height, size, int(self.min_cluster_size))
+            flat = condense.select(tree, self._rule())
+        self.labels_ = points.labels(flat.labels)
+        self.probabilities_ = points.labels(flat.probabilities, "probability")
+        self.outlier_scores_ = points.labels(condense.outlier_scores(tree), "outlier_score")
+        self.cluster_persistence_ = points.output.array(flat.persistence)
+        frame = frame_of(device, {name: device.asarray(column) for name, column in _columns(tree).items()})
+        self.condensed_tree_ = points.frame(frame)
+        self.n_clusters_ = flat.persistence.size
+
+
+def _columns(tree: condense.Condensed) -> dict[str, np.ndarray]:
+    """Those of `condensed_tree_`: the clusters' rows, then the points'."""
+    n, clusters = tree.cluster.size, tree.parent.size
+    return {
+        "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
+        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
+        "lambda_val": np.concatenate([tree.birth[1:], tree.left]),
+        "child_size": np.concatenate([tree.size[1:], np.ones(n, np.int32)]).astype(np.int64),
+    }
