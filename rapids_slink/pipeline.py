@@ -19,11 +19,12 @@ from rapids_slink.neighbors.rows import metric_rows, row_bytes, row_features
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.distances import as_distances
-from rapids_slink.report import Report
+from rapids_slink.points.output import is_collection
+from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import release_cached, run_scope
+from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
 from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
 from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
 from rapids_slink.spanning_tree.repeats import find_repeats
@@ -76,12 +77,14 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             If ``device="cuda"`` has no GPU, or the work needs more memory than there is or than `memory_limit`; both
             are ValueErrors.
         """
-        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
-        k = None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
-        min_samples = self._check_parameters()
+        if is_collection(X):
+            from rapids_slink import distributed
+
+            distributed.fit(self, X)
+            return self
+        metric, k, min_samples = self._parameters()
         device = resolve(self.device, X)
-        if min_samples > 1:  # beyond the core, so that a point's nearest in a denser place is certain
-            k = max(k or default_neighbors(metric, device), min_samples + 1)
+        k = list_length(k, min_samples, metric, device)
         report = Report(device=device.name, metric=metric.name)
         with run_scope(device, self.memory_limit):
             self._fit(X, metric, k, min_samples, device, report)
@@ -90,16 +93,13 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
 
     def _fit(self, X: Any, metric: Metric, k: int | None, min_samples: int, device: Device, report: Report) -> None:
         def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-            return _estimate(n, d, itemsize, k, min_samples, metric, device)
+            return estimate_tree(n, d, itemsize, k, min_samples, metric, device)
 
         with report.stage("input", device):
             points = (as_distances if metric is PRECOMPUTED else as_points)(X, device, estimate)
             n = len(points.values)
             self._check_rows(n)
-            if self.min_samples is None:
-                min_samples = max(1, min(min_samples, n - 1))
-            elif min_samples > n - 1:
-                raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
+            min_samples = self._samples_among(min_samples, n)
             if self.min_samples is not None or min_samples > 1:
                 report["min_samples"] = min_samples
         tree, components = minimum_spanning_tree_of_points(
@@ -109,10 +109,24 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             merges = build_linkage(tree, n, device)
         self._flatten(merges, points, device, report)
         self.n_connected_components_ = components
-        self._output, self._index = points.output, points.index
+        self._output, self._index, self._layout = points.output, points.index, None
         self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
         self.n_leaves_, self.n_features_in_ = points.values.shape
         self._name_features(points.names)
+
+    def _parameters(self) -> tuple[Metric, int | None, int]:
+        """The metric, `n_neighbors` and the neighbours in a core, or an error that says what is wrong."""
+        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
+        k = None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors)
+        return metric, k, self._check_parameters()
+
+    def _samples_among(self, min_samples: int, n: int) -> int:
+        """The neighbours in a core where there are n rows."""
+        if self.min_samples is None:
+            return max(1, min(min_samples, n - 1))
+        if min_samples > n - 1:
+            raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {min_samples}")
+        return min_samples
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -134,7 +148,25 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             del self.feature_names_in_
 
 
-def _estimate(
+def list_length(n_neighbors: int | None, min_samples: int, metric: Metric, device: Device) -> int | None:
+    """How long neighbour lists are, if any are asked for.
+
+    Beyond the core, so that a point's nearest in a denser place is certain.
+    """
+    if min_samples == 1:
+        return n_neighbors
+    return max(n_neighbors or default_neighbors(metric, device), min_samples + 1)
+
+
+def check_tree_memory(
+    n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
+) -> None:
+    """Raise unless the tree of n points fits into what the run may take."""
+    estimate = estimate_tree(n, d, itemsize, n_neighbors, min_samples, metric, device)
+    check_memory(device, estimate, f"{counted(n, 'row')} of {counted(d, 'feature')}")
+
+
+def estimate_tree(
     n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> MemoryEstimate:
     """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
@@ -181,7 +213,9 @@ def minimum_spanning_tree_of_points(
         return empty_edges(device), 1
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device)
-    tree, components = _surrogate_tree(rows, metric, n_neighbors, device, report, min_samples, progress)
+    tree, components = surrogate_tree(
+        rows, metric, n_neighbors, device, report, min_samples=min_samples, progress=progress
+    )
     src, dst, weight = tree.columns.values()
     weight[...] = distances(metric, weight, (src, dst), (values, values), device)
     if metric.changes_order:
@@ -189,27 +223,40 @@ def minimum_spanning_tree_of_points(
     return tree.frame, components
 
 
-def _surrogate_tree(
-    rows: Any, metric: Metric, n_neighbors: int | None, device: Device, report: Report, min_samples: int, progress: bool
+def surrogate_tree(
+    rows: Any,
+    metric: Metric,
+    n_neighbors: int | None,
+    device: Device,
+    report: Report,
+    *,
+    min_samples: int = 1,
+    core: Any = None,
+    progress: bool = False,
 ) -> tuple[PreallocatedFrame, int]:
-    """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on, 1 if none."""
+    """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on, 1 if none.
+
+    `rows` are as `metric_rows` makes them; core distances, if they are given, are those of points among more.
+    """
     n, d = rows.shape
-    if n_neighbors is None and prim.is_worthwhile(n, d, metric, device):
+    mutual = min_samples > 1 or core is not None
+    if n_neighbors is None and not mutual and prim.is_worthwhile(n, d, metric, device):
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
             return prim.tree_of_few(rows, metric), 1
     with report.stage("neighbors", device):
-        repeats = find_repeats(rows, metric, device) if min_samples == 1 else None
+        repeats = None if mutual else find_repeats(rows, metric, device)
     if repeats is not None:
         report.count("spanning_tree", repeated_rows=repeats.repeated.size)
         distinct = rows[repeats.first]
-        tree, components = _surrogate_tree(distinct, metric, n_neighbors, device, report, min_samples, progress)
+        tree, components = surrogate_tree(distinct, metric, n_neighbors, device, report, progress=progress)
         joined = repeats.join(tree, device)
         if joined is not None:
             return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        lists = neighbor_lists(search, n, n_neighbors or default_neighbors(metric, device), device, min_samples)
+        k = n_neighbors or default_neighbors(metric, device)
+        lists = neighbor_lists(search, n, k, device, min_samples, core)
     release_cached(device)
     with report.stage("components", device):
         components = count_connected_components(lists, device)

@@ -15,12 +15,12 @@ import rapids_slink
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(rapids_slink.__file__).parent
 GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
-SLOW_PACKAGES = ["numba", "pandas", "scipy", "sklearn"]
+SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
     "__main__", "cli", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "single_linkage", "hdbscan",
-    "pipeline", "graph", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics", "points", "ordering",
-    "union_find", "report", "runtime", "__init__",
+    "distributed", "pipeline", "graph", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics", "points",
+    "ordering", "union_find", "report", "runtime", "__init__",
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from rapids_slink.dendrogram.cutting import cut_frame, device_of
 from rapids_slink.hierarchy import html, interop, plots, storage
-from rapids_slink.points.output import OutputKind, on_host
+from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.runtime.device import resolve, to_host
 
 
@@ -48,6 +48,7 @@ class Hierarchy:
     n_clusters_: int
     _output: OutputKind
     _index: Any = None  # of the input's rows, if it was a frame of them
+    _layout: Any = None  # of the input's partitions, if it was a Dask collection
     _labels_are_a_cut = True  # at one height
 
     @property
@@ -88,8 +89,12 @@ class Hierarchy:
             Both or neither is given, or one is not valid.
         """
         self._require_fit()
-        linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         given = n_clusters, distance_threshold, min_cluster_size
+        if self._layout is not None:
+            from rapids_slink import distributed
+
+            return distributed.cut_of_model(self, given)
+        linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         return cut_frame(linkage, self.n_leaves_, given, self._output, self._index)
 
     def to_scipy(self) -> np.ndarray:
@@ -272,7 +277,10 @@ class Hierarchy:
         return html.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: on_host(value) for name, value in self.__dict__.items()}
+        state = {name: on_host(value) for name, value in self.__dict__.items() if name != "_layout"}
+        if self._layout is not None:  # what was spread over partitions is in one piece now
+            state["_index"] = getattr(state["labels_"], "index", None)
+        return state
 
     def __copy__(self) -> Self:
         return self._with(self.__dict__)
@@ -301,6 +309,8 @@ class Hierarchy:
             raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def _array(self, array: Any) -> Any:
+        if is_collection(array):
+            return array
         output = self._output.from_cuml_setting()
         if output is self._output or not output.is_frame:
             return output.array(array)

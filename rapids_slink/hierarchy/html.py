@@ -61,12 +61,13 @@ def _cut(model: Hierarchy) -> str:
     """Between which heights the tree was cut."""
     if not model._labels_are_a_cut:
         return ""
+    height = on_host(model.linkage_["height"])
     undone = model.n_clusters_ - (model.n_leaves_ - len(model.linkage_))
     kept = len(model.linkage_) - undone
     parts = []
     for words, row in (("merged up to distance", kept - 1), ("apart from distance", kept)):
         if 0 <= row < len(model.linkage_):
-            parts.append(f"{words} {float(model.linkage_['height'].iloc[row]):.6g}")
+            parts.append(f"{words} {float(height.iloc[row]):.6g}")
     return ", ".join(parts)
 
 

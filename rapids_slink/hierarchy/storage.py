@@ -28,7 +28,7 @@ from rapids_slink.dendrogram.cutting import COLUMNS, check_linkage
 from rapids_slink.hierarchy.encoding import decode_index, encode_index, from_json, pandas_kind, to_json, to_parquet
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind, on_host, pandas_is_proxied
+from rapids_slink.points.output import OutputKind, pandas_is_proxied
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _require_pyarrow() -> None:
 
 def _write(model: Hierarchy, draft: Path) -> None:
     parameters = model.get_params(deep=False) if hasattr(model, "get_params") else {}
-    fitted = {name: on_host(value) for name, value in vars(model).items() if name not in parameters}
+    fitted = {name: value for name, value in model.__getstate__().items() if name not in parameters}
     if "_output" in fitted:
         fitted["_output"] = model._output
     with zipfile.ZipFile(draft, "w") as archive:

@@ -28,6 +28,7 @@ from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.neighbors.task import NeighborLists, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
+from rapids_slink.points.output import is_collection
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
@@ -43,12 +44,19 @@ SMALL_BATCH_BYTES = 2**28
 MAX_FRAME_ROWS = 2**31 - 1
 
 
-def neighbor_lists(search: Any, n: int, k: int, device: Device, min_samples: int = 1) -> NeighborLists:
-    """Each of the n points' k nearest others, weighed by mutual reachability if `min_samples` is above 1."""
+def neighbor_lists(
+    search: Any, n: int, k: int, device: Device, min_samples: int = 1, core: Any = None
+) -> NeighborLists:
+    """Each of the n points' k nearest others.
+
+    Weighed by mutual reachability if `min_samples` is above 1, or if core distances are given.
+    """
     rows = device.xp.arange(n, dtype="int32")
     found = search.find(SearchTask(rows, min(k, n - 1), rows, rows))
     lists = NeighborLists(found.ids, found.weights)
-    return lists if min_samples == 1 else by_mutual_reachability(lists, min_samples, device)
+    if core is None and min_samples > 1:
+        core = lists.weights[:, min_samples - 1].copy()
+    return lists if core is None else by_mutual_reachability(lists, core, device)
 
 
 def knn_graph(
@@ -93,6 +101,10 @@ def knn_graph(
     DeviceMemoryError
         It takes more memory than there is or than `memory_limit`.
     """
+    if is_collection(X):
+        from rapids_slink import distributed
+
+        return distributed.knn_graph(X, n_neighbors, metric, p, device, memory_limit)
     chosen = get_metric(metric, p)
     on = resolve(device, X)
     n_neighbors = check_n_neighbors(n_neighbors)
@@ -148,6 +160,10 @@ def nearest_neighbors(
     DeviceMemoryError
         It takes more memory than there is or than `memory_limit`.
     """
+    if is_collection(X) or is_collection(Y):
+        from rapids_slink import distributed
+
+        return distributed.nearest_neighbors(X, Y, metric, p, device, memory_limit)
     chosen = get_metric(metric, p)
     on = resolve(device, X, Y)
     with run_scope(on, memory_limit):

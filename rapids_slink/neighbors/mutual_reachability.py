@@ -10,7 +10,7 @@ This is the definition of Campello, Moulavi and Sander ("Density-based clusterin
 estimates", 2013), with m counted as the package hdbscan counts it, the point itself left out. For m = 1 no core
 distance is above any of its point's distances, and every pair weighs its distance.
 
-**The bound of a list.** A list holds a point's k >= m nearest in the order of (surrogate distance, id), then sorted
+**The bound of a list.** A list holds a point's k nearest in the order of (surrogate distance, id), then sorted
 again by (weight, id). The bound of what it does not list is its last entry (w, l) of before. An unlisted point j comes
 after that in the first order, and weighs no less than its surrogate distance. So its weight is above w or, if it is w,
 its surrogate distance is w too and j > l: then the edge to j has the larger code. Listed entries may weigh more than
@@ -30,18 +30,17 @@ def mutual_reachability(surrogate: Any, core: Any, src: Any, dst: Any, xp: Any) 
     return xp.maximum(surrogate, xp.maximum(core[src], core[dst]))
 
 
-def by_mutual_reachability(lists: NeighborLists, min_samples: int, device: Device) -> NeighborLists:
+def by_mutual_reachability(lists: NeighborLists, core: Any, device: Device) -> NeighborLists:
     """The same neighbours, weighed and sorted by mutual reachability.
 
     Parameters
     ----------
     lists : NeighborLists
-        Of surrogate distances, at least `min_samples` long. Its arrays are used for the result.
-    min_samples : int
-        Which neighbour's surrogate distance is a point's core distance, counted from 1.
+        Of surrogate distances. Its arrays are used for the result.
+    core : (n,) float64 array
+        The points' core distances.
     device : Device
     """
     unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
-    core = lists.weights[:, min_samples - 1].copy()
     device.kernels("neighbors.exact").sort_by_reachability(lists.ids, lists.weights, core)
     return NeighborLists(lists.ids, lists.weights, core, unlisted_lower_bound)

@@ -84,6 +84,12 @@ def estimate_search(
     return replace(found, peak=peak, retained=retained)
 
 
+def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Whether a tree serves n points of d features: then time hardly grows with the rows that there are to search."""
+    d = 3 if metric.rows == "sphere" else d
+    return _search_class(n, d, metric, device) not in (BruteForceSearch, MatrixSearch)
+
+
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of so many features."""
     if metric is PRECOMPUTED:

@@ -119,8 +119,18 @@ def is_dataframe(X: Any) -> bool:
     return bool(library_of(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
+def is_collection(X: Any) -> bool:
+    """Whether this is one of Dask's collections."""
+    return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
+
+
 def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
-    """The object inside a ``cudf.pandas`` proxy: the GPU's on a GPU, unless it holds what only pandas can."""
+    """The object inside a ``cudf.pandas`` proxy: the GPU's on a GPU, unless it holds what only pandas can.
+
+    A Dask collection is computed.
+    """
+    if is_collection(X):
+        X = X.compute()
     module = sys.modules.get("cudf.pandas")
     if module is None or not module.is_proxy_object(X):
         return X, False

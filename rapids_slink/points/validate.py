@@ -118,8 +118,13 @@ def _raise_for_values(points: Any, name: str, device: Device) -> None:
         found = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
         more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
         raise ValueError(f"{name} contains values that are not finite: {'; '.join(found)}{more}. Drop or fill them.")
+    check_spans(spans, names, name)
+
+
+def check_spans(spans: np.ndarray, names: list[Any] | None, name: str) -> None:
+    """Raise if a column's values are so far apart, by `spans`, that a squared distance is beyond float64."""
     widest = int(np.argmax(spans))
-    if spans[widest] > LARGEST_DISTANCE / values.shape[1] ** 0.5:
+    if spans[widest] > LARGEST_DISTANCE / spans.size**0.5:
         raise ValueError(
             f"Squared distances overflow float64: the values of {_column(widest, names)} span {spans[widest]:.3g}, and "
             f"distances up to {LARGEST_DISTANCE:.0e} are valid. Rescale {name}."

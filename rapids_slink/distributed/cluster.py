@@ -1,0 +1,196 @@
+"""A run on a Dask cluster: the names of its tasks, its futures, and what a task does around its work.
+
+    with Run() as run:
+        trees = [run.task("tree", pair_tree, settings, a, b, index=(i, j)) for ...]
+        run.wait(trees)
+
+Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so that Dask may do one again whose worker died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import wraps
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+from weakref import WeakSet
+
+from distributed import Client, Future, KilledWorker, as_completed, default_client, get_worker
+
+from rapids_slink.metrics import Metric
+from rapids_slink.points.output import library_of, on_device
+from rapids_slink.runtime.device import Device, is_on_gpu, resolve
+from rapids_slink.runtime.estimate import as_bytes, free_on_gpu, free_on_host
+from rapids_slink.runtime.memory import copy_out, run_scope
+from rapids_slink.runtime.threads import Progress, with_progress
+
+#: What part of a worker's memory its tasks may take by default; the rest is for what it keeps.
+TASK_SHARE = 1 / 2
+NO_CLIENT = """a Dask collection is worked on by a Dask cluster, and there is no client of one. Two lines make it:
+
+    from distributed import Client, LocalCluster   # on GPUs: from dask_cuda import LocalCUDACluster
+    client = Client(LocalCluster())                #          client = Client(LocalCUDACluster())
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all tasks of a run are told.
+
+    Attributes
+    ----------
+    device : str
+        As `resolve` takes it; once the partitions have been read, the name of the device that they are worked on.
+    memory_limit : int, optional
+        Bytes that a worker's tasks may take at a time.
+    metric : Metric
+    n_neighbors : int, optional
+    min_samples : int
+    """
+
+    device: str
+    memory_limit: int | None
+    metric: Metric
+    n_neighbors: int | None = None
+    min_samples: int = 1
+
+    @classmethod
+    def of(cls, device: str, memory_limit: Any, metric: Metric, **more: Any) -> Settings:
+        """Settings by the parameters of a public function."""
+        return cls(device, None if memory_limit is None else as_bytes(memory_limit), metric, **more)
+
+    def on(self, device: str) -> Settings:
+        """The same once the partitions have been read."""
+        return replace(self, device=device)
+
+
+class Run:
+    """One call's tasks and futures on the cluster of the current client; an error or Ctrl-C cancels all of them."""
+
+    def __init__(self) -> None:
+        try:
+            self.client: Client = default_client()
+        except ValueError as error:
+            raise RuntimeError(NO_CLIENT) from error
+        self.token = uuid4().hex[:12]  # no other run's tasks have these names
+        self.futures: WeakSet[Future] = WeakSet()
+        self.sent_before = self._bytes_sent()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if error is None:
+            return
+        with suppress(Exception):  # the cluster may be gone
+            self.client.cancel(list(self.futures))  # a traceback would keep them
+        if isinstance(error, KilledWorker):
+            error.add_note("Workers mostly die for lack of memory: give them more, or set a smaller memory_limit.")
+
+    def task(self, name: str, function: Callable[..., Any], *args: Any, index: tuple[int | str, ...] = ()) -> Future:
+        """A call made on a worker, named for the dashboard; the arguments may be futures, alone or in lists."""
+        future = self.client.submit(function, *args, key=(f"{name}-{self.token}", *index), pure=False)
+        self.futures.add(future)
+        return future
+
+    def partitions(self, parts: Sequence[Any]) -> list[Future]:
+        """What a collection's partitions are, as its tasks say."""
+        futures: list[Future] = self.client.compute(list(parts))
+        self.futures.update(futures)
+        return futures
+
+    def wait(self, futures: Sequence[Future], progress: Progress | None = None) -> None:
+        """Wait for futures, behind a progress bar if one is to be shown; raise the first error."""
+        for future in with_progress(as_completed(futures), len(futures), progress):
+            if future.status != "finished":
+                future.result()
+
+    def gather(self, futures: Sequence[Future]) -> list[Any]:
+        """What some tasks return, here."""
+        self.wait(futures)
+        found: list[Any] = self.client.gather(list(futures))
+        return found
+
+    @property
+    def slots(self) -> int:
+        """How many tasks the cluster works on at a time."""
+        return max(1, sum(self.client.nthreads().values()))
+
+    def counts(self) -> dict[str, int]:
+        """For a report: the workers, and the bytes that they have sent to one another since the run began."""
+        before, now = self.sent_before, self._bytes_sent()
+        return {"workers": len(now), "bytes_moved": sum(now[worker] - before.get(worker, 0) for worker in now)}
+
+    def _bytes_sent(self) -> dict[str, int]:
+        sent = self.client.run(_bytes_sent, on_error="ignore")
+        return {worker: int(count) for worker, count in sent.items()}
+
+
+def _bytes_sent(dask_worker: Any) -> int:
+    return int(dask_worker.transfer_outgoing_bytes_total)
+
+
+def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A task of ``function(device, settings, *args)``, whose arrays and frames, given and returned, are the device's.
+
+    Memory is held to the task's share of the worker's.
+    """
+
+    @wraps(function)
+    def task(settings: Settings, *args: Any) -> Any:
+        device = resolve(settings.device)
+        return work(function, device, settings, *_each(args, device, _to_device))
+
+    return task
+
+
+def work(function: Callable[..., Any], device: Device, settings: Settings, *args: Any) -> Any:
+    """``function(device, settings, *args)`` in memory that all comes back but for what it returns."""
+    with run_scope(device, memory_of_task(settings, device)):
+        found = _each(function(device, settings, *args), device, _copy_out)
+        device.synchronize()
+    return found
+
+
+def memory_of_task(settings: Settings, device: Device) -> int | None:
+    """Bytes that each of the tasks that this worker does at a time may take; None if nobody has set a limit."""
+    worker, limit = get_worker(), settings.memory_limit
+    if limit is None and not device.is_gpu and worker.memory_manager.memory_limit:
+        limit = int(worker.memory_manager.memory_limit * TASK_SHARE)
+    return None if limit is None else max(1, limit // worker.state.nthreads)
+
+
+def free_for_task(settings: Settings, device: Device) -> int | None:
+    """Bytes that a task will find, as far as this worker can tell."""
+    free = free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
+    known = [size for size in (free, memory_of_task(settings, device)) if size is not None]
+    return min(known) if known else None
+
+
+def concatenate(parts: Sequence[Any], device: Device) -> Any:
+    """The rows of some arrays in one."""
+    return parts[0] if len(parts) == 1 else device.xp.concatenate(parts)
+
+
+def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> Any:
+    """A value whose arrays and frames are changed, wherever in it they are."""
+    if type(value) in (list, tuple):
+        return type(value)(_each(part, device, change) for part in value)
+    if type(value) is dict:
+        return {name: _each(part, device, change) for name, part in value.items()}
+    return change(device, value) if getattr(value, "ndim", 0) else value
+
+
+def _to_device(device: Device, value: Any) -> Any:
+    """An array or frame on the device. What came from another worker is read-only, and other code in Numba."""
+    if library_of(value):
+        return on_device(value, device)
+    array = device.asarray(value)
+    return array if device.is_gpu or array.flags.writeable else array.copy()
+
+
+def _copy_out(device: Device, value: Any) -> Any:
+    return value if library_of(value) or not is_on_gpu(value) else copy_out(device, value)

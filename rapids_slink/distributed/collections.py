@@ -1,0 +1,121 @@
+"""Dask collections: their partitions in order, and results as collections.
+
+A row's number is its place among all rows, partition after partition. What a worker has found for all rows goes back to
+the partitions by that number: a merge on it is a slice, since each partition's rows follow one another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import getitem
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+from distributed import Future
+
+from rapids_slink.distributed.cluster import Run
+from rapids_slink.points.output import OutputKind
+from rapids_slink.points.validate import InputTypeError
+from rapids_slink.runtime.device import CPU, cuda, is_on_gpu
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are spread over the partitions of a collection.
+
+    Attributes
+    ----------
+    sizes : list of int
+        Rows of each partition.
+    index : list of futures, optional
+        The index of each partition; None for an array.
+    divisions : tuple
+        Dask's; of None where they are not known. Empty for an array.
+    output : OutputKind
+        The kind of the partitions.
+    """
+
+    sizes: list[int]
+    index: list[Future] | None
+    divisions: tuple[Any, ...]
+    output: OutputKind
+
+    def collection(self, run: Run, name: str, whole: Future) -> Any:
+        """A Series or DataFrame that a worker holds, with a row for each of all rows, in this layout."""
+        stops = np.cumsum(self.sizes).tolist()
+        index: list[Any] = [None] * len(stops) if self.index is None else [*self.index]
+        pieces = [
+            run.task(name, _in_kind, whole, stop - size, stop, index[p] if index else None, self.output, index=(p,))
+            for p, (size, stop) in enumerate(zip(self.sizes, stops, strict=True))
+        ]
+        run.wait(pieces)
+        (meta,) = run.gather([run.task(f"{name}-meta", _no_rows, pieces[0])])
+        if self.output.is_frame:
+            return frame_of_parts(pieces, meta, self.divisions)
+        shapes = [(size, *meta.shape[1:]) for size in self.sizes]
+        return da.concatenate([da.from_delayed(*piece, meta=meta) for piece in zip(pieces, shapes, strict=True)])
+
+
+def is_frame(X: Any) -> bool:
+    """Whether a Dask collection is one of frames."""
+    return hasattr(X, "map_partitions")
+
+
+def partitions_of(X: Any) -> list[Any]:
+    """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array, as tasks."""
+    if is_frame(X):
+        return list(X.to_delayed())
+    if not isinstance(X, da.Array):
+        raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
+    if X.ndim == 2 and len(X.chunks[1]) > 1:
+        X = X.rechunk({1: -1})
+    return list(X.to_delayed().ravel())
+
+
+def frame_collection(run: Run, name: str, frame: Future) -> Any:
+    """A frame that a worker holds as a collection of one partition."""
+    meta, last = run.gather([run.task(f"{name}-meta", _no_rows, frame), run.task(f"{name}-last", _last_label, frame)])
+    divisions = (0, last) if isinstance(last, int) else (None, None)
+    return frame_of_parts([frame], meta, divisions)
+
+
+def frame_of_parts(parts: list[Future], meta: Any, divisions: tuple[Any, ...] | None = None) -> Any:
+    """A DataFrame or Series whose partitions the workers hold.
+
+    Persisted, though they are there: Dask's arrays of frames made from futures do not compute otherwise.
+    """
+    return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False).persist()
+
+
+def gathered(run: Run, name: str, X: Any) -> Future:
+    """All partitions of a collection of frames as one frame on a worker."""
+    return run.task(f"{name}-whole", _concat, run.partitions(partitions_of(X)))
+
+
+def attribute(run: Run, found: Future, name: str) -> Future:
+    """An entry of the dictionary that a task returns."""
+    return run.task(name, getitem, found, name)
+
+
+def _concat(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else (cuda() if is_on_gpu(parts[0]) else CPU).frames.concat(parts)
+
+
+def _in_kind(whole: Any, start: int, stop: int, index: Any, output: OutputKind) -> Any:
+    """Some rows of a Series or DataFrame in that kind of output."""
+    part = whole.iloc[start:stop]
+    if not output.is_frame:
+        return output.array(part.values)
+    return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
+
+
+def _no_rows(part: Any) -> Any:
+    return part[:0]
+
+
+def _last_label(frame: Any) -> Any:
+    """The last label of an index that is Dask's idea of sorted row numbers, if it is one."""
+    index = frame.index
+    return len(frame) - 1 if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else None

@@ -1,0 +1,174 @@
+"""Points of a Dask collection: read and checked where they are, then dealt out to blocks.
+
+    partitions ──read──▶ values, index, summary ──▶ blocks of equally many rows, kept by the workers
+
+Every pair of blocks is a task, so that there are few blocks whatever there are of rows and partitions: small partitions
+share a block, and a large one is spread over several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import getitem
+from typing import Any, Self
+
+import numpy as np
+from distributed import Future
+
+from rapids_slink.distributed.cluster import Run, Settings, work
+from rapids_slink.distributed.collections import Layout, partitions_of
+from rapids_slink.neighbors.rows import metric_rows, zero_rows
+from rapids_slink.points import as_points
+from rapids_slink.points.output import OutputKind, is_collection, library_of
+from rapids_slink.points.validate import InputTypeError, check_shape, check_spans, dimension_error
+from rapids_slink.runtime.device import CPU, Device, cuda, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.memory import DeviceMemoryError
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Points as the partitions hold them.
+
+    Attributes
+    ----------
+    read : list of futures
+        Of each partition what `read_partition` returns.
+    layout : Layout
+    settings : Settings
+        With the device.
+    dtype : str
+        The common type of all values.
+    n_features : int
+    names : list, optional
+        The columns'.
+    zeros : list of int
+        Rows that are zero in every column, two of each partition at most, where the metric has no distance of them.
+    """
+
+    read: list[Future]
+    layout: Layout
+    settings: Settings
+    dtype: str
+    n_features: int
+    names: list[Any] | None
+    zeros: list[int]
+
+    def check_zeros(self) -> Self:
+        """Raise if two of these rows have no distance."""
+        if len(self.zeros) > 1:
+            raise ValueError(
+                f"rows {self.zeros[0]} and {self.zeros[1]} of X are zero in every column: their "
+                f"{self.settings.metric.name} distance is not defined. Keep one of them."
+            )
+        return self
+
+    @property
+    def n_rows(self) -> int:
+        """Of all partitions."""
+        return sum(self.layout.sizes)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The same in blocks.
+
+    Attributes
+    ----------
+    rows : list of futures
+        Of each block an array of values, on a GPU or the host as the partitions are.
+    starts : list of int
+        The first row number of each block, and of what follows the last.
+    settings : Settings
+    """
+
+    rows: list[Future]
+    starts: list[int]
+    settings: Settings
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partitions:
+    """The points of a Dask collection, the argument `name`, checked on the workers."""
+    if X.ndim != 2:
+        raise ValueError(dimension_error(X))
+    parts = run.partitions(partitions_of(X)) if is_collection(X) else [run.client.scatter(X)]
+    read = [run.task("read", read_partition, settings, part, p, name, index=(name, p)) for p, part in enumerate(parts)]
+    found = [run.task("summary", getitem, part, "summary", index=(name, p)) for p, part in enumerate(read)]
+    summaries: list[dict[str, Any]] = run.gather(found)
+    sizes, names, index = [summary["rows"] for summary in summaries], None, None
+    if hasattr(X, "columns"):
+        names = list(X.columns)
+        index = [run.task("index", getitem, part, "index", index=(name, p)) for p, part in enumerate(read)]
+    check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
+    starts = np.cumsum([0, *sizes]).tolist()
+    filled = [(start, found) for start, found in zip(starts, summaries, strict=False) if found["rows"]]
+    low, high = (np.stack([found[end] for _, found in filled]) for end in ("low", "high"))
+    check_spans(high.max(axis=0) - low.min(axis=0), names, name)
+    zeros = [start + row for start, found in filled for row in found["zeros"]]
+    first = filled[0][1]
+    layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
+    dtype = np.result_type(*(found["dtype"] for _, found in filled)).str
+    return Partitions(read, layout, settings.on(first["device"]), dtype, low.shape[1], names, zeros)
+
+
+def read_partition(settings: Settings, partition: Any, number: int, name: str) -> dict[str, Any]:
+    """The ``values`` of a partition, checked, on a GPU or the host as that is; its ``index``; a ``summary``."""
+    device = resolve(settings.device, partition)
+    summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition)}
+    found = {"values": None, "index": partition.index if library_of(partition) else None}
+    if len(partition):
+        with _naming_partition(number, name):
+            found["values"], more = work(_read, device, settings, partition)
+        summary.update(more)
+    return {**found, "summary": summary}
+
+
+def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
+    values = as_points(partition, device).values
+    metric_rows(settings.metric, values, device, alone=False)  # refuses what has no distances
+    zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.is_undefined_for_zeros else []
+    low, high = (to_host(extreme).astype(np.float64) for extreme in (values.min(axis=0), values.max(axis=0)))
+    if not is_on_gpu(partition):  # there it waits for tasks that want it
+        values = to_host(values)
+    return values, {"dtype": values.dtype.str, "low": low, "high": high, "zeros": zeros}
+
+
+@contextmanager
+def _naming_partition(number: int, name: str) -> Iterator[None]:
+    """Have errors say of which partition of the argument `name` they speak."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kinds = (DeviceMemoryError, InputTypeError, TypeError, ValueError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))
+        raise kind(f"partition {number} of {name}: {error}") from error
+
+
+def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
+    """The points dealt out to so many blocks, one after the other."""
+    n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
+    starts = [n * b // count for b in range(count + 1)]
+    blocks = []
+    for b, (first, last) in enumerate(pairwise(starts)):
+        pieces = [
+            run.task(f"{name}-piece", _piece, part, max(first - stop + size, 0), last - stop + size, index=(b, p))
+            for p, (part, size, stop) in enumerate(zip(points.read, points.layout.sizes, stops, strict=True))
+            if size and stop > first and stop - size < last
+        ]
+        blocks.append(run.task(name, _block, pieces, points.dtype, index=(b,)))
+    return Blocks(blocks, starts, points.settings)
+
+
+def _piece(found: dict[str, Any], start: int, stop: int) -> Any:
+    return found["values"][start:stop]
+
+
+def _block(pieces: list[Any], dtype: str) -> Any:
+    """A copy, for a slice would keep its whole partition."""
+    xp = (cuda() if is_on_gpu(pieces[0]) else CPU).xp
+    return xp.concatenate(pieces).astype(dtype, copy=False)

@@ -1,0 +1,115 @@
+"""Neighbour lists of points in blocks: a search within each block, and one in each other block.
+
+    block i ──own_lists──▶ lists ──▶ bounds ──block_lists──▶ i's neighbours in j ──merge_lists──▶ lists of i
+
+A row's nearest in its own block bound how far its nearest are at all. Lists are merged by (surrogate distance, id),
+which for one row is the total order. A list is three arrays: ids among all rows, -1 where there are fewer; surrogate
+distances; distances.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import Future
+
+from rapids_slink.distributed.cluster import Run, Settings, on_worker
+from rapids_slink.distributed.points import Blocks
+from rapids_slink.metrics import distances
+from rapids_slink.neighbors import estimate_search, prepare_search
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.memory import check_memory
+from rapids_slink.runtime.threads import Progress
+
+#: Lists of so many blocks are merged at a time, so that no more wait for it.
+MERGED = 8
+
+
+def core_distances(run: Run, blocks: Blocks, progress: bool) -> list[Future]:
+    """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
+    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples, progress)
+    return [run.task("core", last_weights, blocks.settings, found, index=(b,)) for b, found in enumerate(lists)]
+
+
+def lists_of_blocks(run: Run, blocks: Blocks, k: int, progress: bool = False) -> list[Future]:
+    """Each row's k nearest others among all rows, by block."""
+    settings, each = blocks.settings, range(len(blocks))
+    own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in each]
+    bounds = [run.task("bound", last_weights, settings, found, index=(b,)) for b, found in enumerate(own)]
+    lists = [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in each]
+    run.wait(lists, Progress("Searching neighbours", blocks.starts[-1]) if progress else None)
+    return lists
+
+
+def search_blocks(
+    run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Any = None
+) -> Future:
+    """The k nearest of each query in all blocks; if the queries are a block's, `own` is what was found in that."""
+    settings, starts, count = blocks.settings, blocks.starts, len(blocks)
+    found: list[Any] = [] if own is None else [own]
+    first = name[-1] if own is not None else -1
+    others = [b % count for b in range(first + 1, first + count + (own is None))]  # each begins with another block
+    for b in others:
+        given = queries, blocks.rows[b], starts[b], k, bound
+        found.append(run.task("neighbors", block_lists, settings, *given, index=(*name, b)))
+        if len(found) > MERGED or b == others[-1]:
+            found = [run.task("merge", merge_lists, settings, found, k, index=(*name, b))]
+    return found[0]
+
+
+@on_worker
+def own_lists(device: Device, settings: Settings, rows: Any, start: int, k: int) -> Any:
+    """Each row's nearest others in its own block."""
+    each = device.xp.arange(len(rows), dtype="int32")
+    return _lists(device, settings, (rows, rows), start, k, SearchTask(each, max(1, min(k, len(rows) - 1)), each, each))
+
+
+@on_worker
+def block_lists(device: Device, settings: Settings, queries: Any, rows: Any, start: int, k: int, upper: Any) -> Any:
+    """The nearest rows of a block to each query, within its bound if there is one."""
+    xp = device.xp
+    each, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
+    task = SearchTask(each, min(k, len(rows)), each, no_group, upper)
+    return _lists(device, settings, (queries, rows), start, k, task)
+
+
+def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
+    """A task's answer as lists of k."""
+    xp, metric, (queries, rows) = device.xp, settings.metric, points
+    n, d = rows.shape
+    m = None if queries is rows else len(queries)
+    estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
+    check_memory(device, estimate, f"a block of {n:,} rows")
+    prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
+    ids, weights = xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf)
+    length = xp.full((len(queries), k), xp.inf)
+    if m is not None or n > 1:
+        search = prepare_search(
+            prepared[0], device, Report(), queries=None if m is None else prepared[1], metric=metric
+        )
+        found = search.find(task)
+        at, place = xp.nonzero(found.ids >= 0)
+        dst, weight = found.ids[at, place], found.weights[at, place]
+        ids[at, place], weights[at, place] = dst + start, weight
+        length[at, place] = distances(metric, weight, (at, dst), points, device)
+    return ids, weights, length
+
+
+@on_worker
+def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
+    """Of several lists of each row the first k entries by (surrogate distance, id)."""
+    xp = device.xp
+    ids, weights, length = (xp.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+    order = xp.argsort(ids, axis=1, kind="stable")
+    by_id = xp.take_along_axis(weights, order, axis=1)
+    order = xp.take_along_axis(order, xp.argsort(by_id, axis=1, kind="stable"), axis=1)[:, :k]
+    return tuple(xp.take_along_axis(part, order, axis=1) for part in (ids, weights, length))
+
+
+@on_worker
+def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
+    """The surrogate distance of each list's last entry: infinite where a list is not full."""
+    return device.xp.ascontiguousarray(lists[1][:, -1])

@@ -1,0 +1,103 @@
+"""The spanning tree of points in blocks: the tree of each pair of blocks, and the forest of all their edges.
+
+    blocks ──pair_tree──▶ a tree for each pair ──join_trees──▶ ... ──▶ one tree
+
+An edge that is in the tree of all points is in the tree of any part of them that holds its two ends: no path within the
+part is lighter than the lightest among all. And any two points are in some pair of blocks. So the tree of the union of
+the pairs' trees is the tree of all points, in the total order, whatever the blocks are. (Jin et al., "DiSC: a
+distributed single-linkage hierarchical clustering algorithm using MapReduce", 2013.) A pair's tree is what one device
+makes of its points.
+
+Mutual reachability needs the core distances among all points first: of each row's merged lists (search.py).
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from operator import getitem
+from typing import Any
+
+from distributed import Future
+
+from rapids_slink.distributed.cluster import Run, Settings, concatenate, on_worker
+from rapids_slink.distributed.forest import spanning_forest
+from rapids_slink.distributed.points import Blocks
+from rapids_slink.distributed.search import core_distances
+from rapids_slink.metrics import distances
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.pipeline import check_tree_memory, surrogate_tree
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
+from rapids_slink.runtime.threads import Progress
+
+#: Trees that are joined at a time.
+JOINED = 4
+
+
+def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> Future:
+    """The edge frame of the minimum spanning tree: ``weight`` is the surrogate distance, beside it ``distance``."""
+    settings, each = blocks.settings, range(len(blocks))
+    cores: list[Any] = [None] * len(blocks)
+    if settings.min_samples > 1:
+        with report.stage("neighbors", CPU):
+            cores = core_distances(run, blocks, progress)
+    pairs: list[tuple[int, ...]] = list(combinations(each, 2)) or [(0,)]
+    found, joined = [], []
+    for pair in pairs:
+        given = [[part[b] for b in pair] for part in (blocks.rows, cores, blocks.starts)]
+        found.append(run.task("tree", pair_tree, settings, *given, index=pair))
+        joined.append(run.task("edges", getitem, found[-1], "edges", index=pair))
+        level = 0
+        while len(joined) >= JOINED and (len(found) // JOINED**level) % JOINED == 0:  # as counters carry over
+            tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(found)))
+            joined[-JOINED:] = [tree]
+            level += 1
+    with report.stage("spanning_tree", CPU):
+        run.wait(found, Progress("Searching pairs of blocks", blocks.starts[-1]) if progress else None)
+        tree = run.task("join", join_trees, settings, joined, index=("all",))
+        run.wait([tree])
+    for counts in run.gather([run.task("counts", getitem, one, "counts", index=(i,)) for i, one in enumerate(found)]):
+        for stage, entry in counts.items():
+            report.count(stage, **entry)
+    report.count("spanning_tree", blocks=len(blocks), pairs=len(pairs))
+    return tree
+
+
+@on_worker
+def pair_tree(
+    device: Device, settings: Settings, rows: list[Any], cores: list[Any], starts: list[int]
+) -> dict[str, Any]:
+    """The tree of some blocks' points, its ends numbered among all; and what the report of such a run counts."""
+    metric, values, report = settings.metric, concatenate(rows, device), Report()
+    n, d = values.shape
+    if n == 1:
+        return {
+            "edges": _edge_frame(device, *(device.xp.empty(0, dtype) for dtype in EDGE_TYPES.values())),
+            "counts": {},
+        }
+    given = settings.n_neighbors, settings.min_samples, metric, device
+    check_tree_memory(n, d, values.dtype.itemsize, *given)
+    core = None if cores[0] is None else concatenate(cores, device)
+    prepared = metric_rows(metric, values, device, alone=False)
+    tree, _ = surrogate_tree(prepared, metric, settings.n_neighbors, device, report, core=core)
+    src, dst, weight = tree.columns.values()
+    distance = distances(metric, weight, (src, dst), (values, values), device)
+    first = len(rows[0])
+    src, dst = (device.xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
+    counts = {stage: entry for stage, entry in report.items() if stage != "seconds"}
+    return {"edges": _edge_frame(device, src, dst, weight, distance), "counts": counts}
+
+
+def _edge_frame(device: Device, src: Any, dst: Any, weight: Any, distance: Any = None) -> Any:
+    distance = weight if distance is None else distance
+    columns = {"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": weight, "distance": distance}
+    return frame_of(device, columns)
+
+
+@on_worker
+def join_trees(device: Device, settings: Settings, trees: list[Any]) -> Any:
+    """The minimum spanning forest of the edges of some trees."""
+    if len(trees) == 1:
+        return trees[0]
+    return spanning_forest(device.frames.concat(trees, ignore_index=True), device.frames)

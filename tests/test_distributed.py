@@ -1,0 +1,366 @@
+"""Dask collections: the bits of one device, whatever the partitions and workers are, and what is left after errors."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES, cases, full
+from hypothesis import given
+from hypothesis import strategies as st
+from metric_cases import points
+from oracles import blobs
+
+import rapids_slink
+from rapids_slink import HDBSCAN, SingleLinkage, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree
+from rapids_slink import nearest_neighbors as nearest
+from rapids_slink.metrics import METRICS
+from rapids_slink.points.output import on_host
+
+dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+from rapids_slink import distributed  # noqa: E402
+from rapids_slink.distributed import cluster as runs  # noqa: E402
+from rapids_slink.distributed.forest import spanning_forest  # noqa: E402
+
+pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+def start(workers):
+    return dask_distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+    )
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with start(2) as made:
+        yield made
+
+
+@pytest.fixture
+def client(cluster):
+    with dask_distributed.Client(cluster) as made:
+        yield made
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Sets how many blocks there are, as far as there are rows."""
+
+    def choose(count):
+        monkeypatch.setattr(distributed, "count_blocks", lambda run, points: min(count, points.n_rows))
+
+    choose(3)
+    return choose
+
+
+def collection(X, sizes):
+    """Rows in partitions of these sizes, as a Dask DataFrame without known divisions."""
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(np.shape(X)[1])])
+    stops = np.cumsum(sizes)
+    assert stops[-1] == len(frame)
+    parts = [frame.iloc[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
+    return frame, dd.from_delayed([_delayed(part) for part in parts], meta=frame.head(0), verify_meta=False)
+
+
+def _delayed(part):
+    from dask import delayed
+
+    return delayed(part)
+
+
+def assert_same(found, expected):
+    """All frames of two models, and their labels."""
+    for name in ("linkage_", "mst_", "labels_"):
+        ours, theirs = on_host(getattr(found, name)), on_host(getattr(expected, name))
+        if isinstance(theirs, np.ndarray):
+            np.testing.assert_array_equal(ours, theirs)
+        elif theirs.ndim == 2:
+            pd.testing.assert_frame_equal(ours, theirs)
+        else:
+            pd.testing.assert_series_equal(ours, theirs)
+
+
+# ------------------------------------------------------------------------------------------------------ the same bits
+
+
+@pytest.mark.parametrize("name", cases())
+def test_hard_cases(name, client, blocks):
+    X = CASES[name]("float64")
+    n = len(X)
+    frame, parts = collection(X, [n // 4, 0, n - n // 4 - n // 3, n // 3])
+    assert_same(fit(parts, 1, device="cpu"), fit(frame, 1, device="cpu"))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "count"),
+    [([1] * 30, 4), ([30], 2), ([0, 1, 0, 28, 1, 0], 6), full([29, 1], 1), full([15, 15], 30)],
+    ids=str,
+)
+@pytest.mark.parametrize("parameters", [{"n_neighbors": 1}, {"n_neighbors": 5}, {"min_samples": 4}], ids=str)
+def test_any_partitions(sizes, count, parameters, client, blocks):
+    blocks(count)
+    X = np.random.default_rng(0).integers(0, 5, (30, 3)).astype(np.float32)
+    frame, parts = collection(X, sizes)
+    found = fit(parts, n_clusters=4, device="cpu", **parameters)
+    assert found.labels_.npartitions == len(sizes)
+    assert_same(found, fit(frame, n_clusters=4, device="cpu", **parameters))
+
+
+@pytest.mark.parametrize(
+    "metric", [name if name in ("cosine", "haversine", "hamming") else full(name) for name in METRICS]
+)
+def test_metrics(metric, client, blocks):
+    X = points("uneven_blobs_2d", metric)[:200] % 1.5  # latitudes and longitudes too
+    frame, parts = collection(X, [50, 150])
+    parameters = {"metric": metric, "p": 1.5 if metric == "minkowski" else 2.0, "device": "cpu"}
+    assert_same(fit(parts, 3, **parameters), fit(frame, 3, **parameters))
+    found = knn_graph(parts, 4, **parameters).compute().reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, knn_graph(frame, 4, **parameters))
+    found = nearest(parts, frame.iloc[50:], **parameters).compute().reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
+
+
+@pytest.mark.parametrize("workers", [full(1), full(3)])
+def test_other_clusters(workers):
+    X = blobs(1, 12, n=3000)
+    with start(workers) as made, dask_distributed.Client(made):
+        parts = da.from_array(X, chunks=(700, 5))
+        assert_same(fit(parts, 6, device="cpu"), fit(X, 6, device="cpu"))
+
+
+@pytest.mark.hypothesis
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 1000]))
+def test_forest_by_groupby_and_merge(edges, parts, seed, weights):
+    """Kruskal's, in the total order, of edges that come several times."""
+    rng = np.random.default_rng(seed)
+    ends = np.sort(rng.integers(0, 15, (edges, 2)), axis=1)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    weight = rng.integers(0, weights, (15, 15))[tuple(ends.T)].astype(float)
+    frame = pd.DataFrame({"src": ends[:, 0], "dst": ends[:, 1], "weight": weight, "distance": -weight})
+    taken, component = [], np.arange(15)
+    for w, u, v in sorted(set(zip(weight, *ends.T.tolist(), strict=True))):
+        if component[u] != component[v]:
+            component[component == component[v]] = component[u]
+            taken.append((u, v, w, -w))
+    repeated = pd.concat([frame] * parts, ignore_index=True)
+    found = spanning_forest(repeated, pd)
+    assert list(found.itertuples(index=False, name=None)) == taken
+
+
+def test_hdbscan(client, blocks):
+    X = blobs(0)
+    frame, parts = collection(X, [100, 0, len(X) - 100])
+    ours, theirs = HDBSCAN(8, device="cpu").fit(parts), HDBSCAN(8, device="cpu").fit(frame)
+    assert_same(ours, theirs)
+    for name in ("probabilities_", "outlier_scores_"):
+        pd.testing.assert_series_equal(getattr(ours, name).compute(), getattr(theirs, name))
+    pd.testing.assert_frame_equal(ours.condensed_tree_.compute(), theirs.condensed_tree_)
+    np.testing.assert_array_equal(ours.cluster_persistence_, theirs.cluster_persistence_)
+
+
+# -------------------------------------------------------------------------------------------------------- the results
+
+
+def test_results_are_collections(client, blocks, tmp_path):
+    frame = pd.DataFrame(blobs(0), columns=["x", "y"]).set_index(pd.RangeIndex(100, 540))
+    parts = dd.from_pandas(frame, npartitions=5)
+    model, expected = SingleLinkage(6, device="cpu").fit(parts), SingleLinkage(6, device="cpu").fit(frame)
+    assert_same(model, expected)
+    assert model.labels_.divisions == parts.divisions
+    assert isinstance(model.linkage_, dd.DataFrame)
+    assert isinstance(model.mst_, dd.DataFrame)
+    assert model.feature_names_in_.tolist() == ["x", "y"]
+    assert (model.n_leaves_, model.n_features_in_, model.n_clusters_) == (440, 2, 6)
+    pd.testing.assert_series_equal(model.cut(9).compute(), expected.cut(9))
+    pd.testing.assert_frame_equal(
+        model.cut(distance_threshold=[1.0, 2.0]).compute(), expected.cut(distance_threshold=[1.0, 2.0])
+    )
+    np.testing.assert_array_equal(model.to_scipy(), expected.to_scipy())
+    np.testing.assert_array_equal(model.distances_.compute(), expected.distances_)
+    assert "440 rows in 6 clusters" in model._repr_html_()
+    assert model.plot_heights() is not None
+    model.save(tmp_path / "dask.slink")
+    for again in (pickle.loads(pickle.dumps(model)), rapids_slink.load(tmp_path / "dask.slink")):
+        assert_same(again, expected)
+        pd.testing.assert_series_equal(again.cut(9), expected.cut(9))
+    assert model.report_["cluster"]["workers"] == 2
+    assert model.report_["spanning_tree"]["blocks"] == 3
+    with pytest.raises(ValueError, match="n_clusters must be from 1 to 440"):
+        model.cut(441)
+
+
+def test_arrays(client, blocks):
+    X = blobs(3, 4)
+    parts = da.from_array(X, chunks=(111, 3))
+    model = fit(parts[parts[:, 0] > 0], 3, device="cpu")  # chunks of unknown sizes
+    expected = fit(X[X[:, 0] > 0], 3, device="cpu")
+    assert isinstance(model.labels_, da.Array)
+    assert_same(model, expected)
+    np.testing.assert_array_equal(model.cut([2, 5]).compute(), expected.cut([2, 5]))
+
+
+def test_repeated_labels_of_an_index(client, blocks):
+    frame = pd.DataFrame({"x": [0.0, 1.0, 5.0, 6.0]}, index=["a", "a", "b", "a"])
+    parts = dd.from_pandas(frame, npartitions=2, sort=False)
+    found = fit(parts, 2, device="cpu").labels_.compute()
+    pd.testing.assert_series_equal(found, fit(parts.compute(), 2, device="cpu").labels_)  # Dask's own type of strings
+    assert found.index.tolist() == frame.index.tolist()
+
+
+def test_frames_of_edges(client):
+    frame = pd.DataFrame(blobs(4), columns=["x", "y"])
+    edges = knn_graph(frame, 6, device="cpu")
+    parts = dd.from_pandas(edges, npartitions=4)
+    tree = minimum_spanning_tree(edges, device="cpu")
+    pd.testing.assert_frame_equal(minimum_spanning_tree(parts, device="cpu").compute(), tree)
+    model = fit(frame, 3, device="cpu")
+    merges = linkage(dd.from_pandas(model.mst_, npartitions=3), device="cpu")
+    pd.testing.assert_frame_equal(merges.compute(), model.linkage_)
+    pd.testing.assert_series_equal(cut(merges, n_clusters=3).compute(), cut(model.linkage_, n_clusters=3))
+    found, expected = fit_graph(parts, device="cpu"), fit_graph(edges, device="cpu")
+    pd.testing.assert_series_equal(found.labels_, expected.labels_)
+
+
+# ------------------------------------------------------------------------------------------------------------- plans
+
+
+def test_blocks(client, monkeypatch):
+    frame, parts = collection(blobs(0, 20, n=2000), [1000, 1040])
+    monkeypatch.setattr(distributed, "MIN_BLOCK_ROWS", 100)
+    model = fit(parts, 2, device="cpu", progress=True)
+    assert model.report_["spanning_tree"]["pairs"] == 6  # three for each of two workers
+    assert fit(parts[["x0", "x1"]], 2, device="cpu").report_["spanning_tree"]["blocks"] == 1
+    small = fit(parts, 2, device="cpu", memory_limit="500KiB")
+    assert small.report_["spanning_tree"]["blocks"] > 4
+    assert_same(small, fit(frame, 2, device="cpu"))
+    with pytest.raises(rapids_slink.DeviceMemoryError, match="memory_limit=20480 is too small"):
+        fit(parts, 2, device="cpu", memory_limit="20KiB")
+
+
+# -------------------------------------------------------------------------------------------------------------- faults
+
+
+def test_without_a_client():
+    with pytest.raises(RuntimeError, match=r"client = Client\(LocalCluster\(\)\)"):
+        fit(da.ones((4, 2)), 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda part: part.assign(x1=np.nan), ValueError, r"partition 1 of X: .*column 'x1'"),
+        (lambda part: part.assign(x0="a"), ValueError, "partition 1 of X: .*'x0'"),
+        (lambda part: part.assign(x0=1e300), ValueError, "x0.*span"),
+    ],
+)
+def test_bad_input_is_named(spoil, error, message, client):
+    frame = pd.DataFrame(blobs(0)[:20], columns=["x0", "x1"])
+    parts = [_delayed(frame), _delayed(spoil(frame)), _delayed(frame)]
+    with pytest.raises(error, match=message):
+        fit(dd.from_delayed(parts, meta=frame.head(0), verify_meta=False), 2, device="cpu")
+    assert_nothing_is_left(client)
+
+
+def test_refused(client):
+    _, parts = collection(blobs(0), [400, 40])
+    with pytest.raises(ValueError, match="takes a matrix in one piece"):
+        fit(parts, 2, metric="precomputed")
+    with pytest.raises(ValueError, match="rows 3 and 7 of X are zero in every column"):
+        fit(collection(np.eye(9)[:, :3] + np.eye(9)[:, 4:7], [5, 4])[1], 2, metric="braycurtis", device="cpu")
+    with pytest.raises(ValueError, match="same number of features, got 2 and 1"):
+        nearest(parts, parts[["x0"]])
+    with pytest.raises(ValueError, match="n_neighbors must be at most n - 1 = 439"):
+        knn_graph(parts, 440)
+    with pytest.raises(ValueError, match="min_samples must be at most n - 1 = 439"):
+        fit(parts, 2, min_samples=440)
+    with pytest.raises(ValueError, match="dim 3"):
+        fit(da.ones((4, 2, 2)), 2)
+    assert_nothing_is_left(client)
+
+
+def assert_nothing_is_left(client):
+    """No task and no data on the cluster."""
+    gc.collect()
+    for _ in range(50):
+        left = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+        if not left:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{left} tasks are left")
+
+
+def test_nothing_is_left(client, blocks):
+    _, parts = collection(blobs(0), [400, 40])
+    model = fit(parts, 2, device="cpu")
+    assert model.labels_.compute().size == 440
+    del model, parts
+    assert_nothing_is_left(client)
+
+
+def test_interrupted(client, blocks, monkeypatch):
+    """As by Ctrl-C, while trees are made."""
+    wait = runs.Run.wait
+
+    def interrupt(self, futures, progress=None):
+        if any(future.key[0].startswith("tree") for future in futures):
+            raise KeyboardInterrupt
+        wait(self, futures, progress)
+
+    monkeypatch.setattr(runs.Run, "wait", interrupt)
+    _, parts = collection(blobs(0), [400, 40])
+    with pytest.raises(KeyboardInterrupt):
+        fit(parts, 2, device="cpu")
+    del parts
+    assert_nothing_is_left(client)
+
+
+def test_two_at_once(cluster, blocks):
+    """From two threads, each with a client of its own."""
+    found = {}
+
+    def run(seed):
+        with dask_distributed.Client(cluster, set_as_default=False).as_current():
+            _, parts = collection(blobs(seed, 9), [300, 140])
+            found[seed] = fit(parts, 4, device="cpu").labels_.compute()
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for seed, labels in found.items():
+        np.testing.assert_array_equal(labels, fit(blobs(seed, 9), 4, device="cpu").labels_)
+    assert len(found) == 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("stage", ["tree", "join", "own"])
+def test_a_worker_that_dies(stage, blocks, monkeypatch):
+    """It costs time, not the result: a nanny starts another one, and Dask does its tasks again."""
+    X = blobs(0, 10, n=2000)
+    frame, parts = collection(X, [500, 500, 500, len(X) - 1500])
+    with start(2) as made, dask_distributed.Client(made) as client:
+        pids, task = list(client.run(os.getpid).values()), runs.Run.task
+        killed = []
+
+        def kill(self, name, *args, **kwargs):
+            future = task(self, name, *args, **kwargs)
+            if name == stage and not killed:
+                killed.append(os.kill(pids[0], signal.SIGKILL))
+            return future
+
+        monkeypatch.setattr(runs.Run, "task", kill)
+        found = fit(parts, 5, min_samples=3, device="cpu")
+        assert killed
+        assert_same(found, fit(frame, 5, min_samples=3, device="cpu"))
