@@ -235,11 +235,20 @@ def test_frames_of_edges(client):
 # ------------------------------------------------------------------------------------------------------------- plans
 
 
+def test_expected_time():
+    assert distributed.expected_time(1, 8) == 1
+    assert distributed.expected_time(3, 1) == 3 * (2 / 3) ** 2
+    assert distributed.expected_time(4, 2) == 3 / 4
+    assert distributed.expected_time(6, 8) == 2 / 9
+
+
 def test_blocks(client, monkeypatch):
     frame, parts = collection(blobs(0, 20, n=2000), [1000, 1040])
+    assert fit(parts, 2, device="cpu").report_["spanning_tree"]["blocks"] == 1  # both workers are on one host
     monkeypatch.setattr(distributed, "MIN_BLOCK_ROWS", 100)
+    monkeypatch.setattr(runs.Run, "devices", lambda run, gpu: 2)
     model = fit(parts, 2, device="cpu", progress=True)
-    assert model.report_["spanning_tree"]["pairs"] == 6  # three for each of two workers
+    assert model.report_["spanning_tree"]["pairs"] == 6
     assert fit(parts[["x0", "x1"]], 2, device="cpu").report_["spanning_tree"]["blocks"] == 1
     small = fit(parts, 2, device="cpu", memory_limit="500KiB")
     assert small.report_["spanning_tree"]["blocks"] > 4

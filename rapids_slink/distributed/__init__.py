@@ -39,8 +39,6 @@ from rapids_slink.runtime.memory import DeviceMemoryError
 
 #: Blocks at most: 496 pairs of them.
 MAX_BLOCKS = 32
-#: Pairs of blocks for each task that the cluster works on at a time: then all have about as much to do.
-PAIRS_PER_SLOT = 3
 #: Of fewer rows a block takes less time than its tasks.
 MIN_BLOCK_ROWS = 2**12
 
@@ -74,13 +72,18 @@ def fit(model: PointHierarchy, X: Any) -> None:
 
 def count_blocks(run: Run, points: Partitions) -> int:
     """How many blocks there should be: few for each worker, and of as many rows as its memory holds."""
-    n, slots, settings = points.n_rows, run.slots, points.settings
-    wanted = 1
-    if slots > 1 and not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        while wanted * (wanted - 1) // 2 < PAIRS_PER_SLOT * slots and wanted < min(MAX_BLOCKS, n // MIN_BLOCK_ROWS):
-            wanted += 1
+    n, settings, wanted = points.n_rows, points.settings, 1
+    if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
+        devices, most = run.devices(settings.device == "cuda"), min(MAX_BLOCKS, n // MIN_BLOCK_ROWS)
+        wanted = min(range(1, most + 1), key=lambda count: expected_time(count, devices), default=1)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
+
+
+def expected_time(blocks: int, devices: int) -> float:
+    """How long the pairs' trees take, in that of one device for all rows: time grows with the square of the rows."""
+    pairs = max(1, blocks * (blocks - 1) // 2)
+    return -(-pairs // devices) * (min(blocks, 2) / blocks) ** 2
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:

@@ -114,10 +114,10 @@ class Run:
         found: list[Any] = self.client.gather(list(futures))
         return found
 
-    @property
-    def slots(self) -> int:
-        """How many tasks the cluster works on at a time."""
-        return max(1, sum(self.client.nthreads().values()))
+    def devices(self, gpu: bool) -> int:
+        """How many GPUs, or hosts, the cluster has: a task takes all of either."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return max(1, len(workers) if gpu else len({worker["host"] for worker in workers}))
 
     def counts(self) -> dict[str, int]:
         """For a report: the workers, and the bytes that they have sent to one another since the run began."""
