@@ -65,7 +65,7 @@ class HDBSCAN(PointHierarchy):
         How deep in its cluster each row is, from 0 to 1; 0 of noise.
     outlier_scores_ : Series or array of shape (n,), float64
         GLOSH, from 0 to 1: the larger, the less a row belongs to what is around it.
-    cluster_persistence_ : array of shape (n_clusters_,), float64
+    cluster_persistence_ : array of shape (clusters,), float64
         The stability of each cluster, from 0 to 1.
     condensed_tree_ : DataFrame
         ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as the package

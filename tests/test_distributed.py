@@ -200,6 +200,21 @@ def test_results_are_collections(client, blocks, tmp_path):
         model.cut(441)
 
 
+@pytest.mark.filterwarnings("ignore:.*inplace keyword")  # Dask's reader
+def test_parquet(client, blocks, tmp_path):
+    """Whose partitions Dask puts together where few columns are read."""
+    frame = pd.DataFrame(blobs(0, 9), columns=[f"x{i}" for i in range(9)]).assign(
+        text="some more bytes in every row" * 9
+    )
+    dd.from_pandas(frame, npartitions=6).to_parquet(tmp_path / "parts")
+    parts = dd.read_parquet(tmp_path / "parts")[["x0", "x1"]]
+    model = fit(parts, 4, device="cpu")
+    assert model.labels_.npartitions == parts.npartitions == 6
+    assert_same(model, fit(frame[["x0", "x1"]], 4, device="cpu"))
+    labelled = parts.assign(label=model.labels_).compute().sort_index()  # Dask aligns by the index
+    pd.testing.assert_series_equal(labelled["label"], model.labels_.compute(), check_names=False)
+
+
 def test_arrays(client, blocks):
     X = blobs(3, 4)
     parts = da.from_array(X, chunks=(111, 3))

@@ -66,7 +66,7 @@ def is_frame(X: Any) -> bool:
 def partitions_of(X: Any) -> list[Any]:
     """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array, as tasks."""
     if is_frame(X):
-        return list(X.to_delayed())
+        return list(X.to_delayed(optimize_graph=False))  # optimizing may put partitions together
     if not isinstance(X, da.Array):
         raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
     if X.ndim == 2 and len(X.chunks[1]) > 1:
