@@ -18,6 +18,7 @@ canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
 braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
 hamming       Σ [x ≠ y]                        over d          direct   no
 jaccard       Σ [x ≠ y] / Σ [x or y]           the same        direct   no
+dice          Σ [x ≠ y] / Σ (x + y)            the same        direct   no
 inner_product -x·y                             the same        direct   no
 haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 ============= ================================ =============== ======== =====
@@ -178,6 +179,7 @@ METRICS = {
         Metric("braycurtis", "braycurtis"),
         Metric("hamming", "hamming", distance="share"),
         Metric("jaccard", "jaccard", rows="boolean"),
+        Metric("dice", "braycurtis", rows="boolean"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
         Metric("inner_product", "inner_product"),
         Metric("haversine", "squared_euclidean", distance="angle", rows="sphere", filter="product", boxes=True),
     )

@@ -14,8 +14,9 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import to_host
 from rapids_slink.single_linkage import fit
 
-#: SciPy's metrics that are computed here, for rows of any numbers; pairs of the others are weighed by SciPy's `pdist`.
-OWN_METRICS = frozenset(METRICS) & set(distance._METRICS_NAMES) - {"jaccard"}
+#: SciPy's metrics that are computed here, for rows of any numbers; pairs of the others are weighed by SciPy's `pdist`,
+#: which takes any number for a boolean.
+OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} & set(distance._METRICS_NAMES)
 
 
 def linkage(

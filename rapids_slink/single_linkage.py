@@ -29,8 +29,8 @@ class SingleLinkage(PointHierarchy):
         Cut so that clusters at or above this distance are not merged.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" (booleans), "inner_product" (-x·y) or "haversine" (latitude and
-        longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
+        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "inner_product" (-x·y) or "haversine"
+        (latitude and longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     n_neighbors : int, optional

@@ -28,6 +28,13 @@ def takes_booleans(metric):
     return METRICS[metric].rows == "boolean"
 
 
+def without_zeros(X, metric):
+    """The rows, with a one in each that is zero in every column where such rows have no distance from each other."""
+    if METRICS[metric].is_undefined_for_zeros:
+        X[~X.any(axis=1), 0] = 1
+    return X
+
+
 @cache
 def points(name, metric):
     """A case, at most 450 rows of it; for metrics of booleans whether each value is above its column's median."""

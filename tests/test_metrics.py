@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import full
-from metric_cases import ALL_METRICS, SCIPYS, points, takes_booleans, with_cases
+from metric_cases import ALL_METRICS, SCIPYS, points, takes_booleans, with_cases, without_zeros
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
@@ -109,6 +109,7 @@ def test_gpu_and_cpu_give_the_same_bits(metric, p, name):
 def test_knn_graph(metric, p, d, device):
     X = np.random.default_rng(d).integers(1, 9, (400, d)) / 8
     X = (X > 0.5).astype(float) if takes_booleans(metric) else X + np.arange(d) / 64
+    X = without_zeros(X, metric)
     graph = knn_graph(X, 6, metric=metric, p=p, device=device)
     distances = squareform(all_pairs(X, metric, p))
     np.fill_diagonal(distances, np.inf)
@@ -128,7 +129,7 @@ def test_nearest_neighbors(metric, p, n, m, d, device):
     rng = np.random.default_rng(n + m)
     X, Y = rng.integers(1, 5, (n, d)) / 4 + np.arange(d), rng.integers(1, 5, (m, d)) / 4 + np.arange(d)
     if takes_booleans(metric):
-        X, Y = X % 1 > 0.3, Y % 1 > 0.3
+        X, Y = (without_zeros(part % 1 > 0.3, metric) for part in (X, Y))
     found = nearest_neighbors(X, Y, metric=metric, p=p, device=device)
     expected = all_pairs(X, metric, p, Y)
     np.testing.assert_array_equal(found["src"], np.arange(n))
@@ -241,6 +242,8 @@ ZEROS = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 1.0, 1.0]]
         ("braycurtis", ZEROS, "rows 1 and 2 of X are zero in every column"),
         ("braycurtis", [[1.0, -2.0], [-1.0, 2.0]], "the braycurtis distance of rows 0 and 1 is not finite"),
         ("jaccard", [[0.0, 1.0], [1.0, 1.0], [0.0, 0.5]], "takes booleans .*: row 2 of X"),
+        ("dice", [[0.0, 1.0], [1.0, 1.0], [0.0, 0.5]], "metric='dice' takes booleans .*: row 2 of X"),
+        ("dice", [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], "rows 1 and 3 of X are zero .* their dice distance"),
         ("inner_product", [[1e300, 2.0], [1e300, 1.0]], "row 0 of X is too long for metric='inner_product'"),
         ("haversine", [[0.0, 1.0, 2.0]] * 2, "takes two columns, .*; X has 3"),
         ("haversine", [[0.0, 1.0], [52.5, 13.4]], "row 1 of X has 52.5. Convert degrees to radians"),

@@ -78,8 +78,8 @@ def knn_graph(
         Neighbours a row, itself not counted; at most n - 1.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" (booleans), "inner_product" (-x·y) or "haversine" (latitude and
-        longitude in radians); `rapids_slink.metrics` defines them.
+        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "inner_product" (-x·y) or "haversine"
+        (latitude and longitude in radians); `rapids_slink.metrics` defines them.
     p : float
         The exponent of minkowski, above 0.
     device : {"auto", "cpu", "cuda"}
