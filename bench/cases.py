@@ -283,6 +283,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("counts-200k-32", counts(200_000, 32)),
         Case("outlier-200k-64", outlier(200_000, 64)),
         Case("curve-40k-16", curve(40_000, 16)),
+        Case("gauss-1m-1", gauss(1_000_000, 1, np.float64)),
         *NEAREST,
         *METRICS,
         *SCALING,

@@ -27,6 +27,7 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
 from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
 from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
+from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
 
 
@@ -240,6 +241,12 @@ def surrogate_tree(
     """
     n, d = rows.shape
     mutual = min_samples > 1 or core is not None
+    if not mutual:
+        with report.stage("spanning_tree", device):
+            line = tree_of_line(rows, metric, device)
+        if line is not None:
+            report.count("spanning_tree", rows_sorted=n)
+            return line, 1
     if n_neighbors is None and not mutual and prim.is_worthwhile(n, d, metric, device):
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)

@@ -1,0 +1,65 @@
+"""The minimum spanning tree of points of one feature: a sort.
+
+Equal points join at zero, each with the one of the least id, and each value is joined with the next by their points of
+least ids: of the pairs across a gap no other weighs as little, as long as rounding does not make a longer difference
+weigh the same. That is looked at; where it does, there is no tree here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.metrics import Metric
+from rapids_slink.ordering import sort_in_place
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+
+#: The formulas that are one operation of a difference.
+FORMULAS = ("squared_euclidean", "manhattan", "chebyshev")
+
+
+def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame | None:
+    """The tree, if a sort gives it.
+
+    Parameters
+    ----------
+    rows : (n, d) array
+        As `neighbors.rows.metric_rows` makes them, n at least 2.
+    metric : Metric
+    device : Device
+
+    Returns
+    -------
+    PreallocatedFrame or None
+        n - 1 edges in the total order, weighing surrogate distances.
+    """
+    xp, (n, d) = device.xp, rows.shape
+    if d > 1 or metric.formula not in FORMULAS:
+        return None
+    x = rows[:, 0].astype("float64") + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
+    order = xp.argsort(x, kind="stable").astype("int32")
+    x = x[order]
+    is_first = xp.concatenate([xp.ones(1, bool), x[1:] != x[:-1]])
+    first = xp.flatnonzero(is_first)
+    ids, values = order[first], x[first]
+    weight = _weights(values, 1, metric)
+    longer = _weights(values, 2, metric)
+    if not bool((weight > 0).all() & (longer > weight[:-1]).all() & (longer > weight[1:]).all()):
+        return None
+    repeated = xp.flatnonzero(~is_first)
+    tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
+    for column, of_repeated, of_next in zip(
+        tree.columns.values(),
+        (ids[xp.searchsorted(first, repeated, side="right") - 1], order[repeated], 0.0),
+        (ids[:-1], ids[1:], weight),
+        strict=True,
+    ):
+        column[: repeated.size], column[repeated.size :] = of_repeated, of_next
+    sort_in_place(tree.columns, xp)
+    return tree
+
+
+def _weights(values: Any, steps: int, metric: Metric) -> Any:
+    """The surrogate distance of each of some ascending values and the one so many places further on."""
+    difference = values[steps:] - values[:-steps]
+    return difference * difference if metric.formula == "squared_euclidean" else difference
