@@ -110,7 +110,8 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             merges = build_linkage(tree, n, device)
         self._flatten(merges, points, device, report)
         self.n_connected_components_ = components
-        self._output, self._index, self._layout = points.output, points.index, None
+        self._output, self._index = points.output, points.index
+        self.__dict__.pop("_layout", None)  # of a fit before
         self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
         self.n_leaves_, self.n_features_in_ = points.values.shape
         self._name_features(points.names)

@@ -7,10 +7,14 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from scipy.spatial.distance import pdist, squareform
 from test_imports import python
 
 import rapids_slink
+from rapids_slink.datasets import load_cities
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -43,16 +47,36 @@ def test_readme_example_prints_what_it_says():
 
 
 def test_readme_check_of_exactness_holds():
-    example, check = readme_blocks("python")[:2]
+    example, _, check = readme_blocks("python")
     python(example + check)
+
+
+def test_readme_recipes_run(tmp_path):
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    rng, cities = np.random.default_rng(0), load_cities()
+    cities.to_csv(tmp_path / "cities.csv", index=False)
+    embedding = rng.normal(size=(300, 5)) + rng.integers(0, 4, (300, 1)) * 9
+    np.save(tmp_path / "embedding.npy", embedding)
+    np.save(tmp_path / "distances.npy", squareform(pdist(embedding)))
+    (tmp_path / "points").mkdir()
+    for i, part in enumerate(np.split(embedding, 3)):
+        frame = pd.DataFrame(part, columns=list("abcde"), index=range(100 * i, 100 * i + 100))
+        frame.to_parquet(tmp_path / "points" / f"{i}.parquet")
+    here = f"import os; os.chdir({str(tmp_path)!r})\n"
+    recipes = readme_blocks("python")[1].replace("n_clusters=100", "n_clusters=4")
+    shown = "print(cities['belt'].nunique(), len(set(groups)), len(Z))\nclient.close()\n"
+    printed = python(here + recipes + shown)
+    assert printed.startswith("4 ")  # clusters
+    assert printed.splitlines()[-1] == f"10794 4 {len(cities) - 1}"
+    labelled = pd.read_parquet(tmp_path / "labelled").sort_index()
+    labels = rapids_slink.fit(embedding, n_clusters=4, device="cpu").labels_
+    assert labelled["label"].tolist() == labels.tolist()
 
 
 @pytest.mark.gpu
 def test_readme_runs_with_cudf():
     """As its comment says that it does."""
-    example, check = (
-        block.replace("import pandas as pd", "import cudf as pd") for block in readme_blocks("python")[:2]
-    )
+    example, _, check = (block.replace("import pandas as pd", "import cudf as pd") for block in readme_blocks("python"))
     assert python(example).split() == readme_blocks("text")[0].split()
     python(example + check)
 
