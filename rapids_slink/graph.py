@@ -9,7 +9,7 @@ from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
 from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
 from rapids_slink.hierarchy.base import Hierarchy, number_of_clusters
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
@@ -98,9 +98,7 @@ def fit_graph(
     if complete not in COMPLETE:
         raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
     if is_collection(edges):
-        from rapids_slink import distributed
-
-        return distributed.on_one_worker(
+        return distributed().on_one_worker(
             fit_graph,
             edges,
             n_clusters=n_clusters,

@@ -19,7 +19,7 @@ from rapids_slink.neighbors.rows import metric_rows, row_bytes, row_features
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.distances import as_distances
-from rapids_slink.points.output import is_collection
+from rapids_slink.points.output import distributed, is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
@@ -61,7 +61,8 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
         X : dataframe or array, (n, d)
             A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
             float32 or float64, integers and booleans are converted. For ``metric="precomputed"`` a symmetric
-            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,).
+            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,). A Dask DataFrame
+            or Array of such is worked on by the current client's cluster; results are Dask's then.
         y : None
             Not used; a `Pipeline` passes it.
 
@@ -79,9 +80,7 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             are ValueErrors.
         """
         if is_collection(X):
-            from rapids_slink import distributed
-
-            distributed.fit(self, X)
+            distributed().fit(self, X)
             return self
         metric, k, min_samples = self._parameters()
         device = resolve(self.device, X)

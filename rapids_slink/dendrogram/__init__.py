@@ -20,7 +20,7 @@ from typing import Any
 from rapids_slink import ordering
 from rapids_slink.dendrogram.cutting import cut, cut_labels
 from rapids_slink.points.columns import as_integer, column_values, require_columns, require_edges
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, resolve
@@ -78,9 +78,7 @@ def linkage(
     Section 3.3.1 of the cuSLINK paper, which does this on the host. Here a GPU does it in parallel: `dendrogram.cuda`.
     """
     if is_collection(tree):
-        from rapids_slink import distributed
-
-        return distributed.on_one_worker(linkage, tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
+        return distributed().on_one_worker(linkage, tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
     on = resolve(device, tree)
     tree, output = OutputKind.of(tree, on)
     require_columns(tree, ("src", "dst", "weight"), "tree")

@@ -13,7 +13,7 @@ from numbers import Real
 from typing import Any
 
 from rapids_slink.points.columns import as_integer, column_values, has_gaps, require_columns
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
@@ -78,10 +78,8 @@ def cut(
     Section 3.3.2 of the cuSLINK paper inherits labels level by level; a chain has as many levels as leaves.
     """
     if is_collection(linkage):
-        from rapids_slink import distributed
-
         given = {"n_clusters": n_clusters, "distance_threshold": distance_threshold}
-        return distributed.on_one_worker(cut, linkage, **given, min_cluster_size=min_cluster_size, n_leaves=n_leaves)
+        return distributed().on_one_worker(cut, linkage, **given, min_cluster_size=min_cluster_size, n_leaves=n_leaves)
     linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, COLUMNS, "linkage")
     n = _count_leaves(len(linkage), n_leaves)

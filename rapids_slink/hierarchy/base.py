@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from rapids_slink.dendrogram.cutting import cut_frame, device_of
 from rapids_slink.hierarchy import html, interop, plots, storage
-from rapids_slink.points.output import OutputKind, is_collection, on_host
+from rapids_slink.points.output import OutputKind, distributed, is_collection, on_host
 from rapids_slink.runtime.device import resolve, to_host
 
 
@@ -91,9 +91,7 @@ class Hierarchy:
         self._require_fit()
         given = n_clusters, distance_threshold, min_cluster_size
         if self._layout is not None:
-            from rapids_slink import distributed
-
-            return distributed.cut_of_model(self, given)
+            return distributed().cut_of_model(self, given)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         return cut_frame(linkage, self.n_leaves_, given, self._output, self._index)
 

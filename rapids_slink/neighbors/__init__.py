@@ -28,7 +28,7 @@ from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.neighbors.task import NeighborLists, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import is_collection
+from rapids_slink.points.output import distributed, is_collection
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
@@ -73,7 +73,7 @@ def knn_graph(
     Parameters
     ----------
     X : dataframe or array, (n, d)
-        A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with DLPack.
+        A cuDF or pandas DataFrame, CuPy or NumPy array, anything with DLPack, or a Dask collection of such.
     n_neighbors : int
         Neighbours a row, itself not counted; at most n - 1.
     metric : str
@@ -102,9 +102,7 @@ def knn_graph(
         It takes more memory than there is or than `memory_limit`.
     """
     if is_collection(X):
-        from rapids_slink import distributed
-
-        return distributed.knn_graph(X, n_neighbors, metric, p, device, memory_limit)
+        return distributed().knn_graph(X, n_neighbors, metric, p, device, memory_limit)
     chosen = get_metric(metric, p)
     on = resolve(device, X)
     n_neighbors = check_n_neighbors(n_neighbors)
@@ -161,9 +159,7 @@ def nearest_neighbors(
         It takes more memory than there is or than `memory_limit`.
     """
     if is_collection(X) or is_collection(Y):
-        from rapids_slink import distributed
-
-        return distributed.nearest_neighbors(X, Y, metric, p, device, memory_limit)
+        return distributed().nearest_neighbors(X, Y, metric, p, device, memory_limit)
     chosen = get_metric(metric, p)
     on = resolve(device, X, Y)
     with run_scope(on, memory_limit):

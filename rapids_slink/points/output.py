@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
@@ -122,6 +123,11 @@ def is_dataframe(X: Any) -> bool:
 def is_collection(X: Any) -> bool:
     """Whether this is one of Dask's collections."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
+
+
+def distributed() -> Any:
+    """The room for collections, which is imported where one comes: it needs Dask, and stands above all others."""
+    return import_module("rapids_slink.distributed")
 
 
 def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:

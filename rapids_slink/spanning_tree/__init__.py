@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists
-from rapids_slink.points.output import OutputKind, is_collection
+from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
@@ -71,10 +71,8 @@ def minimum_spanning_tree(
     (weight, row), in which no two edges are equal: the tree is unique, and the same on either device.
     """
     if is_collection(edges):
-        from rapids_slink import distributed
-
         given = {"device": device, "memory_limit": memory_limit}
-        return distributed.on_one_worker(minimum_spanning_tree, edges, maximum=maximum, component=component, **given)
+        return distributed().on_one_worker(minimum_spanning_tree, edges, maximum=maximum, component=component, **given)
     if component and is_cugraph(edges):
         raise ValueError("component=True adds a column, and a cugraph.Graph has none: pass its edges as a DataFrame")
     frame = as_frame(edges)
