@@ -4,6 +4,7 @@ GPU items are deselected where there is no GPU. ``-m full`` selects the items th
 ``--hypothesis-profile=random`` draws new examples.
 """
 
+import logging
 import sys
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from hypothesis import settings
 
 from rapids_slink.runtime.device import gpu_is_usable, resolve
 
+logging.getLogger("rapids_slink").addHandler(logging.NullHandler())  # in a new environment kernels are compiled
 settings.register_profile("quick", max_examples=20, derandomize=True, deadline=None)
 settings.register_profile("random", max_examples=200, deadline=None, print_blob=True)
 settings.load_profile("quick")

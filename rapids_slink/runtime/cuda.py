@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.runtime.compiling import compiling
+
 #: A block, in kernels with one thread a job.
 THREADS = 256
 #: A null pointer, as a kernel's argument.
@@ -54,7 +56,8 @@ def cuda_kernel(source: str, name: str, *options: str) -> Any:
 
     It is looked up at every launch, of which short runs have hundreds: hence the cache over strings.
     """
-    return _cuda_module(source, *options).get_function(name)
+    with compiling():
+        return _cuda_module(source, *options).get_function(name)
 
 
 def launch(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = (), items: int = 1) -> None:

@@ -24,6 +24,7 @@ from functools import cache
 from math import inf
 from typing import Any
 
+from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, free_on_host, size_text
 
@@ -104,6 +105,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
             with _on_default_stream(device.xp.cuda), _pooled(device, run):
                 yield
         else:
+            watch_numba()
             yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
