@@ -25,6 +25,7 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.points.output import on_host
 
 dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
@@ -36,6 +37,8 @@ pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignor
 
 
 def start(workers):
+    # CPython 3.11 may deadlock where a thread ends while the profiler looks at all (gh-106883).
+    dask.config.set({"distributed.worker.profile.enabled": False})
     return dask_distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )

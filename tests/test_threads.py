@@ -74,15 +74,15 @@ def test_blas_gets_its_threads_back():
         inside.set()
         release.wait(60)
 
-    first = threading.Thread(target=for_each_chunk, args=(CPU, slow, [0]))
+    first = threading.Thread(target=for_each_chunk, args=(CPU, slow, [0, 1]))
     first.start()
     assert inside.wait(60)
-    for_each_chunk(CPU, lambda _: None, [0])  # comes later and leaves earlier
+    for_each_chunk(CPU, lambda _: None, [0, 1])  # comes later and leaves earlier
     release.set()
     first.join()
     assert threads() == before
-    for_each_chunk(CPU, lambda _: during.append(threads()), [0])
-    assert during == [[1] * len(before)]
+    for_each_chunk(CPU, lambda _: during.append(threads()), [0, 1])
+    assert during == [[1] * len(before)] * 2
     assert threads() == before
 
 

@@ -43,11 +43,11 @@ def for_each_chunk(
 ) -> list[Any]:
     """`work` of every chunk, and the results in order.
 
-    On a CPU one thread a core. They share nothing, so BLAS gets one thread in each: two pools that wait for each
-    other by spinning would take each other's cores.
+    On a CPU one thread a core, if there is more than one chunk. They share nothing, so BLAS gets one thread in each:
+    two pools that wait for each other by spinning would take each other's cores.
     """
     chunks = list(chunks)
-    if device.is_gpu:
+    if device.is_gpu or len(chunks) == 1:
         return [work(chunk) for chunk in with_progress(chunks, len(chunks), progress)]
     pool = ThreadPoolExecutor(workers(device))
     with _blas_controller().limit(limits=1, user_api="blas"):
