@@ -56,6 +56,26 @@ def test_clusters_are_hdbscans_of_the_same_tree(points, options, device):
         np.testing.assert_allclose(on_host(ours.cluster_persistence_), expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_by_all_combinations_of_options_are_hdbscans(seed):
+    """Where no distance ties: the labels and the probabilities of points without and with much structure."""
+    rng = np.random.default_rng(seed)
+    factors = (("eom", "leaf"), (0.0, 0.3), (False, True), (0, 20, 40))
+    names = ("cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster", "max_cluster_size")
+    found = []
+    for min_cluster_size, n in ((2, 30), (5, 90), (12, 26)):
+        X = rng.normal(size=(n, 2)) * rng.choice([0.2, 1.0], (n, 1))
+        tree = SingleLinkage(min_samples=1, device="cpu").fit(X)
+        for values in itertools.product(*factors):
+            options = dict(zip(names, values, strict=True), min_cluster_size=min_cluster_size)
+            ours = HDBSCAN(min_samples=1, device="cpu", **options).fit(X)
+            theirs = tree.to_hdbscan(**options)
+            assert ours.labels_.tolist() == by_appearance(theirs.labels_).tolist(), options
+            assert ours.probabilities_.tolist() == theirs.probabilities_.tolist(), options
+            found.append((n, *ours.labels_))
+    assert len(set(found)) >= 7
+
+
 def test_options_have_a_say():
     found = {
         tuple(HDBSCAN(**{"min_cluster_size": 6, **options}, device="cpu").fit_predict(blobs(0))) for options in OPTIONS

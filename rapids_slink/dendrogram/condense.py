@@ -46,7 +46,8 @@ class Rule(NamedTuple):
     allow_single : bool
         Whether all points may be one cluster.
     max_size : float
-        Points that a cluster may have at its birth, unless it is a leaf that is asked for.
+        Points that a cluster may have at its birth, unless it is a leaf that is asked for. Of the cluster of all points
+        those count that it hands on to clusters within it, as in the package hdbscan.
     epsilon : float
         Clusters that split off below this height are not told apart.
     """
@@ -188,13 +189,16 @@ def _most_stable(tree, best, rule):
     """The clusters of the largest excess of mass; `best` comes as the stabilities."""
     within = np.zeros(best.size)  # the best of the clusters within each
     selected = np.zeros(best.size, np.bool_)
+    handed_on = 0
     for c in range(best.size - 1, -1, -1):
-        may = (c > 0 or rule.allow_single) and tree.size[c] <= rule.max_size
+        may = tree.size[c] <= rule.max_size if c > 0 else rule.allow_single and handed_on <= rule.max_size
         selected[c] = may and best[c] >= within[c]
         if not selected[c]:
             best[c] = within[c]
         if c > 0:
             within[tree.parent[c]] += best[c]
+            if tree.parent[c] == 0:
+                handed_on += tree.size[c]
     return _outermost(tree.parent, selected)
 
 
