@@ -161,11 +161,17 @@ def outlier_scores(tree: Condensed) -> np.ndarray:
     detection", TKDD 2015.
     """
     largest = _largest_rates(tree)
-    for c in range(largest.size - 1, 0, -1):
-        largest[tree.parent[c]] = max(largest[tree.parent[c]], largest[c])
+    _raise_to_those_within(tree.parent, largest)
     densest = largest[tree.cluster]
     with np.errstate(invalid="ignore"):
         return np.where(tree.left >= densest, 0.0, 1 - tree.left / densest)
+
+
+@njit(nogil=True, cache=True)
+def _raise_to_those_within(parent, largest):
+    """Replace each cluster's value by the largest of its own and those of the clusters within it."""
+    for c in range(largest.size - 1, 0, -1):
+        largest[parent[c]] = max(largest[parent[c]], largest[c])
 
 
 def _largest_rates(tree: Condensed) -> np.ndarray:
