@@ -131,6 +131,26 @@ def test_repeated_rows_are_certain(device):
     assert on_host(model.cluster_persistence_).tolist() == [1.0, 1.0]
 
 
+def test_distances_whose_inverse_overflows_are_as_zero(device):
+    """Two groups 20 apart, each of two parts that are nearer to each other than 1 / the largest float64."""
+    steps = np.r_[np.arange(10), 30 + np.arange(10)] * 1e-310
+    X = np.column_stack([np.tile(steps, 2), np.repeat([0.0, 20.0], 20)])
+    for method in ("eom", "leaf"):
+        model = HDBSCAN(5, 1, metric="cityblock", cluster_selection_method=method, device=device).fit(X)
+        assert on_host(model.labels_).tolist() == [0] * 20 + [1] * 20
+        assert on_host(model.condensed_tree_)["lambda_val"].value_counts().to_dict() == {np.inf: 40, 1 / 20.0: 2}
+        assert on_host(model.cluster_persistence_).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-306, 1e-308, 1e-310])
+def test_stabilities_that_overflow_are_still_numbers(scale):
+    X = blobs(0)[:200] * scale
+    model = HDBSCAN(5, 1, metric="cityblock", allow_single_cluster=True, device="cpu").fit(X)
+    assert model.n_clusters_ >= 1
+    for values in (model.probabilities_, model.outlier_scores_, model.cluster_persistence_):
+        assert ((values >= 0) & (values <= 1)).all()
+
+
 @pytest.mark.hypothesis
 @given(
     hnp.arrays(np.float64, st.tuples(st.integers(1, 40), st.integers(1, 2)), elements=st.integers(-4, 4)),

@@ -1,9 +1,9 @@
 """HDBSCAN's clusters of a dendrogram: those that last, of those that are not small.
 
 A merge of two large parts makes two clusters of one, seen from the top; any other lets the small part's points fall out
-of the cluster that goes on. λ = 1 / height, infinite at zero: a cluster is born at the λ of the merge that made it, and
-a point leaves it at the λ at which it falls out. The stability of a cluster is the sum over its points of how long, in
-λ, they are in it (Campello, Moulavi and Sander, PAKDD 2013).
+of the cluster that goes on. λ = 1 / height, infinite at zero and where it overflows: a cluster is born at the λ of the
+merge that made it, and a point leaves it at the λ at which it falls out. The stability of a cluster is the sum over its
+points of how long, in λ, they are in it (Campello, Moulavi and Sander, PAKDD 2013).
 
 All that is done here is linear in the points. It is host work: a dendrogram is a chain of dependent steps.
 """
@@ -102,7 +102,7 @@ def _condense(left, right, height, size, min_size, tree):
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
         least = min(_points(left[i], size, n), _points(right[i], size, n))
-        splits = least >= min_size and height[i] > 0  # points at distance zero stay together
+        splits = least >= min_size and rate < np.inf  # points at distance zero stay together
         for child in (left[i], right[i]):
             own, at = within[i], fallen[i]
             if at < 0 and splits:
@@ -150,7 +150,10 @@ def select(tree: Condensed, rule: Rule) -> Flat:
     largest = _largest_rates(tree)
     labels, probabilities, numbers = _label(tree, selected, largest, rule.epsilon)
     ever = largest.max()
-    persistence = stability[numbers] / (tree.size[numbers] * ever) if 0 < ever < np.inf else np.ones(numbers.size)
+    if 0 < ever < np.inf:  # a stability may overflow
+        persistence = np.minimum(stability[numbers] / ever / tree.size[numbers], 1.0)
+    else:
+        persistence = np.ones(numbers.size)
     return Flat(labels, probabilities, persistence)
 
 
