@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.cluster.hierarchy import _LINKAGE_METHODS, ClusterWarning, optimal_leaf_ordering
+from scipy.cluster.hierarchy import ClusterWarning, optimal_leaf_ordering
 from scipy.cluster.hierarchy import linkage as linkage_of_scipy
 from scipy.spatial import distance
 
@@ -14,6 +14,8 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.runtime.device import to_host
 from rapids_slink.single_linkage import fit
 
+#: The methods that SciPy computes.
+OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
 #: SciPy's metrics that are computed here, for rows of any numbers; pairs of the others are weighed by SciPy's `pdist`,
 #: which takes any number for a boolean.
 OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} & set(distance._METRICS_NAMES)
@@ -57,7 +59,7 @@ def linkage(
     [[0.0, 1.0, 1.0, 2.0], [2.0, 3.0, 4.0, 3.0]]
     """
     if method != "single":
-        if method in _LINKAGE_METHODS:
+        if method in OTHER_METHODS:
             warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
         return linkage_of_scipy(to_host(y), method, metric, optimal_ordering)
     y = y if hasattr(y, "ndim") else np.asarray(y, np.float64)

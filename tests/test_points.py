@@ -181,7 +181,7 @@ def test_columns_of_cudf_become_rows(n, d, dtype):
         assert found.flags.c_contiguous
         assert found.dtype == target
         np.testing.assert_array_equal(to_host(found), whole[part].astype(target))
-    frame["x0"] = frame["x0"].engine(cudf.Series(np.arange(n + 7) != 1))
+    frame["x0"] = frame["x0"].where(cudf.Series(np.arange(n + 7) != 1))
     assert interleave(frame, np.dtype(dtype), target) is None
 
 

@@ -132,7 +132,8 @@ with ThreadPoolExecutor(8) as threads:
 print("right")
 """
     )
-    environment = {**os.environ, "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1", "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "CUPY_CUDA_PER_THREAD_DEFAULT_STREAM": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     run = [sys.executable, str(script)]
     done = subprocess.run(run, capture_output=True, text=True, env=environment, timeout=120)
     assert done.stdout == "right\n", done.stderr

@@ -87,7 +87,7 @@ class OutputKind:
 
     def _move(self, array: Any) -> Any:
         if not self.gpu:
-            return to_host(array)
+            return to_host(without_proxy(array, CPU)[0])
         import cupy
 
         return cupy.asarray(array)
