@@ -208,15 +208,16 @@ def test_quantized_points_are_what_they_claim(dtype, engine, kernels):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("n", "d", "step"), [(1, 1, 1), (1, 40, 3), (700, 33, 1), (5000, 3, 7)])
-def test_centre_is_the_mean_of_a_sample(n, d, step, dtype, engine, kernels):
-    """On a CPU of the sample's rows but those far out; always a number."""
+def test_centre_is_amid_a_sample(n, d, step, dtype, engine, kernels):
+    """On a CPU it is the mean of the sample's rows but those far out, on a GPU a median of means; always a number."""
     X = np.random.default_rng(n).uniform(4, 6, (n, d)).astype(dtype)
     expected = X[::step].astype(np.float64).mean(axis=0)
-    np.testing.assert_allclose(to_host(kernels.centre_of_rows(engine.asarray(X), step)), expected, 1e-5)
-    if n > 1 and engine.name == "cpu":
+    precision = 1e-5 if engine.name == "cpu" else 0.05
+    np.testing.assert_allclose(to_host(kernels.centre_of_rows(engine.asarray(X), step)), expected, precision)
+    if n > 1:
         X[0] = 1e6
-        moved = np.abs(kernels.centre_of_rows(engine.asarray(X), step) - expected)
-        assert (moved < 0.1).all()
+        moved = np.abs(to_host(kernels.centre_of_rows(engine.asarray(X), step)) - expected)
+        assert (moved < 0.25).all()
     X[0, 0] = X[-1, 0] = np.finfo(dtype).max
     assert np.isfinite(to_host(kernels.centre_of_rows(engine.asarray(X), 1))).all()
 

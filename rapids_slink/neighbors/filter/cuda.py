@@ -31,6 +31,8 @@ from rapids_slink.runtime.cuda import (
     multiprocessors,
     value_option,
 )
+from rapids_slink.runtime.device import cuda
+from rapids_slink.runtime.memory import outside_pool
 
 FILTER_DTYPE = "float16"
 FILTER_NAME = "fp16 tensor cores (cuBLAS)"
@@ -60,8 +62,9 @@ def _keeps_accumulation_bound(dtype: str, _gpu: int) -> bool:
     # Sums of positive products with all their bits: each addition is cut, and always downwards where it is not rounded.
     accumulator, bits, n, d = ("float64", 26, 8, 512) if dtype == "float64" else ("float32", 10, 16, 4096)
     integers = np.random.default_rng(0).integers(2**bits, 2 ** (bits + 1), (n, d))
-    rows, product = cp.asarray((integers / 2.0**bits).astype(dtype)), cp.empty((n, n), accumulator)
-    form_product(rows, rows, product)
+    with outside_pool(cuda()):  # which may have a limit
+        rows, product = cp.asarray((integers / 2.0**bits).astype(dtype)), cp.empty((n, n), accumulator)
+        form_product(rows, rows, product)
     exact = integers.astype(np.longdouble) @ integers.T.astype(np.longdouble)  # at most 63 bits
     error = np.abs(product.get().astype(np.longdouble) * 4.0**bits - exact)
     norm = np.sqrt((integers.astype(float) ** 2).sum(axis=1))
@@ -142,13 +145,16 @@ def quantize_rows(
 
 
 def centre_of_rows(values: Any, step: int) -> Any:
-    """The mean of every `step`-th row, 0 where it is not finite: any finite centre serves."""
+    """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means: any finite centre serves."""
     check_arrays(values.dtype, values)
     n, d = values.shape
-    mean, options = cp.empty(d), (value_option(values.dtype),)
-    arguments = values, np.int64(n), np.int32(d), np.int64(step), mean
-    launch_blocks(QUANTIZE, "mean_of_rows", (-(-d // WARP),), WARP * WARP, *arguments, options=options)
-    return mean
+    centre, options = (
+        cp.zeros(d),
+        (value_option(values.dtype),),
+    )  # zeros: of means that are not numbers none is the median
+    arguments = values, np.int64(n), np.int32(d), np.int64(step), centre
+    launch_blocks(QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, *arguments, options=options)
+    return centre
 
 
 def value_ranges(point_sets: Sequence[Any], centre: Any) -> list[ValueRange]:

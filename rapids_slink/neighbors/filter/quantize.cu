@@ -130,22 +130,26 @@ __device__ __forceinline__ void raise(double* most, double value) {
     if (threadIdx.x % WARP == 0) atomic_max(most, value);
 }
 
-// The mean of every `step`-th row, 0 where it is not finite. A block has 32 features and a warp for every 32nd row of these.
-extern "C" __global__ void __launch_bounds__(WARP * WARP) mean_of_rows(
-    const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ mean) {
-    __shared__ double sums[WARP][WARP];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * WARP + lane;
+// Where the rows lie, by every `step`-th of them: a block has 32 features and a warp for every 32nd of these rows, and takes
+// the median of the warps' means, which no few rows far away can move. 0 where it is not finite.
+extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
+    const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ centre) {
+    __shared__ double means[WARP][WARP];
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, f = blockIdx.x * WARP + lane, rows = 0;
     double sum = 0;
     if (f < d) {
 #pragma unroll 8
-        for (long long r = warp * step; r < n; r += WARP * step) sum += widen(values[r * d + f]);
+        for (long long r = warp * step; r < n; r += WARP * step) sum += widen(values[r * d + f]), rows++;
     }
-    sums[warp][lane] = sum;
+    means[warp][lane] = rows ? sum / rows : 0;
     __syncthreads();
-    if (warp || f >= d) return;
-    for (int other = 1; other < WARP; other++) sum += sums[other][lane];
-    sum /= (n + step - 1) / step;
-    mean[f] = fabs(sum) <= OVERFLOW_VALUE ? sum : 0;
+    int count = min((long long)WARP, (n + step - 1) / step), before = 0;  // warps with rows, and those with a lesser mean
+    if (f >= d || warp >= count) return;
+    for (int other = 0; other < count; other++) {
+        double theirs = means[other][lane], own = means[warp][lane];
+        before += theirs < own || (theirs == own && other < warp);
+    }
+    if (before == count / 2) centre[f] = fabs(means[warp][lane]) <= OVERFLOW_VALUE ? means[warp][lane] : 0;
 }
 
 // found, zero at first: the largest |x - centre|, the largest |x|, then 1 unless all values are integers up to
