@@ -82,6 +82,14 @@ def launch_blocks(
         cuda_kernel(source, name, *options)(grid, (threads,), tuple(given), shared_mem=shared_memory)
 
 
+def launch_resident(
+    source: str, name: str, blocks: int, threads: int, *arguments: Any, options: tuple[str, ...] = ()
+) -> None:
+    """Start a kernel whose blocks wait for each other: the launch fails unless all fit onto the GPU at a time."""
+    given = tuple(NULL if argument is None else argument for argument in arguments)
+    cuda_kernel(source, name, *options).kernel((blocks,), (threads,), given, enable_cooperative_groups=True)
+
+
 @cache
 def c_name(dtype: Any) -> str:
     """A type of numbers as a kernel's source calls it."""

@@ -14,7 +14,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import NULL, THREADS, cuda_kernel, launch, multiprocessors
+from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, multiprocessors
 from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
@@ -176,10 +176,7 @@ def _merge(state: State, counts: Any, listed: Any, active: int) -> int:
             *edges, other, np.int64(_capacity(other)), state.packed, state.best, best_row, state.parent, state.taken,
             np.int64(active), listed, roots, other_roots, cp.zeros(ZEROS, cp.uint64),
         )  # fmt: skip
-        cuda_kernel(SOURCE, "boruvka_persistent").kernel(
-            (blocks,), (PERSISTENT_THREADS,), tuple(NULL if a is None else a for a in arguments),
-            enable_cooperative_groups=True,  # all blocks are resident at once
-        )  # fmt: skip
+        launch_resident(SOURCE, "boruvka_persistent", blocks, PERSISTENT_THREADS, *arguments)
         state.left = state.active = 0
         return 0
     if best_row is not None:

@@ -7,6 +7,7 @@
 //
 // Between rounds every root's `best` is NOTHING.
 #include "runtime/include/atomics.cuh"
+#include "runtime/include/barrier.cuh"
 #include "runtime/include/threads.cuh"
 #include "spanning_tree/edges/worklist.cuh"
 
@@ -242,8 +243,7 @@ extern "C" __global__ void flatten(long long n, const int* __restrict__ list, in
     jump_all(blockIdx.x, n, list, parent, pending);
 }
 
-// A barrier of the blocks of a launch, as far as they have not left. All of them must be resident, for they wait for each
-// other: hence a cooperative launch.
+// The blocks of a cooperative launch, as far as they have not left.
 struct GridBarrier {
     word_t* arrived;  // at barriers so far, 0 at first
     unsigned blocks;
@@ -265,21 +265,9 @@ struct GridBarrier {
         sync();
     }
 
-    // What any block has written before is read by all afterwards: thread 0 speaks for its block, whose writes
-    // __syncthreads() puts before the first fence, and whose reads after the second, which leaves nothing old in L1.
-    // No block arrives at the next barrier before all have at this one, and the counter is never set back: it stays at
-    // `expected` or above, so that nobody can miss it.
     __device__ __forceinline__ void sync() {
-        __syncthreads();
-        if (blocks == 1) return;
-        expected += blocks;
-        if (threadIdx.x == 0) {
-            __threadfence();
-            atomicAdd(arrived, 1ull);
-            while (*(volatile word_t*)arrived < expected) {}
-            __threadfence();
-        }
-        __syncthreads();
+        if (blocks == 1) __syncthreads();
+        else wait_for_blocks(arrived, expected += blocks);
     }
 };
 
