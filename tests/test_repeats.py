@@ -7,6 +7,7 @@ from hard_cases import CASES, full
 import rapids_slink
 from rapids_slink import pipeline
 from rapids_slink.metrics import EUCLIDEAN, get_metric
+from rapids_slink.neighbors.exact import cpu
 from rapids_slink.runtime.device import CPU
 from rapids_slink.spanning_tree.repeats import find_repeats
 
@@ -79,6 +80,6 @@ def test_which_rows_are_equal():
 def test_hashes_that_collide_are_no_repeats(monkeypatch):
     X = np.random.default_rng(0).normal(size=(3000, 2))
     monkeypatch.setattr(
-        "rapids_slink.spanning_tree.repeats._hashes", lambda values, xp: np.zeros(len(values), "uint64")
+        cpu, "hash_rows", lambda values, rows=None: np.zeros(len(values if rows is None else rows), "u8")
     )
     assert find_repeats(X, EUCLIDEAN, CPU) is None

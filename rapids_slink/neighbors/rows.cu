@@ -1,10 +1,32 @@
-// Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
+// What is made of each row.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
 #ifndef VALUE
 #define VALUE float
 #endif
+
+// A number for each row, or each of some, the same for equal rows: the sum of its values' bits with odd factors, modulo 2⁶⁴. A
+// warp a row.
+extern "C" __global__ void hash_rows(
+    const VALUE* __restrict__ values, int d, const long long* __restrict__ rows, long long m,
+    unsigned long long* __restrict__ hash) {
+    long long i = thread_index() / WARP;
+    if (i >= m) return;
+    const VALUE* x = values + (rows ? rows[i] : i) * d;
+    unsigned long long sum = 0;
+    for (int f = threadIdx.x % WARP; f < d; f += WARP) {
+        unsigned long long bits = __double_as_longlong(plus(widen(x[f]), 0.0));  // of -0.0 those of 0.0
+        unsigned long long factor = (f + 1) * 0x9e3779b97f4a7c15ull;             // mixed as in SplitMix64
+        factor = (factor ^ factor >> 30) * 0xbf58476d1ce4e5b9ull;
+        factor = (factor ^ factor >> 27) * 0x94d049bb133111ebull;
+        sum += (bits ^ bits >> 32) * (factor | 1);
+    }
+    for (int offset = WARP / 2; offset; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+    if (threadIdx.x % WARP == 0) hash[i] = sum;
+}
+
+// Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
 
 constexpr int LANES = 8, BLOCK = 128;  // of NumPy's pairwise sum
 constexpr int DEEPEST = 32;            // halves of 2^31 features

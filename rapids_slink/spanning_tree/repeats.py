@@ -15,7 +15,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
 
@@ -63,31 +63,19 @@ class Repeats:
 
 def find_repeats(values: Any, metric: Metric, device: Device) -> Repeats | None:
     """Which of the rows, as the metric's formula reads them, are equal; None if hardly any are."""
-    xp, (n, d) = device.xp, values.shape
+    xp, (n, d), kernels = device.xp, values.shape, device.kernels("neighbors.exact")
     if metric.formula in OTHER_FORMULAS or values.nbytes > free_bytes():
         return None
     rows = np.unique(np.random.default_rng(0).integers(0, n, int(SAMPLE_FACTOR * n**0.5)))
-    sample = xp.sort(_hashes(values[xp.asarray(rows)], xp))
-    if int((sample[1:] == sample[:-1]).sum()) < MIN_EQUAL:
+    sample = np.sort(to_host(kernels.hash_rows(values, xp.asarray(rows))))
+    if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
         return None
-    _, first, number = xp.unique(_hashes(values, xp), return_index=True, return_inverse=True)
+    _, first, number = xp.unique(kernels.hash_rows(values), return_index=True, return_inverse=True)
     if 2 * first.size > n:
         return None
     of_row = first[number.reshape(-1)]  # the smallest id with the same hash
-    if not all(bool((values[rows] == values[of_row[rows]]).all()) for rows in row_blocks(n, d, BLOCK)):
+    if not all(all_true(values[rows] == values[of_row[rows]]) for rows in row_blocks(n, d, BLOCK)):
         return None
     is_repeated = of_row != xp.arange(n)
     repeated = xp.flatnonzero(is_repeated)
     return Repeats(xp.flatnonzero(~is_repeated), repeated, of_row[repeated])
-
-
-def _hashes(values: Any, xp: Any) -> Any:
-    """A uint64 for each row, the same for equal rows: a sum of its values' bits with random factors, modulo 2⁶⁴."""
-    n, d = values.shape
-    factors = xp.asarray(np.random.default_rng(0).integers(2**63, 2**64, d, np.uint64) | np.uint64(1))
-    found = xp.empty(n, "uint64")
-    for rows in row_blocks(n, d, BLOCK):
-        bits = (values[rows] + values.dtype.type(0)).view(f"uint{8 * values.dtype.itemsize}").astype("uint64")
-        bits ^= bits >> xp.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
-        found[rows] = (bits * factors).sum(axis=1, dtype="uint64")
-    return found

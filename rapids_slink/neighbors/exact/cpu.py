@@ -18,6 +18,8 @@ from rapids_slink.neighbors.slices import golden_stride, row_blocks
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 
+HASHED = 2**18  # values that are hashed at a time
+
 MAX_LIST = 2**31  # lists of any length
 NO_CORE = np.empty(0)
 
@@ -112,6 +114,22 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
         rows[:, :d] -= rows[:, :d].mean(axis=1, keepdims=True)
     _put_norms(rows)
     return rows
+
+
+def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+    """A uint64 for each row, or each of some, the same for equal rows.
+
+    It is a sum of the values' bits with odd random factors, modulo 2⁶⁴.
+    """
+    values = values if rows is None else values[rows]
+    n, d = values.shape
+    factors = np.random.default_rng(0).integers(2**63, 2**64, d, np.uint64) | np.uint64(1)
+    found = np.empty(n, np.uint64)
+    for block in row_blocks(n, d, HASHED):
+        bits = (values[block] + values.dtype.type(0)).view(f"uint{8 * values.dtype.itemsize}").astype(np.uint64)
+        bits ^= bits >> np.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
+        found[block] = (bits * factors).sum(axis=1, dtype=np.uint64)
+    return found
 
 
 @njit(nogil=True, cache=True)

@@ -12,14 +12,19 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
 from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.cuda import THREADS, c_struct, check_arrays, launch, launch_blocks, value_option
 
 MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
 
-RERANK, LISTS, REACHABILITY = (f"neighbors/exact/{name}.cu" for name in ("rerank", "lists", "mutual_reachability"))
+ROWS = "neighbors/rows.cu"
+RERANK, LISTS, REACHABILITY, ALL_DISTANCES = (
+    f"neighbors/exact/{name}.cu" for name in ("rerank", "lists", "mutual_reachability", "all_distances")
+)
+DISTANCE_TILE = 32  # as in all_distances.cu
 WARP = 32
 RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
+SAMPLED = 32  # one column in so many suggests how far a long list reaches
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 
 
@@ -128,19 +133,39 @@ def with_norms(values: Any, centre: bool) -> Any:
     n, d = values.shape
     rows = cp.empty((n, d + 1))
     arguments = values, np.int64(n), np.int32(d), np.bool_(centre), rows
-    launch("neighbors/rows.cu", "put_norms", n, *arguments, options=(value_option(values.dtype),))
+    launch(ROWS, "put_norms", n, *arguments, options=(value_option(values.dtype),))
     return rows
+
+
+def hash_rows(values: Any, rows: Any = None) -> Any:
+    """As `rapids_slink.neighbors.exact.cpu.hash_rows`, with other factors."""
+    check_arrays(values.dtype, values)
+    check_arrays("int64", rows)
+    m = len(values) if rows is None else rows.size
+    found = cp.empty(m, cp.uint64)
+    arguments = values, np.int32(values.shape[1]), rows, np.int64(m), found
+    launch(ROWS, "hash_rows", m * WARP, *arguments, options=(value_option(values.dtype),))
+    return found
 
 
 def _scan_by_sorting(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any) -> TopLists:
     """Lists too long for shared memory: all surrogate distances of the rows, sorted."""
-    m, (n, d) = rows.size, exact.points.shape
-    check_arrays(exact.points.dtype, exact.queries, exact.points)
-    distance = cp.empty((m, n))
-    arguments = exact.queries, exact.points, np.int32(d), rows, np.int32(m), *groups, np.int32(n), distance
-    options = value_option(exact.points.dtype), *exact.metric.cuda_options
-    launch(RERANK, "all_distances", m * n, *arguments, options=options)
+    distance = all_distances(exact.queries, exact.points, exact.metric, rows, groups)
     return lists_by_sorting(distance, rows, upper, k, core)
+
+
+def all_distances(
+    queries: Any, points: Any, metric: Metric, rows: Any = None, groups: tuple[Any, Any] = (None, None)
+) -> Any:
+    """The surrogate distances of some queries, or all, to all points; infinite within a group."""
+    check_arrays(points.dtype, queries, points)
+    check_arrays("int32", rows, *groups)
+    m, (n, d) = len(queries) if rows is None else rows.size, points.shape
+    out, options = cp.empty((m, n)), (value_option(points.dtype), *metric.cuda_options)
+    arguments = queries, points, np.int32(d), rows, np.int32(m), *groups, np.int32(n), out
+    grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
+    launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, *arguments, options=options)
+    return out
 
 
 def lists_by_sorting(distance: Any, rows: Any, upper: Any, k: int, core: Any) -> TopLists:
@@ -148,10 +173,35 @@ def lists_by_sorting(distance: Any, rows: Any, upper: Any, k: int, core: Any) ->
     if core is not None:
         distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
     distance[distance > upper[:, None]] = cp.inf
+    few = _nearest_few(distance, k)
+    ids, distance = (None, distance) if few is None else few
     order = cp.argsort(distance, axis=1)[:, :k]  # CuPy's sort is stable: equal distances by id
     weights = cp.take_along_axis(distance, order, axis=1)
-    ids = cp.where(cp.isinf(weights), -1, order).astype(cp.int32)
-    return TopLists(ids, weights, cp.zeros(len(distance), bool))
+    ids = order if ids is None else cp.take_along_axis(ids, order, axis=1)
+    ids = cp.where(cp.isinf(weights), -1, ids).astype(cp.int32)
+    return TopLists(ids, weights, cp.zeros(len(weights), bool))
+
+
+def _nearest_few(distance: Any, k: int) -> tuple[Any, Any] | None:
+    """The ids, ascending, and distances of some of each row's columns, the k least among them; None if there are many.
+
+    They are those within a bound that a sample of the columns suggests.
+    """
+    m, n = distance.shape
+    in_sample = k / SAMPLED
+    last = int(in_sample + 4 * in_sample**0.5) + 2
+    if last >= n // SAMPLED:
+        return None
+    near = distance <= cp.sort(distance[:, ::SAMPLED], axis=1)[:, last, None]
+    count = near.sum(axis=1)
+    least, most = int(count.min()), int(count.max())
+    if least < k or most > n // 2:
+        return None
+    row, column = cp.nonzero(near)
+    place = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
+    ids, distances = cp.zeros((m, most), cp.int32), cp.full((m, most), cp.inf)
+    ids[row, place], distances[row, place] = column, distance[row, column]
+    return ids, distances
 
 
 def scan_bytes(n: int, k: int) -> int:

@@ -287,17 +287,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) scan(
     top.store(part_ids + job * layout.k, nullptr);
 }
 
-// out[i, j] = the surrogate distance of (rows[i], j), infinite within a group: for lists too long for shared memory.
-extern "C" __global__ void all_distances(
-    const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
-    const int* __restrict__ row_group, const int* __restrict__ point_group, int n_points, double* __restrict__ out) {
-    long long at = thread_index();
-    if (at >= (long long)n_rows * n_points) return;
-    int i = at / n_points, j = at % n_points;
-    double distance = surrogate_distance(queries + (size_t)rows[i] * d, values + (size_t)j * d, d);
-    out[at] = point_group[j] == row_group[i] ? 1.0 / 0.0 : distance;
-}
-
 // The surrogate distances of pairs of rows of `values`.
 extern "C" __global__ void pair_distances(
     const VALUE* __restrict__ values, int d, long long n, const int* __restrict__ src, const int* __restrict__ dst,
