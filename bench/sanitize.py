@@ -22,7 +22,7 @@ import numpy as np
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
-from rapids_slink.metrics import EUCLIDEAN, get_metric
+from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
@@ -32,7 +32,7 @@ from rapids_slink.ordering import sort_edges
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
-from rapids_slink.spanning_tree import component_pairs, spanning_tree
+from rapids_slink.spanning_tree import component_pairs, few, spanning_tree
 from rapids_slink.spanning_tree import edges as graphs
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -95,6 +95,26 @@ def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     else:
         rows = np.column_stack(columns).astype(np.float32)
     return rows, np.array(kernels.squares_are_finite(rows))
+
+
+def tree_of_few(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
+    """A tree of all pairs."""
+    if min_samples > 1 and not device.is_gpu:
+        return cluster(device, "portable", points, min_samples + 1, min_samples)[2:5]
+    return tuple(few.tree_of_few(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
+
+
+def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """Which rows are equal, by their numbers."""
+    hashes = device.kernels("neighbors.exact").hash_rows(device.asarray(points))
+    return (np.unique(to_host(hashes), return_index=True)[1].sum(),)
+
+
+def cluster_given(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """The tree of a distance matrix."""
+    matrix = np.abs(points[:, None, 0] - points[None, :, 0])
+    search = prepare_search(device.asarray(matrix), device, Report(), metric=PRECOMPUTED)
+    return _cluster(search, len(points), device, 1)[2:5]
 
 
 def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
@@ -203,6 +223,11 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
+    for name in ("float32", "float64, 70 features"):
+        yield f"few points, {name}", partial(tree_of_few, points=points[name])
+    yield "few points, mutual reachability", partial(tree_of_few, points=islands, min_samples=4)
+    yield "equal rows", partial(equal_rows, points=islands[np.arange(900) % 300])
+    yield "a distance matrix", partial(cluster_given, points=islands)
     for d in (3, 70):
         yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):

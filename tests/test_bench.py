@@ -442,6 +442,18 @@ def check_cluster(found, points, metric="euclidean", min_samples=1, **_):
     np.testing.assert_array_equal(weight, heights)
 
 
+def check_tree(found, points, min_samples=1):
+    check_cluster((None, None, *found), points, min_samples=min_samples)
+
+
+def check_tree_of_matrix(found, points):
+    check_cluster((None, None, *found), points[:, :1], metric="cityblock")
+
+
+def check_equal_rows(found, points):
+    assert found == (np.unique(points, axis=0, return_index=True)[1].sum(),)
+
+
 def check_nearest(found, queries, points, **_):
     distance = cdist(queries.astype(float), points.astype(float))
     np.testing.assert_array_equal(found[0], distance.argmin(axis=1))
@@ -500,6 +512,9 @@ def check_merges(found, joins, n):
 ORACLES = {
     sanitize.cluster: check_cluster,
     sanitize.cluster_by_metric: check_cluster,
+    sanitize.tree_of_few: check_tree,
+    sanitize.cluster_given: check_tree_of_matrix,
+    sanitize.equal_rows: check_equal_rows,
     sanitize.find_nearest: check_nearest,
     sanitize.find_for_few: check_nearest,
     sanitize.connect: check_connect,

@@ -1,7 +1,7 @@
 """Minimum spanning trees: of a point set through its k-NN lists, and of any weighted graph.
 
     lists ──Borůvka──▶ forest, certain edges only ──connect──▶ tree         forest.py, connect.py, component_pairs/
-    few points; one feature; repeated rows                                  prim.py; line.py; repeats.py
+    few points; one feature; repeated rows                                  few.py; line.py; repeats.py
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
 An edge frame has the columns ``src``, ``dst``, ``weight``. Among points, ties go by the total order of `ordering`; in a
@@ -16,13 +16,12 @@ from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import sequential
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import check_memory, copy_out, run_scope
 from rapids_slink.spanning_tree.connect import spanning_tree
 from rapids_slink.spanning_tree.edges import components, estimate_forest, size_text, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, is_cugraph, read_graph, to_device_of
 
-__all__ = ["count_connected_components", "empty_edges", "minimum_spanning_tree", "spanning_tree"]
+__all__ = ["count_connected_components", "minimum_spanning_tree", "spanning_tree"]
 
 
 def minimum_spanning_tree(
@@ -99,8 +98,3 @@ def _spanning_tree(frame: Any, device: Device, *, maximum: bool, component: bool
 def count_connected_components(lists: NeighborLists, device: Device) -> int:
     """Connected components of the undirected graph of neighbour lists."""
     return int(device.kernels("spanning_tree").connected_components(lists.ids))
-
-
-def empty_edges(device: Device) -> Any:
-    """An edge frame without rows."""
-    return frame_of(device, {name: device.xp.empty(0, dtype) for name, dtype in EDGE_TYPES.items()})

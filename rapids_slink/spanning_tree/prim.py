@@ -2,62 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from numba import njit
 
-from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.formulas import surrogate_distance, to_points
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
-from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 LANES = 128  # points that are weighed at a time, in vector instructions
-#: The work of a pair is its features and what as many take as all else that is done for it. Beyond so much in all other
-#: ways take less time, and beyond less where the formula has no vector form.
-PAIR_WORK, MAX_WORK, MAX_SCALAR_WORK = 8, 3 * 2**27, 2**21
-#: At the peak, in bytes a point: the edges, and what sorts them.
-POINT_BYTES = 96
-#: Points of so few features are searched fast by trees, from so many points on.
-TREE_FEATURES, TREE_POINTS = 6, 2000
 
 
-def is_worthwhile(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Whether Prim's algorithm is the fastest way to the tree of n points as the metric's formula reads them."""
-    if device.is_gpu or metric is PRECOMPUTED or (metric.boxes and d <= TREE_FEATURES and n > TREE_POINTS):
-        return False
-    return n * n // 2 * (d + PAIR_WORK) <= (MAX_WORK if metric.boxes else MAX_SCALAR_WORK)
-
-
-def estimate_tree(n: int, d: int) -> MemoryEstimate:
-    """Bytes of `tree_of_few` of n points, as the metric's formula reads their d features."""
-    return MemoryEstimate(8 * d * (n + LANES) + POINT_BYTES * n)
-
-
-def tree_of_few(values: np.ndarray, metric: Metric) -> PreallocatedFrame:
-    """The minimum spanning tree of all pairs.
+def grow_tree(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
+    """Write the minimum spanning tree of all pairs, in the total order.
 
     Parameters
     ----------
     values : (n, d) array
         As `neighbors.rows.metric_rows` makes them.
     metric : Metric
-
-    Returns
-    -------
-    PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances.
+    edges : dict of arrays
+        The columns of an edge frame, n - 1 rows; they weigh surrogate distances.
     """
-    tree = PreallocatedFrame.empty(CPU, len(values) - 1, EDGE_TYPES)
-    columns: Any = tree.columns.values()
+    columns = edges.values()
     if metric.boxes:
         _prim_of_columns(metric.cpu_formula, _columns(values), len(values), *columns)
     else:
         _prim_of_rows(metric.cpu_formula, values, *columns)
-    sort_in_place(tree.columns, np)
-    return tree
+    sort_in_place(edges, np)
 
 
 def _columns(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,92 @@
+// The spanning tree of few points by a matrix of all their distances: Borůvka's rounds in one cooperative launch.
+#include "neighbors/exact/formulas.cuh"
+#include "ordering.cuh"
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/barrier.cuh"
+#include "runtime/include/threads.cuh"
+
+constexpr int THREADS = 256, BLOCKS = 4;  // a multiprocessor holds so many blocks
+constexpr double INFINITE = 1.0 / 0.0;
+
+// By a warp: the least (weight, column) of a row for which `wanted` is true, in every lane; no column is n or more.
+template <class Weight, class Wanted>
+__device__ void find_least(int n, Weight weigh, Wanted wanted, double& weight, int& id) {
+    weight = INFINITE, id = 0x7fffffff;
+    for (int j = threadIdx.x % WARP; j < n; j += WARP) {
+        if (!wanted(j)) continue;
+        double w = weigh(j);
+        if (before(w, j, weight, id)) weight = w, id = j;
+    }
+    for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
+}
+
+// Each point's distance from its min_samples-th neighbour. A warp a row, which reads it once for each of these.
+extern "C" __global__ void find_cores(const double* __restrict__ matrix, int n, int min_samples, double* __restrict__ core) {
+    int row = thread_index() / WARP;
+    if (row >= n) return;
+    const double* values = matrix + (long long)row * n;
+    double weight = -INFINITE, last;
+    int id = -1, last_id;
+    for (int s = 0; s < min_samples; s++) {
+        last = weight, last_id = id;
+        find_least(
+            n, [&](int j) { return values[j]; },
+            [&](int j) { return j != row && before(last, last_id, values[j], j); }, weight, id);
+    }
+    if (threadIdx.x % WARP == 0) core[row] = weight;
+}
+
+// The tree of a complete graph: n - 1 edges in no order. With core distances they weigh mutual reachability.
+//
+// In a round each point knows its lightest edge out of its component (`lightest`, `code`), and each component's root, a point
+// as well, the lightest of these (`best_weight`, `best_code`). `counters`, two zeros, count edges taken and blocks that wait.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
+    const double* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
+    long long* code, double* best_weight, long long* best_code, unsigned long long* counters, int* __restrict__ src,
+    int* __restrict__ dst, double* __restrict__ weight) {
+    int thread = thread_index(), threads = gridDim.x * THREADS;
+    unsigned long long expected = 0, *taken = counters, *arrived = counters + 1;
+    for (int v = thread; v < n; v += threads)
+        component[v] = v, best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
+    do {
+        wait_for_blocks(arrived, expected += gridDim.x);
+        for (int v = thread / WARP; v < n; v += threads / WARP) {
+            const double* values = matrix + (long long)v * n;
+            int own = component[v], other;
+            double least;
+            find_least(
+                n, [&](int j) { return core ? reachability(values[j], core[v], core[j]) : values[j]; },
+                [&](int j) { return component[j] != own; }, least, other);
+            if (threadIdx.x % WARP == 0) {
+                lightest[v] = least, code[v] = edge_code(v, other);
+                atomic_min(best_weight + own, least);
+            }
+        }
+        wait_for_blocks(arrived, expected += gridDim.x);
+        for (int v = thread; v < n; v += threads) {
+            int own = component[v];
+            if (lightest[v] == best_weight[own]) atomic_min(best_code + own, code[v]);
+        }
+        wait_for_blocks(arrived, expected += gridDim.x);
+        // All keys differ, so the only cycles are pairs that chose the same edge: the smaller root of a pair stays one.
+        for (int v = thread; v < n; v += threads) {
+            int own = component[v];
+            if (own == v) {
+                int low = best_code[v] >> 32, high = best_code[v] & 0xffffffff;
+                int across = component[low] == v ? component[high] : component[low];
+                if (best_code[across] != best_code[v] || v > across) {
+                    int slot = atomicAdd(taken, 1ull);
+                    src[slot] = low, dst[slot] = high, weight[slot] = best_weight[v];
+                    own = across;
+                }
+            }
+            parent[v] = own;
+        }
+        wait_for_blocks(arrived, expected += gridDim.x);
+        for (int v = thread; v < n; v += threads) {
+            int root = component[v];
+            while (parent[root] != root) root = parent[root];
+            component[v] = root, best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
+        }
+    } while (*(volatile unsigned long long*)taken < n - 1);
+}

@@ -1,0 +1,71 @@
+"""The minimum spanning tree of few points: every pair is weighed, and nothing is searched for.
+
+A CPU keeps no distance (`prim`), a GPU all of them (`dense`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+
+#: The work of a pair is its features and what as many take as all else that is done for it. Beyond so much in all other
+#: ways take less time, and beyond less where the formula is slow: it has no vector form, or powers of any exponent.
+PAIR_WORK = 8
+MAX_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}
+MAX_SLOW_WORK = {"cpu": 2**22, "cuda": 2**29}
+#: Points of so few features are searched fast by a CPU's trees, from so many points on.
+TREE_FEATURES, TREE_POINTS = 6, 2000
+#: Points whose distances a GPU keeps, and neighbours in a core, for each of which it reads them once.
+MAX_ROWS, MAX_SAMPLES = 2**13, 2**5
+#: At the peak, in bytes a point beside the matrix: the edges, what sorts them, and the components.
+POINT_BYTES = 128
+
+
+def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device) -> bool:
+    """Whether this is the fastest way to the tree of n points as the metric's formula reads them."""
+    if metric is PRECOMPUTED or (min_samples > 1 and not device.is_gpu):
+        return False
+    if device.is_gpu:
+        fits, is_slow = n <= MAX_ROWS and min_samples <= MAX_SAMPLES, metric.formula == "minkowski"
+    else:
+        fits, is_slow = d > TREE_FEATURES or n <= TREE_POINTS or not metric.boxes, not metric.boxes
+    work = MAX_SLOW_WORK if is_slow else MAX_WORK
+    return fits and n * n * (d + PAIR_WORK) <= work[device.name]
+
+
+def estimate_tree(n: int, d: int, device: Device) -> MemoryEstimate:
+    """Bytes of `tree_of_few` of n points, as the metric's formula reads their d features."""
+    return MemoryEstimate(8 * n * (n if device.is_gpu else d + 1) + 2**10 * d + POINT_BYTES * n)
+
+
+def tree_of_few(values: Any, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
+    """The minimum spanning tree of all pairs.
+
+    Parameters
+    ----------
+    values : (n, d) array
+        As `neighbors.rows.metric_rows` makes them.
+    metric : Metric
+    min_samples : int
+        On a GPU edges weigh mutual reachability with this many neighbours in a core, if it is above 1.
+    device : Device
+
+    Returns
+    -------
+    PreallocatedFrame
+        n - 1 edges in the total order, weighing surrogate distances or mutual reachability.
+    """
+    tree = PreallocatedFrame.empty(device, len(values) - 1, EDGE_TYPES)
+    if device.is_gpu:
+        from rapids_slink.spanning_tree import dense
+
+        dense.grow_tree(values, metric, min_samples, tree.columns)
+    else:
+        from rapids_slink.spanning_tree import prim
+
+        prim.grow_tree(values, metric, tree.columns)
+    return tree
