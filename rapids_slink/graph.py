@@ -14,7 +14,7 @@ from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory, run_scope
 from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, read_graph, to_device_of
@@ -138,19 +138,21 @@ def _fit(
         n_clusters = components
     check_cut(n, components, n_clusters, distance_threshold)
     with report.stage("linkage", device):
-        merges = build_linkage(forest, n, device)
+        edges_in_order = PreallocatedFrame({name: forest[name].values for name in EDGE_TYPES}, device)
+        merges = build_linkage(edges_in_order, n)
     with report.stage("cut", device):
-        labels = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
-    component = cut_labels(merges, n, n_clusters=components)
+        flat = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
+        labels = flat.columns["label"]
+    component = cut_labels(merges, n, n_clusters=components).columns["label"]
     if graph.ids is not None:
         named = frame[COLUMNS].iloc[to_device_of(frame, rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
     result._output, result._index = output, graph.ids
-    result.linkage_, result.mst_ = output.frame(merges), output.frame(forest)
+    result.linkage_, result.mst_ = output.frame(merges.frame), output.frame(forest)
     kind = output.from_cuml_setting()
-    result.labels_ = kind.labels(labels["label"].values, graph.ids)
-    result.component_ = kind.labels(component["label"].values, graph.ids, name="component")
+    result.labels_ = kind.labels(labels, graph.ids)
+    result.component_ = kind.labels(component, graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels)
     return result

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.pipeline import PointHierarchy
 from rapids_slink.points import Points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 
 METHODS = ("eom", "leaf")
 
@@ -159,13 +159,11 @@ class HDBSCAN(PointHierarchy):
             raise ValueError(f"max_cluster_size must be at least 0, got {most}")
         return condense.Rule(method == "leaf", bool(self.allow_single_cluster), float(most or np.inf), float(epsilon))
 
-    def _flatten(self, merges: Any, points: Points, device: Device, report: Report) -> None:
+    def _flatten(self, merges: PreallocatedFrame, points: Points, device: Device, report: Report) -> None:
         with report.stage("clusters", device):
-            columns = on_host(merges)
-            height = columns["height"].to_numpy()
+            left, right, height, size = (to_host(merges.columns[name]) for name in COLUMNS)
             if height.size and height[0] < 0:
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
-            left, right, size = (columns[name].to_numpy() for name in ("left", "right", "size"))
             tree = condense.condense(left, right, height, size, int(self.min_cluster_size))
             flat = condense.select(tree, self._rule())
         self.labels_ = points.labels(flat.labels)

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from rapids_slink.runtime.device import all_true
+
 
 @njit(cache=True, inline="always")
 def edge_code(u, v):
@@ -48,7 +50,7 @@ def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     rows = xp.argsort(weight)
     ascending = weight[rows]
     rises = ascending[1:] != ascending[:-1]
-    if bool(rises.all()):
+    if all_true(rises):
         return rows
     if xp is np:
         _order_ties(rows, rises, edge_codes(src, dst, xp))

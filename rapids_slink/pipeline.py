@@ -23,9 +23,9 @@ from rapids_slink.points.output import distributed, is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
-from rapids_slink.spanning_tree import count_connected_components, empty_edges, prim, spanning_tree
+from rapids_slink.spanning_tree import count_connected_components, few, spanning_tree
 from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
@@ -49,8 +49,8 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
     def _check_rows(self, n: int) -> None:
         """Raise for parameters that do not suit n rows."""
 
-    def _flatten(self, merges: Any, points: Points, device: Device, report: Report) -> None:
-        """Set `labels_`, `n_clusters_` and what goes with them, from the linkage frame."""
+    def _flatten(self, merges: PreallocatedFrame, points: Points, device: Device, report: Report) -> None:
+        """Set `labels_`, `n_clusters_` and what goes with them, from the linkage."""
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -84,7 +84,6 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             return self
         metric, k, min_samples = self._parameters()
         device = resolve(self.device, X)
-        k = list_length(k, min_samples, metric, device)
         report = Report(device=device.name, metric=metric.name)
         with run_scope(device, self.memory_limit):
             self._fit(X, metric, k, min_samples, device, report)
@@ -106,12 +105,12 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             points.values, metric, k, device, report, min_samples=min_samples, progress=self.progress
         )
         with report.stage("linkage", device):
-            merges = build_linkage(tree, n, device)
+            merges = build_linkage(tree, n)
         self._flatten(merges, points, device, report)
         self.n_connected_components_ = components
         self._output, self._index = points.output, points.index
         self.__dict__.pop("_layout", None)  # of a fit before
-        self.linkage_, self.mst_ = points.frame(merges), points.frame(tree)
+        self.linkage_, self.mst_ = points.frame(merges.frame), points.frame(tree.frame)
         self.n_leaves_, self.n_features_in_ = points.values.shape
         self._name_features(points.names)
 
@@ -149,14 +148,10 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             del self.feature_names_in_
 
 
-def list_length(n_neighbors: int | None, min_samples: int, metric: Metric, device: Device) -> int | None:
-    """How long neighbour lists are, if any are asked for.
-
-    Beyond the core, so that a point's nearest in a denser place is certain.
-    """
-    if min_samples == 1:
-        return n_neighbors
-    return max(n_neighbors or default_neighbors(metric, device), min_samples + 1)
+def list_length(n_neighbors: int | None, min_samples: int, metric: Metric, device: Device) -> int:
+    """How long neighbour lists are: longer than the core, so that a point's nearest in a denser place is certain."""
+    k = n_neighbors or default_neighbors(metric, device)
+    return k if min_samples == 1 else max(k, min_samples + 1)
 
 
 def check_tree_memory(
@@ -171,11 +166,12 @@ def estimate_tree(
     n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> MemoryEstimate:
     """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
-    if n_neighbors is None and prim.is_worthwhile(n, row_features(metric, d), metric, device):
+    features = row_features(metric, d)
+    if n_neighbors is None and few.is_worthwhile(n, features, metric, min_samples, device):
         rows = row_bytes(metric, d) * n
-        tree = sequential(MemoryEstimate(rows, rows), prim.estimate_tree(n, row_features(metric, d)))
+        tree = sequential(MemoryEstimate(rows, rows), few.estimate_tree(n, features, device))
     else:
-        k = n_neighbors or default_neighbors(metric, device)
+        k = list_length(n_neighbors, min_samples, metric, device)
         search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
         tree = sequential(search, estimate_connect(n, search))
     tree = replace(tree, retained=EDGE_BYTES * n)
@@ -191,7 +187,7 @@ def minimum_spanning_tree_of_points(
     *,
     min_samples: int = 1,
     progress: bool = False,
-) -> tuple[Any, int]:
+) -> tuple[PreallocatedFrame, int]:
     """The exact minimum spanning tree over all pairs of points.
 
     Parameters
@@ -204,16 +200,13 @@ def minimum_spanning_tree_of_points(
 
     Returns
     -------
-    tree : edge frame
+    tree : PreallocatedFrame
         n - 1 rows in merge order, weighing distances.
     components : int
         Connected components of the k-NN graph.
     """
-    n = values.shape[0]
-    if n == 1:
-        return empty_edges(device), 1
     with report.stage("neighbors", device):
-        rows = metric_rows(metric, values, device)
+        rows = metric_rows(metric, values, device) if len(values) > 1 else values
     tree, components = surrogate_tree(
         rows, metric, n_neighbors, device, report, min_samples=min_samples, progress=progress
     )
@@ -221,7 +214,7 @@ def minimum_spanning_tree_of_points(
     weight[...] = distances(metric, weight, (src, dst), (values, values), device)
     if metric.changes_order:
         sort_in_place(tree.columns, device.xp)
-    return tree.frame, components
+    return tree, components
 
 
 def surrogate_tree(
@@ -240,6 +233,8 @@ def surrogate_tree(
     `rows` are as `metric_rows` makes them; core distances, if they are given, are those of points among more.
     """
     n, d = rows.shape
+    if n == 1:
+        return PreallocatedFrame.empty(device, 0, EDGE_TYPES), 1
     mutual = min_samples > 1 or core is not None
     if not mutual:
         with report.stage("spanning_tree", device):
@@ -247,10 +242,10 @@ def surrogate_tree(
         if line is not None:
             report.count("spanning_tree", rows_sorted=n)
             return line, 1
-    if n_neighbors is None and not mutual and prim.is_worthwhile(n, d, metric, device):
+    if n_neighbors is None and core is None and few.is_worthwhile(n, d, metric, min_samples, device):
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
-            return prim.tree_of_few(rows, metric), 1
+            return few.tree_of_few(rows, metric, min_samples, device), 1
     with report.stage("neighbors", device):
         repeats = None if mutual else find_repeats(rows, metric, device)
     if repeats is not None:
@@ -262,7 +257,7 @@ def surrogate_tree(
             return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        k = n_neighbors or default_neighbors(metric, device)
+        k = list_length(n_neighbors, min_samples, metric, device)
         lists = neighbor_lists(search, n, k, device, min_samples, core)
     release_cached(device)
     with report.stage("components", device):

@@ -12,6 +12,7 @@ from rapids_slink.pipeline import PointHierarchy
 from rapids_slink.points import Points
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import PreallocatedFrame
 
 
 class SingleLinkage(PointHierarchy):
@@ -113,11 +114,12 @@ class SingleLinkage(PointHierarchy):
     def _check_rows(self, n: int) -> None:
         check_cut(n, 1, self.n_clusters, self.distance_threshold)
 
-    def _flatten(self, merges: Any, points: Points, device: Device, report: Report) -> None:
+    def _flatten(self, merges: PreallocatedFrame, points: Points, device: Device, report: Report) -> None:
         n = len(points.values)
         with report.stage("cut", device):
-            labels = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
-        self.labels_, self.n_clusters_ = points.labels(labels["label"].values), number_of_clusters(labels)
+            cut = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
+            labels = cut.columns["label"]
+        self.labels_, self.n_clusters_ = points.labels(labels), number_of_clusters(labels)
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

@@ -15,7 +15,7 @@ from rapids_slink import ordering
 from rapids_slink.dendrogram import build_linkage, cut, cut_labels, linkage
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.frames import PreallocatedFrame
 
 DTYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 
@@ -148,11 +148,11 @@ def test_deep_and_wide_trees(engine, shape, order):
 def test_a_chain_of_a_million_leaves_overflows_no_stack(engine):
     xp, n = engine.xp, 1_000_000
     rows = xp.arange(n, dtype="int32")
-    tree = frame_of(engine, {"src": rows[:-1], "dst": rows[1:], "weight": xp.arange(n - 1, dtype="float64")})
-    merges = build_linkage(tree, n, engine)
-    np.testing.assert_array_equal(to_host(merges["size"].values), np.arange(2, n + 1))
-    np.testing.assert_array_equal(to_host(merges["right"].values), np.r_[1, np.arange(n, 2 * n - 2)])
-    labels = to_host(cut_labels(merges, n, n_clusters=10)["label"].values)
+    edges = {"src": rows[:-1], "dst": rows[1:], "weight": xp.arange(n - 1, dtype="float64")}
+    merges = build_linkage(PreallocatedFrame(edges, engine), n)
+    np.testing.assert_array_equal(to_host(merges.columns["size"]), np.arange(2, n + 1))
+    np.testing.assert_array_equal(to_host(merges.columns["right"]), np.r_[1, np.arange(n, 2 * n - 2)])
+    labels = to_host(cut_labels(merges, n, n_clusters=10).columns["label"])
     np.testing.assert_array_equal(labels, np.maximum(np.arange(n) - (n - 10), 0))
 
 
@@ -176,21 +176,22 @@ def test_linkage_stays_with_its_kind_of_frame(engine, device):
 
 
 def test_stages_inside_the_pipeline(engine):
-    """`build_linkage` and `cut_labels` take and return frames of the device."""
+    """`build_linkage` and `cut_labels` take and return columns of the device, which their frames share."""
     xp = engine.xp
-    tree = frame_of(
-        engine, {"src": xp.array([0, 1], xp.int32), "dst": xp.array([2, 2], xp.int32), "weight": xp.ones(2)}
-    )
-    frame = build_linkage(tree, 4, engine)
-    assert isinstance(frame, engine.frames.DataFrame)
-    assert matrix(frame).tolist() == [[0, 2, 1, 2], [1, 4, 1, 3]]
-    labels = cut_labels(frame, 4, n_clusters=3)
-    assert isinstance(labels, engine.frames.DataFrame)
-    assert list(labels.columns) == ["label"]
-    assert labels["label"].dtype == np.int32
-    assert to_host(labels["label"].values).tolist() == [0, 1, 0, 2]
+    columns = {"src": xp.array([0, 1], xp.int32), "dst": xp.array([2, 2], xp.int32), "weight": xp.ones(2)}
+    merges = build_linkage(PreallocatedFrame(columns, engine), 4)
+    assert isinstance(merges.frame, engine.frames.DataFrame)
+    assert matrix(merges.frame).tolist() == [[0, 2, 1, 2], [1, 4, 1, 3]]
+    labels = cut_labels(merges, 4, n_clusters=3)
+    assert isinstance(labels.frame, engine.frames.DataFrame)
+    assert list(labels.frame.columns) == ["label"]
+    assert labels.frame["label"].dtype == np.int32
+    assert to_host(labels.frame["label"].values).tolist() == [0, 1, 0, 2]
+    labels.columns["label"][0] = 7
+    assert to_host(labels.frame["label"].values).tolist() == [7, 1, 0, 2]
+    twice = {name: xp.concatenate([column, column]) for name, column in columns.items()}
     with pytest.raises(ValueError, match="edge 0 - 2 closes a cycle"):
-        build_linkage(engine.frames.concat([tree, tree]), 6, engine)
+        build_linkage(PreallocatedFrame(twice, engine), 6)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, connect, count_connected_components, empty_edges, spanning_tree
+from rapids_slink.spanning_tree import component_pairs, connect, count_connected_components, spanning_tree
 from rapids_slink.spanning_tree.connect import connect_forest
 from rapids_slink.spanning_tree.forest import Forest, boruvka_rounds
 
@@ -314,8 +314,8 @@ def test_propose_and_merge(engine):
     assert (merged[merged] == merged).all()
 
 
-def test_empty_edges(engine):
-    frame = empty_edges(engine)
+def test_frame_without_rows(engine):
+    frame = PreallocatedFrame.empty(engine, 0, EDGE_TYPES).frame
     assert [str(dtype) for dtype in frame.dtypes] == ["int32", "int32", "float64"]
     assert list(frame.columns) == COLUMNS
     assert len(frame) == 0

@@ -25,7 +25,7 @@ from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
 
 __all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
@@ -83,10 +83,10 @@ def linkage(
     tree, output = OutputKind.of(tree, on)
     require_columns(tree, ("src", "dst", "weight"), "tree")
     with run_scope(on, memory_limit):
-        return output.frame(_linkage(tree, n_nodes, on))
+        return output.frame(_linkage(tree, n_nodes, on).frame)
 
 
-def _linkage(tree: Any, n_nodes: int | None, device: Device) -> Any:
+def _linkage(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
     check_memory(device, estimate_linkage(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
@@ -98,18 +98,18 @@ def _linkage(tree: Any, n_nodes: int | None, device: Device) -> Any:
     return _merge(src[rows], dst[rows], height[rows], n, device)
 
 
-def build_linkage(tree: Any, n: int, device: Device) -> Any:
-    """The linkage frame of a tree or forest over n nodes, for edges already sorted and checked but for cycles."""
-    src, dst, height = (tree[column].values for column in ("src", "dst", "weight"))
-    return _merge(src, dst, height, n, device)
+def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
+    """The linkage of a tree or forest over n nodes, for edges already sorted and checked but for cycles."""
+    src, dst, height = (tree.columns[name] for name in EDGE_TYPES)
+    return _merge(src, dst, height, n, tree.device)
 
 
-def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> Any:
+def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> PreallocatedFrame:
     left, right, size = device.kernels("dendrogram").merge_in_order(src, dst, n)
     if len(left) < len(src):
         u, v = sorted((int(src[len(left)]), int(dst[len(left)])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that weigh no more)")
-    return frame_of(device, {"left": left, "right": right, "height": height, "size": size})
+    return PreallocatedFrame.of(device, {"left": left, "right": right, "height": height, "size": size})
 
 
 def _count_nodes(edges: int, n_nodes: int | None) -> int:

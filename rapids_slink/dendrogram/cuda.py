@@ -27,6 +27,8 @@ So an edge's children are the edge before it in its chain and the end of the cha
 was; the chain's first is core_edge(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums
 along the chains of each edge's children, level by level, since children are of a lower level.
 
+Of few leaves one thread joins the ends of each edge in turn, as a CPU does, in less time than those launches take.
+
 The numbers that parts get depend on the order of threads; what is made of them does not. No step costs depth: there are
 at most log2(n) levels, and pointers are doubled.
 """
@@ -43,15 +45,24 @@ import numpy as np
 
 from rapids_slink.dendrogram import cpu
 from rapids_slink.ordering import NO_EDGE
-from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_blocks
 
-_launch = partial(launch, "dendrogram/dendrogram.cu")
+SOURCE = "dendrogram/dendrogram.cu"
+_launch = partial(launch, SOURCE)
+FEW = 2**12  # leaves, at most, whose union-find one thread does in shared memory
 JUMP_FACTOR = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
 
 
 def merge_in_order(src: Any, dst: Any, n: int) -> tuple[Any, Any, Any]:
     """As `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
     check_arrays("int32", src, dst)
+    if n <= FEW:
+        columns, merged = [cp.empty_like(src) for _ in range(3)], cp.zeros(1, cp.int32)
+        arguments = np.int32(n), np.int32(src.size), src, dst, *columns, merged
+        launch_blocks(SOURCE, "merge_few", (1,), THREADS, *arguments, shared_memory=12 * n)
+        count = int(merged[0])
+        left, right, size = (column[:count] for column in columns)
+        return left, right, size
     contraction = _contract(src, dst, n)
     if contraction is None:  # union-find tells which edge is the first to close a cycle
         left, right, size = cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n)

@@ -127,7 +127,7 @@ def cut_frame(
         check_memory(device, estimate_cut(n_leaves, len(values)), what)
         check(device)
         labels = cut_labels(
-            linkage,
+            PreallocatedFrame({name: column_values(linkage[name], device) for name in COLUMNS[:3]}, device),
             n_leaves,
             n_clusters=n_clusters,
             distance_threshold=distance_threshold,
@@ -135,28 +135,27 @@ def cut_frame(
         )
     output = output.from_cuml_setting()
     if not many:
-        return output.labels(labels.iloc[:, 0].values, index)
-    return output.frame(labels, index) if output.is_frame else output.array(labels.values)
+        return output.labels(labels.columns["label"], index)
+    return output.frame(labels.frame, index) if output.is_frame else output.array(labels.frame.values)
 
 
 def cut_labels(
-    linkage: Any,
+    linkage: PreallocatedFrame,
     n_leaves: int,
     *,
     n_clusters: Any = None,
     distance_threshold: Any = None,
     min_cluster_size: int = 1,
-) -> Any:
-    """`cut` for a linkage frame known to be right, on the frame's device.
+) -> PreallocatedFrame:
+    """`cut` for a linkage known to be right.
 
     Returns
     -------
-    DataFrame of int32
+    PreallocatedFrame of int32
         A row a leaf, a column a cut, named by its value; "label" if not a sequence of cuts was asked for.
     """
-    device = device_of(linkage)
-    xp = device.xp
-    left, right, height = (column_values(linkage[column], device) for column in COLUMNS[:3])
+    device, xp = linkage.device, linkage.device.xp
+    left, right, height = (linkage.columns[name] for name in COLUMNS[:3])
     kept, names = _count_merges(height, n_leaves, n_clusters, distance_threshold, xp)
     if as_integer(min_cluster_size, "min_cluster_size") < 1:
         raise ValueError(f"min_cluster_size must be at least 1, got {min_cluster_size}")
@@ -175,7 +174,7 @@ def cut_labels(
             columns[i][...] = _number(sizes >= min_cluster_size, xp)[clusters]
         else:
             columns[i][...] = clusters
-    return labels.frame
+    return labels
 
 
 def device_of(frame: Any) -> Device:

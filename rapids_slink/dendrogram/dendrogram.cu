@@ -162,6 +162,34 @@ extern "C" __global__ void write_merges(
     size[r] = sum[p] - (from ? sum[from - 1] : 0);
 }
 
+// --- few leaves ------------------------------------------------------------------------------------------------------
+
+// Joins the ends of m edges in turn by union-find over n leaves, as cpu.py does; *merged is m, or less if an edge closes a
+// cycle. One block, of which one thread works; 12 bytes of shared memory a leaf.
+extern "C" __global__ void merge_few(
+    int n, int m, const int* __restrict__ src, const int* __restrict__ dst, int* __restrict__ left, int* __restrict__ right,
+    int* __restrict__ size, int* merged) {
+    extern __shared__ int parent[];
+    int *members = parent + n, *cluster = members + n;  // of a root
+    for (int v = threadIdx.x; v < n; v += blockDim.x) parent[v] = cluster[v] = v, members[v] = 1;
+    __syncthreads();
+    if (threadIdx.x) return;
+    auto root = [&](int v) {
+        while (parent[v] != v) v = parent[v] = parent[parent[v]];
+        return v;
+    };
+    for (int i = 0; i < m; i++) {
+        int u = root(src[i]), v = root(dst[i]);
+        *merged = i;
+        if (u == v) return;
+        if (members[u] < members[v]) { int w = u; u = v, v = w; }
+        left[i] = min(cluster[u], cluster[v]), right[i] = max(cluster[u], cluster[v]);
+        parent[v] = u, cluster[u] = n + i;
+        size[i] = members[u] += members[v];
+    }
+    *merged = m;
+}
+
 // --- cuts ------------------------------------------------------------------------------------------------------------
 
 // first[group] = the least row in the group, by way of atomics that most rows need not make.

@@ -34,7 +34,7 @@ from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError
 
 #: Blocks at most: 496 pairs of them.
@@ -56,7 +56,9 @@ def fit(model: PointHierarchy, X: Any) -> None:
             n = points.n_rows
             model._check_rows(n)
             samples = model._samples_among(min_samples, n)
-            k = list_length(n_neighbors, samples, metric, resolve(points.settings.device))
+            k = n_neighbors
+            if samples > 1:
+                k = list_length(k, samples, metric, resolve(points.settings.device))
             points = replace(points, settings=replace(points.settings, n_neighbors=k, min_samples=samples))
             blocks = make_blocks(run, points, count_blocks(run, points))
         report["device"] = points.settings.device
@@ -113,13 +115,13 @@ def finish(device: Device, settings: Settings, model: PointHierarchy, tree: Any,
     }
     if settings.metric.changes_order:
         sort_in_place(columns, device.xp)
-    edges = frame_of(device, columns)
-    merges = build_linkage(edges, n, device)
+    edges = PreallocatedFrame.of(device, columns)
+    merges = build_linkage(edges, n)
     rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
     parameters = set(vars(model))
     model._flatten(merges, rows, device, Report())
     found = {name: value for name, value in vars(model).items() if name not in parameters}
-    return {"linkage_": merges, "mst_": edges, **found}
+    return {"linkage_": merges.frame, "mst_": edges.frame, **found}
 
 
 def _set_result(run: Run, model: PointHierarchy, layout: Layout, found: Future) -> None:

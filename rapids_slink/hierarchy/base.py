@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from rapids_slink.dendrogram.cutting import cut_frame, device_of
 from rapids_slink.hierarchy import html, interop, plots, storage
 from rapids_slink.points.output import OutputKind, distributed, is_collection, on_host
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import resolve
 
 
 class Hierarchy:
@@ -316,5 +316,5 @@ class Hierarchy:
 
 
 def number_of_clusters(labels: Any) -> int:
-    """How many clusters a frame of labels 0..k-1 names."""
-    return int(to_host(labels["label"].values.max())) + 1
+    """How many clusters an array of labels 0..k-1 names."""
+    return int(labels.max()) + 1

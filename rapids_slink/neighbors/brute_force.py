@@ -23,7 +23,7 @@ from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, seed_poi
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
@@ -155,7 +155,7 @@ class BruteForceSearch:
             bound, top = reached.upper[chunk], kernels.empty_lists(ids.size, task.k)
             if reached.minima is not None:
                 xp.minimum(bound, reached.minima[groups[0]], out=bound)
-            if not again and (task.upper is None or not bool(xp.isfinite(bound).all())):
+            if not again and (task.upper is None or not all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             queries = filter_.query(ids)
             for band in self._bands(task, filter_, bound, again):

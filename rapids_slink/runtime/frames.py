@@ -5,8 +5,10 @@ The edge lists of a run are such frames, with the columns of `EDGE_TYPES`.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 from rapids_slink.runtime.device import Device
@@ -20,41 +22,71 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class PreallocatedFrame:
-    """A dataframe and its columns, which share memory: what is written into the arrays is in the frame.
+    """A dataframe over columns that are written first; what stages hand on to each other.
 
     Attributes
     ----------
-    frame : DataFrame
-        pandas' or cuDF's, without nulls.
     columns : dict of str to array
         Of the device. NaN must not be written into them.
+    device : Device
     """
 
-    frame: Any
     columns: dict[str, Any]
+    device: Device
 
     @classmethod
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> PreallocatedFrame:
         """A frame whose values are still to be written; a GPU's outlives the run's pool."""
         with outside_pool(device):
-            return cls._over(_empty_columns(device.xp, rows, dtypes), device)
+            return cls(_empty_columns(device.xp, rows, dtypes), device)
 
     @classmethod
-    def _over(cls, columns: dict[str, Any], device: Device) -> PreallocatedFrame:
-        """The frame of some arrays, which it shares."""
-        sharing = {"nan_as_null": False} if device.is_gpu else {"copy": False}
-        return cls(device.frames.DataFrame(columns, **sharing), columns)
+    def of(cls, device: Device, columns: Mapping[str, Any]) -> PreallocatedFrame:
+        """The frame of given arrays of the device, which hold no NaN; a GPU's are copied out of the run's pool."""
+        if not device.is_gpu:
+            return cls(dict(columns), device)
+        rows = max((array.size for array in columns.values()), default=0)
+        made = cls.empty(device, rows, {name: array.dtype for name, array in columns.items()})
+        for name, array in columns.items():
+            made.columns[name][...] = array
+        return made
+
+    @cached_property
+    def frame(self) -> Any:
+        """The frame, pandas' or cuDF's, which shares the columns' memory and knows of no nulls.
+
+        To be asked for once they are written: cuDF may move what a frame of its own holds to the host.
+        """
+        if not self.device.is_gpu:
+            return self.device.frames.DataFrame(self.columns, copy=False)
+        library = importlib.import_module("pylibcudf")  # cuDF takes several times as long to make a frame of arrays
+        table = library.Table([
+            library.Column(_cudf_type(array.dtype), array.size, _Span(array), None, 0, 0, [])
+            for array in self.columns.values()
+        ])  # fmt: skip
+        return self.device.frames.DataFrame.from_pylibcudf(table, {"columns": list(self.columns)})
 
 
 def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:
-    """A frame of the given arrays of the device, which hold no NaN; a GPU's are copied out of the run's pool."""
-    if not device.is_gpu:
-        return PreallocatedFrame._over(dict(columns), device).frame
-    rows = max((array.size for array in columns.values()), default=0)
-    made = PreallocatedFrame.empty(device, rows, {name: array.dtype for name, array in columns.items()})
-    for name, array in columns.items():
-        made.columns[name][...] = array
-    return made.frame
+    """The dataframe of `PreallocatedFrame.of`."""
+    return PreallocatedFrame.of(device, columns).frame
+
+
+class _Span:
+    """An array's memory as pylibcudf takes it."""
+
+    def __init__(self, array: Any) -> None:
+        self.array, self.ptr, self.size = array, array.data.ptr, array.nbytes
+        self.__cuda_array_interface__ = {
+            "data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3,
+        }  # fmt: skip
+
+
+@cache
+def _cudf_type(dtype: Any) -> Any:
+    """pylibcudf's name of a type."""
+    library = importlib.import_module("pylibcudf")
+    return library.DataType(library.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
 
 
 def _empty_columns(xp: Any, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:

@@ -85,12 +85,12 @@ extern "C" __global__ void certify(
         certified[own] = false;
 }
 
-// counts[0] components, of which counts[1] are certified.
+// counts[0] components, of which counts[1] are certified, if that is known.
 extern "C" __global__ void count_components(
     long long n, const int* __restrict__ component, const bool* __restrict__ certified, int* counts) {
     long long v = thread_index();
     bool root = v < n && component[v] == v;
-    int roots = __syncthreads_count(root), sure = __syncthreads_count(root && certified[v]);
+    int roots = __syncthreads_count(root), sure = __syncthreads_count(root && certified && certified[v]);
     if (threadIdx.x == 0 && roots) {
         atomicAdd(counts, roots);
         atomicAdd(counts + 1, sure);

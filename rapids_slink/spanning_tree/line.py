@@ -11,7 +11,7 @@ from typing import Any
 
 from rapids_slink.metrics import Metric
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 #: The formulas that are one operation of a difference.
@@ -44,7 +44,7 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
     ids, values = order[first], x[first]
     weight = _weights(values, 1, metric)
     longer = _weights(values, 2, metric)
-    if not bool((weight > 0).all() & (longer > weight[:-1]).all() & (longer > weight[1:]).all()):
+    if not all(map(all_true, (weight > 0, longer > weight[:-1], longer > weight[1:]))):
         return None
     repeated = xp.flatnonzero(~is_first)
     tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
