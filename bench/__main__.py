@@ -17,7 +17,7 @@ from bench.checks import CHECKS
 from bench.clock import Clock
 from bench.references import references_of
 from bench.stages import READERS, STAGES, AnyWork, work_on
-from rapids_slink.runtime.device import DEVICE_NAMES, resolve
+from rapids_slink.runtime.device import DEVICE_NAMES, Device, resolve
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import rmm
 
         rmm.reinitialize(pool_allocator=True)
+    if "dask" in options.stages:
+        start_workers(options.workers, device)
     clock = Clock(device.is_gpu, options.repeats, options.budget)
     header = results.header(device, options.date, options.commit)
     inexact = 0
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             measured = measure(work, stage, clock, options.peers)
             result = {"case": name, "stage": stage, **measured, "n": n, "d": d, "rmm_pool": options.pool}
+            if stage == "dask":
+                result["stage"] = f"dask-{options.workers}"
             path = results.save(options.out, header, result)
             print(f"{name:>18} {stage:>18} {describe(result)}  -> {path}", flush=True)
             inexact += result["exact"] is False
@@ -86,6 +90,18 @@ def time_peer(peer: peers.Peer, work: AnyWork, clock: Clock) -> float | None:
         return None
 
 
+def start_workers(workers: int, device: Device) -> None:
+    """A Dask cluster until the process ends, whose client is the current one: a GPU each, or all on one."""
+    from distributed import Client, LocalCluster
+
+    if device.is_gpu and workers <= device.xp.cuda.runtime.getDeviceCount():
+        from dask_cuda import LocalCUDACluster
+
+        Client(LocalCUDACluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0"))
+    else:
+        Client(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0"))
+
+
 def describe(result: dict[str, Any]) -> str:
     """One line of a result."""
     others = "".join(f", {name} {s:.4g} s" for name, s in {**result["peers"], **result["references"]}.items())
@@ -111,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
     parser.add_argument("--date", default=datetime.date.today().isoformat(), help="of the result file (default: today)")
     parser.add_argument("--commit", help="what is measured (default: git's HEAD)")
+    parser.add_argument("--workers", type=int, default=1, help="of the Dask cluster for the stage dask (default: 1)")
     parser.add_argument("--pool", action="store_true", help="let everybody allocate from an rmm pool")
     return parser
 

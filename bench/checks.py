@@ -286,6 +286,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "cut": partition,
     "cuts": partitions,
     "hdbscan": mutual_heights,
+    "dask": heights,
     "first": first_heights,
     "first-compiling": first_heights,
 }

@@ -18,6 +18,8 @@ from bench.trees import Tree
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import frame_of
 
+#: Of a frame that is spread over a cluster.
+PARTITIONS = 8
 #: The clusters of the stage that makes many cuts in one call.
 MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
@@ -199,6 +201,22 @@ def hdbscan(work: Work) -> Call:
     return lambda: rapids_slink.HDBSCAN(m, m, device=device).fit(table)
 
 
+def partitioned(work: Work) -> Call:
+    """The whole pipeline from a Dask frame whose partitions are on the current client's workers."""
+    from dask import dataframe
+    from distributed import wait
+
+    case, device = work.case, work.device.name
+    if work.device.is_gpu:
+        import dask_cudf
+
+        frame = dask_cudf.from_cudf(work.table, npartitions=PARTITIONS).persist()
+    else:
+        frame = dataframe.from_pandas(work.table, npartitions=PARTITIONS).persist()
+    wait(frame)
+    return lambda: rapids_slink.fit(frame, case.n_clusters, metric=case.metric, p=case.p, device=device)
+
+
 def seconds_of(stage: str) -> Callable[[Any], float]:
     """Reads from a fitted model what a stage without a public function took."""
     return lambda model: float(model.report_["seconds"].get(stage, 0.0))
@@ -215,6 +233,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "cut": cut,
     "cuts": cuts,
     "hdbscan": hdbscan,
+    "dask": partitioned,
     "first": first.of_script(first.OURS, cached=True),
     "first-compiling": first.of_script(first.OURS, cached=False),
 }
