@@ -8,6 +8,7 @@ import os
 import statistics
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bench import peers, results
 from bench.cases import CASES, GROUPS, DataMissingError
 from bench.checks import CHECKS
 from bench.clock import Clock
+from bench.cluster import cluster_of
 from bench.references import references_of
 from bench.stages import READERS, STAGES, AnyWork, work_on
 from rapids_slink.runtime.device import DEVICE_NAMES, Device, resolve
@@ -31,8 +33,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import rmm
 
         rmm.reinitialize(pool_allocator=True)
-    if "dask" in options.stages:
-        start_workers(options.workers, device)
+    with cluster_of(options.workers, device) if "dask" in options.stages else nullcontext():
+        return 1 if _measure_all(options, device) else 0
+
+
+def _measure_all(options: argparse.Namespace, device: Device) -> int:
+    """Measure and save what the options say; how many results were not exact."""
     clock = Clock(device.is_gpu, options.repeats, options.budget)
     header = results.header(device, options.date, options.commit)
     inexact = 0
@@ -50,11 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measured = measure(work, stage, clock, options.peers)
             result = {"case": name, "stage": stage, **measured, "n": n, "d": d, "rmm_pool": options.pool}
             if stage == "dask":
-                result["stage"] = f"dask-{options.workers}"
+                result["workers"] = options.workers
             path = results.save(options.out, header, result)
             print(f"{name:>18} {stage:>18} {describe(result)}  -> {path}", flush=True)
             inexact += result["exact"] is False
-    return 1 if inexact else 0
+    return inexact
 
 
 def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
@@ -88,18 +94,6 @@ def time_peer(peer: peers.Peer, work: AnyWork, clock: Clock) -> float | None:
     except Exception as error:  # somebody else's package: say so and go on
         print(f"{work.case.name}: {peer.name} failed: {type(error).__name__}: {error}", file=sys.stderr)
         return None
-
-
-def start_workers(workers: int, device: Device) -> None:
-    """A Dask cluster until the process ends, whose client is the current one: a GPU each, or all on one."""
-    from distributed import Client, LocalCluster
-
-    if device.is_gpu and workers <= device.xp.cuda.runtime.getDeviceCount():
-        from dask_cuda import LocalCUDACluster
-
-        Client(LocalCUDACluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0"))
-    else:
-        Client(LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0"))
 
 
 def describe(result: dict[str, Any]) -> str:

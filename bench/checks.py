@@ -51,7 +51,8 @@ def heights(work: Work, model: Any) -> Verdict:
     if n * n * d <= PRIM_WORK:
         squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
         return _same(found, np.sqrt(squares)), "brute-force spanning tree"
-    return cycles(work.points, model.mst_, found), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+    tree = model.mst_.compute() if hasattr(model.mst_, "compute") else model.mst_
+    return cycles(work.points, tree, found), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
 
 
 def first_heights(work: Work, first: First) -> Verdict:

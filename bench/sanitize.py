@@ -184,13 +184,14 @@ def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = 
     return taken, number, graphs.merge_order(edges, rows, device), *inspected
 
 
-def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
+def merge(device: Device, joins: Any, n: int, as_if_large: bool = False) -> tuple[Any, ...]:
     """The dendrogram of a tree, and what cuts ask of one."""
     columns = Tree("small", n, joins).edges()
     order = np.argsort(columns["weight"])
     src, dst = (device.asarray(columns[name][order]) for name in ("src", "dst"))
     kernels = device.kernels("dendrogram")
-    merges = kernels.merge_in_order(src, dst, n)
+    with patch.object(kernels, "FEW", 0) if as_if_large and device.is_gpu else nullcontext():
+        merges = kernels.merge_in_order(src, dst, n)
     pointers = device.asarray(np.append(np.arange(1, n, dtype=np.int32), np.int32(-1)))
     kernels.follow_pointers(pointers)
     groups = device.asarray((np.arange(n) * 7 % 11).astype(np.int32))
@@ -239,7 +240,8 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"graph as if large, {dtype}", partial(span, dtype=dtype, as_if_large=True)
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
-        yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
+        yield f"tree as if large, {joins.__name__}", partial(merge, joins=joins, n=257, as_if_large=True)
+        yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2, as_if_large=True)
 
 
 def kernels_of_package() -> set[tuple[str, str]]:

@@ -104,7 +104,7 @@ OPTIONS = {
     "neighbors/filter/direct/direct.cu": (direct_options(), []),
     "neighbors/trees/bvh.cu": (
         in_boxes(),
-        [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16, 32)],
+        [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16, 32, 64)],
     ),
     "neighbors/filter/filter.cu": (
         [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 32))],

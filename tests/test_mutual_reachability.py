@@ -194,7 +194,7 @@ def test_report_and_parameters(device):
     model = SingleLinkage(3, min_samples=np.int64(4), device=device)
     assert clone(model).get_params()["min_samples"] == 4
     assert SingleLinkage().min_samples is None
-    report = model.fit(blobs(0)).report_
+    report = model.set_params(n_neighbors=8).fit(blobs(0)).report_
     assert report["min_samples"] == 4
     assert "min_samples 4" in str(report)
     assert "min_samples 4" in model._repr_html_()

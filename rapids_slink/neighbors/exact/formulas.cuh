@@ -16,6 +16,7 @@ __device__ __forceinline__ double widen(float x) {
     return wide;
 }
 __device__ __forceinline__ double widen(double x) { return x; }
+__device__ __forceinline__ double widen(unsigned char x) { return x; }
 
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
 __device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a, b); }

@@ -4,7 +4,6 @@
 // own candidate. With bytes for values, which only squared_euclidean has, all sums are integers below 2^32 and the order does
 // not matter: d is below 2^16 then, and a multiple of 16.
 typedef unsigned char byte;  // for integers from 0 to 255
-__device__ __forceinline__ double widen(byte x) { return x; }
 
 #include "neighbors/exact/formulas.cuh"
 #include "ordering.cuh"

@@ -18,7 +18,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 SOURCE = "neighbors/trees/bvh.cu"
 LEAF = 8  # points, as in bvh.cu
 #: Lengths of lists that are compiled; longer ones than the last are left to brute force.
-LIST_SIZES = (1, 8, 16, 32)
+LIST_SIZES = (1, 8, 16, 32, 64)
 
 
 class BoxSearch:
