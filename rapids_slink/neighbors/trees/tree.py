@@ -15,7 +15,7 @@ from rapids_slink.neighbors.exact.formulas import box_to_box, to_points
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 
-LEAF = 16  # points at most
+LEAF = 32  # points at most
 SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
