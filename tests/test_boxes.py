@@ -95,7 +95,8 @@ def test_same_tree_whoever_searches_when(chunk, most, threads, monkeypatch):
     """Whatever threads search at a time, and whether or not large components wait."""
     X = np.round(blobs(0, d=3, n=600), 1)
     expected = tree_of(squared_distances(X))
-    monkeypatch.setattr(boxes, "CHUNK", chunk)
+    monkeypatch.setattr(boxes, "MIN_CHUNK", chunk)
+    monkeypatch.setattr(boxes, "MAX_CHUNKS", 10**9)
     monkeypatch.setattr(boxes, "MAX_SIZE", most)
     monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda _: threads)
     assert_tree(grown(X), expected)

@@ -33,7 +33,7 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.threads import Progress, for_each_chunk
 from rapids_slink.union_find import find_root
 
-CHUNK = 4096  # points that a thread searches at a time
+MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
 #: Components of more points than so many times the mean wait in a round.
 MAX_SIZE = 4.0
 #: Core distances by position, and the least of each node.
@@ -136,7 +136,7 @@ def tree_of_boxes(search: TreeSearch, core: np.ndarray | None, report: Report) -
         for_each_chunk(
             CPU,
             lambda at, active=active: _search(formula, tree, growth, cores, active[at]),
-            equal_slices(slice(0, active.size), CHUNK),
+            equal_slices(slice(0, active.size), max(MIN_CHUNK, active.size // MAX_CHUNKS)),
             Progress("Searching crossing edges", active.size) if search.progress else None,
         )
         columns = tuple(column[n - components :] for column in edges.columns.values())
