@@ -13,10 +13,9 @@ from rapids_slink.dendrogram import build_linkage, estimate_linkage
 from rapids_slink.dendrogram.cutting import estimate_cut
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances, get_metric
-from rapids_slink.neighbors import check_n_neighbors, core_distances, neighbor_lists
-from rapids_slink.neighbors.plan import default_neighbors, estimate_search, is_searched_by_tree, prepare_search
-from rapids_slink.neighbors.rows import metric_rows, row_bytes, row_features
-from rapids_slink.neighbors.trees.kdtree import TreeSearch
+from rapids_slink.neighbors import check_n_neighbors, neighbor_lists
+from rapids_slink.neighbors.plan import default_neighbors, prepare_search
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.distances import as_distances
@@ -26,8 +25,8 @@ from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
-from rapids_slink.spanning_tree import boxes, count_connected_components, empty_edges, prim, spanning_tree
-from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
+from rapids_slink.spanning_tree import boxes, count_connected_components, empty_edges, plan, prim, spanning_tree
+from rapids_slink.spanning_tree.connect import EDGE_BYTES
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
 
@@ -172,16 +171,7 @@ def estimate_tree(
     n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> MemoryEstimate:
     """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
-    if n_neighbors is None and prim.is_worthwhile(n, row_features(metric, d), metric, device):
-        rows = row_bytes(metric, d) * n
-        tree = sequential(MemoryEstimate(rows, rows), prim.estimate_tree(n, row_features(metric, d)))
-    elif not device.is_gpu and is_searched_by_tree(n, d, metric, device):
-        search = estimate_search(n, d, itemsize, min_samples, device, min_samples=min_samples, metric=metric)
-        tree = sequential(search, boxes.estimate_tree(n))
-    else:
-        k = n_neighbors or default_neighbors(metric, device)
-        search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
-        tree = sequential(search, estimate_connect(n, search))
+    tree = plan.estimate_tree(n, d, itemsize, n_neighbors, min_samples, metric, device)
     tree = replace(tree, retained=EDGE_BYTES * n)
     return sequential(tree, estimate_linkage(n), estimate_cut(n))
 
@@ -245,13 +235,14 @@ def surrogate_tree(
     """
     n, d = rows.shape
     mutual = min_samples > 1 or core is not None
+    suitable = plan.ways(n, d, n_neighbors, mutual, metric, device)
     if not mutual:
         with report.stage("spanning_tree", device):
             line = tree_of_line(rows, metric, device)
         if line is not None:
             report.count("spanning_tree", rows_sorted=n)
             return line, 1
-    if n_neighbors is None and not mutual and prim.is_worthwhile(n, d, metric, device):
+    if plan.PAIRS in suitable:
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
             return prim.tree_of_few(rows, metric), 1
@@ -266,15 +257,12 @@ def surrogate_tree(
             return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        if isinstance(search, TreeSearch):
-            if min_samples > 1:
-                core = core_distances(search, n, min_samples, device)
-        else:
-            k = n_neighbors or default_neighbors(metric, device)
-            lists = neighbor_lists(search, n, k, device, min_samples, core)
-    if isinstance(search, TreeSearch):
+        by_boxes = plan.way_by(search, suitable) == plan.BOXES
+    if by_boxes:
         with report.stage("spanning_tree", device):
-            return boxes.tree_of_boxes(search, core, report), 1
+            return boxes.tree_of_boxes(search, report), 1
+    with report.stage("neighbors", device):
+        lists = neighbor_lists(search, n, n_neighbors or default_neighbors(metric, device), device, min_samples, core)
     release_cached(device)
     with report.stage("components", device):
         components = count_connected_components(lists, device)

@@ -5,30 +5,31 @@ import pytest
 from hard_cases import CASES, case_dtypes, full
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import assert_tree, blobs, core_distances, mutual_reachability, squared_distances, tree_of
+from oracles import assert_tree, blobs, squared_distances, tree_of
 
 import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.exact import cpu
+from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.neighbors.trees.tree import LEAF
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
-from rapids_slink.spanning_tree import boxes, spanning_tree
+from rapids_slink.spanning_tree import boxes, plan, spanning_tree
 
 METRICS = [("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7), ("haversine", 2.0)]
 
 
-def grown(X, core=None, metric=EUCLIDEAN, report=None):
+def grown(X, metric=EUCLIDEAN, report=None):
     search = TreeSearch(X, CPU, Report(), metric=metric)
-    return boxes.tree_of_boxes(search, core, Report() if report is None else report).frame
+    return boxes.tree_of_boxes(search, Report() if report is None else report).frame
 
 
-def by_lists(X, k, min_samples=1):
+def by_lists(X, k):
     search = TreeSearch(X, CPU, Report())
-    return spanning_tree(neighbor_lists(search, len(X), k, CPU, min_samples), search, CPU, Report()).frame
+    return spanning_tree(neighbor_lists(search, len(X), k, CPU), search, CPU, Report()).frame
 
 
 def every_distance(X, metric):
@@ -42,20 +43,13 @@ def every_distance(X, metric):
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
 def test_tree_is_the_one_of_the_total_order(name, dtype):
     X = CASES[name](dtype)[:400]
-    distances = squared_distances(X)
-    assert_tree(grown(X), tree_of(distances))
-    for m in (m for m in (1, 2, 7) if m < len(X)):
-        core = core_distances(distances, m)
-        assert_tree(grown(X, core), tree_of(mutual_reachability(distances, core)))
+    assert_tree(grown(X), tree_of(squared_distances(X)))
 
 
-@given(st.integers(2, 300), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**32 - 1))
-def test_ties_on_small_grids(n, d, side, m, seed):
+@given(st.integers(2, 300), st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**32 - 1))
+def test_ties_on_small_grids(n, d, side, seed):
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float64)
-    distances = squared_distances(X)
-    core = core_distances(distances, min(m, n - 1))
-    assert_tree(grown(X), tree_of(distances))
-    assert_tree(grown(X, core), tree_of(mutual_reachability(distances, core)))
+    assert_tree(grown(X), tree_of(squared_distances(X)))
 
 
 @pytest.mark.parametrize("n", [2, 3, LEAF - 1, LEAF, LEAF + 1, 2 * LEAF + 1])
@@ -72,10 +66,7 @@ def test_metrics(name, p, side):
     metric = get_metric(name, p)
     X = np.random.default_rng(0).integers(0, side, (300, 2)) / side
     X = metric_rows(metric, X, CPU)
-    distances = every_distance(X, metric)
-    core = core_distances(distances, 3)
-    assert_tree(grown(X, metric=metric), tree_of(distances))
-    assert_tree(grown(X, core, metric), tree_of(mutual_reachability(distances, core)))
+    assert_tree(grown(X, metric), tree_of(every_distance(X, metric)))
 
 
 @pytest.mark.parametrize(
@@ -84,8 +75,6 @@ def test_metrics(name, p, side):
 def test_many_points(name):
     X = CASES[name]("float32")
     assert grown(X).equals(by_lists(X, 8))
-    core = neighbor_lists(TreeSearch(X, CPU, Report()), len(X), 5, CPU, 5).core
-    assert grown(X, core).equals(by_lists(X, 8, 5))
 
 
 @pytest.mark.parametrize("chunk", [1, 100])
@@ -131,3 +120,34 @@ def test_report():
     counts = report["spanning_tree"]
     assert counts["rows_searched"] > len(X)
     assert 2 <= counts["rounds"] <= 2 * np.log2(len(X))
+
+
+def test_way():
+    """Boxes for a CPU's points of few features, or of more if they are so in all but name, unless there are cores."""
+
+    def chosen(X, n_neighbors=8, mutual=False, name="euclidean"):
+        metric = get_metric(name, 2.0)
+        suitable = plan.ways(*X.shape, n_neighbors, mutual, metric, CPU)
+        return plan.way_by(prepare_search(X, CPU, Report(), metric=metric), suitable)
+
+    rng = np.random.default_rng(0)
+    few, some, many = (rng.normal(size=(10_000, d)) for d in (5, 6, 16))
+    along = np.sin(rng.uniform(0, 20, (10_000, 1)) + np.arange(16))
+    assert chosen(few) == chosen(few, name="cityblock") == plan.BOXES
+    assert chosen(some) == chosen(many) == plan.LISTS
+    assert chosen(along) == chosen(along[:, :7]) == plan.BOXES
+    assert chosen(few, mutual=True) == chosen(along, mutual=True) == plan.LISTS
+    assert chosen(few[:300], name="canberra") == plan.LISTS
+    assert chosen(few[:300], None) == chosen(few[:300], None, name="canberra") == plan.PAIRS
+
+
+def test_estimate_is_that_of_the_way():
+    """Of the larger where the points decide."""
+
+    def estimate(n, d, n_neighbors, min_samples=1):
+        return plan.estimate_tree(n, d, 8, n_neighbors, min_samples, EUCLIDEAN, CPU)
+
+    assert estimate(10**6, 5, 8) == estimate(10**6, 5, 80)
+    assert estimate(10**6, 5, 8, 2).peak < estimate(10**6, 5, 80, 2).peak
+    for d in (8, 16, 128):
+        assert estimate(10**6, d, 8).peak < estimate(10**6, d, 80).peak

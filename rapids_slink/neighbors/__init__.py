@@ -51,21 +51,12 @@ def neighbor_lists(
 
     Weighed by mutual reachability if `min_samples` is above 1, or if core distances are given.
     """
-    found = search.find(_nearest_of_all(n, k, device))
+    rows = device.xp.arange(n, dtype="int32")
+    found = search.find(SearchTask(rows, min(k, n - 1), rows, rows))
     lists = NeighborLists(found.ids, found.weights)
     if core is None and min_samples > 1:
         core = lists.weights[:, min_samples - 1].copy()
     return lists if core is None else by_mutual_reachability(lists, core, device)
-
-
-def core_distances(search: Any, n: int, min_samples: int, device: Device) -> Any:
-    """Each of the n points' core distance."""
-    return search.find(_nearest_of_all(n, min_samples, device)).weights[:, -1].copy()
-
-
-def _nearest_of_all(n: int, k: int, device: Device) -> SearchTask:
-    rows = device.xp.arange(n, dtype="int32")
-    return SearchTask(rows, min(k, n - 1), rows, rows)
 
 
 def knn_graph(

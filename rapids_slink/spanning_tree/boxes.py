@@ -9,20 +9,19 @@ components of both its ends, for all their points, and what a point has learnt i
   candidate attains it, or while its component has a lighter edge.
 
 The largest component can wait, and so can all that are much larger than the mean: those that search do merge.
-Points go by their positions in the tree; their ids matter where weights tie. Edges weigh surrogate distances or, if
-there are core distances, mutual reachability.
+Points go by their positions in the tree; their ids matter where weights tie.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
-from rapids_slink.neighbors.trees.tree import Tree, least_of_nodes
+from rapids_slink.neighbors.trees.tree import Tree
 from rapids_slink.ordering import edge_code, lighter, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
@@ -35,8 +34,6 @@ from rapids_slink.union_find import find_root
 MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
 #: Components of more points than so many times the mean wait in a round.
 MAX_SIZE = 4.0
-#: Core distances by position, and the least of each node.
-Cores = tuple[np.ndarray, np.ndarray] | None
 UNBOUNDED = np.finfo(np.float64).max
 #: At the peak, in bytes a point: what is known of it, and the edges while they are sorted.
 POINT_BYTES = 112
@@ -80,35 +77,31 @@ def estimate_tree(n: int) -> MemoryEstimate:
     return MemoryEstimate(POINT_BYTES * n)
 
 
-def tree_of_boxes(search: TreeSearch, core: np.ndarray | None, report: Report) -> PreallocatedFrame:
+def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs.
 
     Parameters
     ----------
     search : TreeSearch
         Of the points.
-    core : (n,) float64 array, optional
-        By row, core distances: edges weigh mutual reachability then.
     report : Report
 
     Returns
     -------
     PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances or mutual reachability.
+        n - 1 edges in the total order, weighing surrogate distances.
     """
     tree, formula = search.tree, search.metric.cpu_formula
     n = components = tree.order.size
     edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
-    core = None if core is None else core[tree.order]
-    cores = None if core is None else (core, least_of_nodes(tree.first, tree.last, core))
-    growth, largest = _nothing_known(tree, cores), -1
+    growth, largest = _nothing_known(tree), -1
     while components > 1:
         most = MAX_SIZE * n / components
         active = _begin_round(tree.first, tree.last, growth, most, largest)
         for_each_chunk(
             CPU,
-            lambda at, active=active: packets.search(formula, tree, growth, cores, active[at]),
-            equal_slices(slice(0, active.size), max(MIN_CHUNK, active.size // MAX_CHUNKS)),
+            partial(packets.search, formula, tree, growth),
+            np.array_split(active, max(1, min(MAX_CHUNKS, active.size // MIN_CHUNK))),
             Progress("Searching crossing edges", active.size) if search.progress else None,
         )
         columns = tuple(column[n - components :] for column in edges.columns.values())
@@ -119,14 +112,14 @@ def tree_of_boxes(search: TreeSearch, core: np.ndarray | None, report: Report) -
     return edges
 
 
-def _nothing_known(tree: Tree, cores: Cores) -> Growth:
+def _nothing_known(tree: Tree) -> Growth:
     """Every point a component of its own."""
     n, nodes = tree.order.size, tree.first.size
     return Growth(
         component=np.arange(n, dtype=np.int32),
         candidate=np.full(n, -1, np.int32),
         weight=np.full(n, np.inf),
-        floor=np.zeros(n) if cores is None else cores[0].copy(),
+        floor=np.zeros(n),
         bound=np.empty(n),
         size=np.ones(n, np.int32),
         chosen=np.empty(n, np.int32),

@@ -49,7 +49,7 @@ class Packet(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def search(formula, tree, growth, cores, active):
+def search(formula, tree, growth, active):
     """Find the candidates of active points, and raise their floors.
 
     Several threads lower bounds without a lock: a value read late or an update lost leaves a bound that is too high,
@@ -72,7 +72,7 @@ def search(formula, tree, growth, cores, active):
         while end < active.size and active[end] < last[leaf]:
             end += 1
         shared = _load(columns, growth, active, begin, end, packet)
-        _climb(formula, tree, growth, cores, packet, end - begin, shared, leaf)
+        _climb(formula, tree, growth, packet, end - begin, shared, leaf)
         for j in range(end - begin):
             p = packet.point[j]
             growth.floor[p] = max(growth.floor[p], min(growth.weight[p], packet.bound[j]))
@@ -99,7 +99,7 @@ def _load(columns, growth, active, begin, end, packet):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _climb(formula, tree, growth, cores, packet, m, shared, leaf):
+def _climb(formula, tree, growth, packet, m, shared, leaf):
     """Search the whole tree, from the leaf of m points on.
 
     Of two children at one distance that with the least row comes first: among equal points few are compared then.
@@ -109,24 +109,24 @@ def _climb(formula, tree, growth, cores, packet, m, shared, leaf):
     reach = _tighten(growth, packet, m)
     v = visit = leaf
     while True:
-        nodes[0], gaps[0], height = visit, _box_gap(formula, tree, cores, packet, visit), 1
+        nodes[0], gaps[0], height = visit, _box_gap(formula, tree, packet, visit), 1
         while height:
             height -= 1
             node, gap = nodes[height], gaps[height]
             is_own = growth.node_component[node] == shared and shared >= 0
-            if gap > reach or is_own or not _concerns(formula, tree, growth, cores, packet, m, node, gap):
+            if gap > reach or is_own or not _concerns(formula, tree, growth, packet, m, node, gap):
                 continue
             if node < leaves:
                 farther, nearer = 2 * node + 1, 2 * node + 2
-                farther_gap = _box_gap(formula, tree, cores, packet, farther)
-                nearer_gap = _box_gap(formula, tree, cores, packet, nearer)
+                farther_gap = _box_gap(formula, tree, packet, farther)
+                nearer_gap = _box_gap(formula, tree, packet, nearer)
                 if farther_gap < nearer_gap or (farther_gap == nearer_gap and least[farther] < least[nearer]):
                     farther, nearer, farther_gap, nearer_gap = nearer, farther, nearer_gap, farther_gap
                 nodes[height], gaps[height] = farther, farther_gap
                 height += farther_gap <= reach
                 nodes[height], gaps[height] = nearer, nearer_gap
                 height += nearer_gap <= reach
-            elif _search_leaf(formula, tree, growth, cores, packet, m, node):
+            elif _search_leaf(formula, tree, growth, packet, m, node):
                 reach = _tighten(growth, packet, m)
         if v == 0:
             return
@@ -135,12 +135,9 @@ def _climb(formula, tree, growth, cores, packet, m, shared, leaf):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _box_gap(formula, tree, cores, packet, node):
+def _box_gap(formula, tree, packet, node):
     """No edge between a point of the packet and one of the node weighs less."""
-    gap = box_to_box(formula, packet.low, packet.high, tree.low, tree.high, node)
-    if cores is None:
-        return gap
-    return max(gap, cores[1][node])
+    return box_to_box(formula, packet.low, packet.high, tree.low, tree.high, node)
 
 
 @njit(nogil=True, cache=True, forceinline=True)
@@ -156,15 +153,12 @@ def _tighten(growth, packet, m):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _concerns(formula, tree, growth, cores, packet, m, node, gap):
+def _concerns(formula, tree, growth, packet, m, node, gap):
     """Whether any point has to look at a node, whose gap from the packet's box is given; sets the points' gaps."""
     if m == 1:
         packet.gap[0] = gap
     else:
         to_boxes(formula, packet.x, tree.low, tree.high, node, packet.gap)
-    if cores is not None:
-        for j in range(m):
-            packet.gap[j] = max(packet.gap[j], cores[0][packet.point[j]], cores[1][node])
     count = 0
     for j in range(m):
         count += _is_concerned(tree, growth, packet, j, node)
@@ -179,7 +173,7 @@ def _is_concerned(tree, growth, packet, j, node):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _search_leaf(formula, tree, growth, cores, packet, m, leaf):
+def _search_leaf(formula, tree, growth, packet, m, leaf):
     """The candidates of m points among those of a leaf; returns whether a bound of theirs has fallen.
 
     The points that are looked at are as many for each leaf: those after it, or before the last one, are as good.
@@ -192,7 +186,7 @@ def _search_leaf(formula, tree, growth, cores, packet, m, leaf):
             continue
         p, own = packet.point[j], packet.component[j]
         to_points(formula, packet.x, j, tree.columns, a, packet.distance)
-        nearest = _least_outside(growth.component, cores, p, own, a, packet.distance)
+        nearest = _least_outside(growth.component, own, a, packet.distance)
         if nearest > bound[j]:
             continue
         for c in range(packet.distance.size):
@@ -210,13 +204,9 @@ def _search_leaf(formula, tree, growth, cores, packet, m, leaf):
 
 
 @njit(nogil=True, cache=True, forceinline=True, fastmath={"nnan", "nsz", "reassoc"})
-def _least_outside(component, cores, p, own, a, distance):
-    """Turn distances of point p into weights, infinite within its component, and return the least."""
+def _least_outside(component, own, a, distance):
+    """Make distances to points of a point's own component infinite; returns the least."""
     a, least = np.uint64(a), np.inf
-    if cores is not None:
-        core = cores[0]
-        for c in range(np.uint64(distance.size)):
-            distance[c] = max(distance[c], core[p], core[a + c])
     for c in range(np.uint64(distance.size)):
         distance[c] = distance[c] if component[a + c] != own else np.inf
         least = min(least, distance[c])
