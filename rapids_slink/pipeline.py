@@ -14,8 +14,8 @@ from rapids_slink.dendrogram.cutting import estimate_cut
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists
-from rapids_slink.neighbors.plan import default_neighbors, estimate_search, prepare_search
-from rapids_slink.neighbors.rows import metric_rows, row_bytes, row_features
+from rapids_slink.neighbors.plan import prepare_search
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.distances import as_distances
@@ -25,8 +25,8 @@ from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
-from rapids_slink.spanning_tree import count_connected_components, few, spanning_tree
-from rapids_slink.spanning_tree.connect import EDGE_BYTES, estimate_connect
+from rapids_slink.spanning_tree import boxes, count_connected_components, few, plan, spanning_tree
+from rapids_slink.spanning_tree.connect import EDGE_BYTES
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
 
@@ -148,12 +148,6 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
             del self.feature_names_in_
 
 
-def list_length(n_neighbors: int | None, min_samples: int, metric: Metric, device: Device) -> int:
-    """How long neighbour lists are: longer than the core, so that a point's nearest in a denser place is certain."""
-    k = n_neighbors or default_neighbors(metric, device)
-    return k if min_samples == 1 else max(k, min_samples + 1)
-
-
 def check_tree_memory(
     n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> None:
@@ -166,14 +160,7 @@ def estimate_tree(
     n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> MemoryEstimate:
     """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
-    features = row_features(metric, d)
-    if n_neighbors is None and few.is_worthwhile(n, features, metric, min_samples, device):
-        rows = row_bytes(metric, d) * n
-        tree = sequential(MemoryEstimate(rows, rows), few.estimate_tree(n, features, device))
-    else:
-        k = list_length(n_neighbors, min_samples, metric, device)
-        search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
-        tree = sequential(search, estimate_connect(n, search))
+    tree = plan.estimate_tree(n, d, itemsize, n_neighbors, min_samples, metric, device)
     tree = replace(tree, retained=EDGE_BYTES * n)
     return sequential(tree, estimate_linkage(n), estimate_cut(n))
 
@@ -236,13 +223,14 @@ def surrogate_tree(
     if n == 1:
         return PreallocatedFrame.empty(device, 0, EDGE_TYPES), 1
     mutual = min_samples > 1 or core is not None
+    suitable = plan.ways(n, d, n_neighbors, min_samples, metric, device, core)
     if not mutual:
         with report.stage("spanning_tree", device):
             line = tree_of_line(rows, metric, device)
         if line is not None:
             report.count("spanning_tree", rows_sorted=n)
             return line, 1
-    if n_neighbors is None and core is None and few.is_worthwhile(n, d, metric, min_samples, device):
+    if plan.PAIRS in suitable:
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
             return few.tree_of_few(rows, metric, min_samples, device), 1
@@ -257,7 +245,12 @@ def surrogate_tree(
             return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        k = list_length(n_neighbors, min_samples, metric, device)
+        by_boxes = plan.way_by(search, suitable) == plan.BOXES
+    if by_boxes:
+        with report.stage("spanning_tree", device):
+            return boxes.tree_of_boxes(search, report), 1
+    with report.stage("neighbors", device):
+        k = plan.list_length(n_neighbors, min_samples, metric, device)
         lists = neighbor_lists(search, n, k, device, min_samples, core)
     release_cached(device)
     with report.stage("components", device):

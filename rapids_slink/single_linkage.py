@@ -37,7 +37,9 @@ class SingleLinkage(PointHierarchy):
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
         against that of another and has no say in the result. By default 8, or no graph where there are so few rows
-        that weighing every pair takes less time.
+        that weighing every pair takes less time. On a CPU there is none either, whatever this is, where the tree grows
+        on a k-d tree: of up to five features, or of more that lie along curves or in clusters far apart, unless there
+        is `min_samples`.
     min_samples : int, optional
         Cluster by mutual reachability, as HDBSCAN does: two rows are as far apart as the largest of their distance and
         the distances from either to its `min_samples`-th nearest other row, and the heights are those of SciPy's

@@ -84,7 +84,7 @@ def test_rule():
 
 
 def test_lists_are_made_where_neighbours_are_asked_for():
-    X = np.random.default_rng(0).normal(size=(100, 4))
+    X = np.random.default_rng(0).normal(size=(100, 9))
     assert "neighbors" not in rapids_slink.fit(X, device="cpu").report_
     assert rapids_slink.fit(X, device="cpu").report_["spanning_tree"]["pairs_weighed"] == 4950
     asked = rapids_slink.fit(X, device="cpu", n_neighbors=1)

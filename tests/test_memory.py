@@ -138,8 +138,8 @@ def test_points_that_do_not_fit(monkeypatch, device):
     for call in (fit, knn_graph):
         with pytest.raises(DeviceMemoryError, match=start):
             call(X, 3, device=device)
-    X = np.zeros((2_000_000, 4), np.float32)
-    with pytest.raises(DeviceMemoryError, match=r"2,000,000 rows of 4 features: needs about [\d.]+ GiB, 3\.0 GiB"):
+    X = np.zeros((2_000_000, 9), np.float32)
+    with pytest.raises(DeviceMemoryError, match=r"2,000,000 rows of 9 features: needs about [\d.]+ GiB, 3\.0 GiB"):
         fit(X, 3, n_neighbors=300, device=device)
 
 

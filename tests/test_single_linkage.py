@@ -177,6 +177,9 @@ def test_connected_components_are_those_of_the_knn_graph(name, n_neighbors, devi
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
     graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), nearest.ravel())), shape=(n, n))
     model = fit(X, 1, n_neighbors=k, device=device)
+    if device == "cpu" and 1 < X.shape[1] <= 5:  # by boxes, without lists
+        assert model.n_connected_components_ == 1
+        return
     assert model.n_connected_components_ == connected_components(graph, directed=False)[0]
 
 
@@ -235,6 +238,10 @@ def test_report_counts_every_edge_once(name, n_neighbors, device):
     X = points(name, "float64")
     model = fitted(name, "float64", n_neighbors, device)
     report = model.report_
+    if device == "cpu" and X.shape[1] <= 5:  # by boxes, without lists
+        assert set(report["spanning_tree"]) == {"rounds", "rows_searched"}
+        assert "connect" not in report
+        return
     certified = report["spanning_tree"]["edges_certified_by_lists"]
     searched = report.get("connect", {}).get("edges_certified_by_search", 0)
     assert certified + searched == len(X) - 1
@@ -280,7 +287,7 @@ def test_report_of_nothing():
 
 def test_default_neighbors_are_the_documented_ones(device, monkeypatch):
     monkeypatch.setattr(few, "is_worthwhile", lambda *_: False)
-    X = points("uneven_blobs_2d", "float64")
+    X = points("few_big_clusters", "float64")
     named = fit(X, n_neighbors=8, device=device)
     assert fit(X, device=device).n_connected_components_ == named.n_connected_components_
     assert fit(X, n_neighbors=1, device=device).n_connected_components_ > named.n_connected_components_

@@ -28,7 +28,7 @@ from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.pipeline import PointHierarchy, estimate_tree, list_length
+from rapids_slink.pipeline import PointHierarchy, estimate_tree
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.report import Report, counted
@@ -36,6 +36,7 @@ from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink.spanning_tree import plan
 
 #: Blocks at most: 496 pairs of them.
 MAX_BLOCKS = 32
@@ -58,7 +59,7 @@ def fit(model: PointHierarchy, X: Any) -> None:
             samples = model._samples_among(min_samples, n)
             k = n_neighbors
             if samples > 1:
-                k = list_length(k, samples, metric, resolve(points.settings.device))
+                k = plan.list_length(k, samples, metric, resolve(points.settings.device))
             points = replace(points, settings=replace(points.settings, n_neighbors=k, min_samples=samples))
             blocks = make_blocks(run, points, count_blocks(run, points))
         report["device"] = points.settings.device

@@ -13,7 +13,7 @@ from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
 
 #: Up to this many features points are searched by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
@@ -50,7 +50,7 @@ def prepare_search(
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
 
         search = TreeSearch(values, device, report, progress=progress, metric=metric)
-        if search.touched_share() <= MAX_TOUCHED_SHARE:
+        if is_low_dimensional(search):
             return search
     return _search_class(n, d, metric, device)(values, device, report, queries, progress, metric=metric)
 
@@ -74,14 +74,26 @@ def estimate_search(
     if n_queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
 
-        tree = TreeSearch.estimate(*given)
-        search = replace(search, peak=max(search.peak, tree.peak), retained=max(search.retained, tree.retained))
+        search = either(search, TreeSearch.estimate(*given))
     found = sequential(MemoryEstimate(rows, rows), search)
     if min_samples == 1:
         return found
     arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances
     peak, retained = found.peak + CORE_BYTES * n, found.retained + CORE_BYTES * n + arranging
     return replace(found, peak=peak, retained=retained)
+
+
+def may_have_kd_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Whether `prepare_search` of n points of d features may give a k-d tree."""
+    by_tree = is_searched_by_tree(n, d, metric, device) or _may_be_low_dimensional(n, d, metric, device)
+    return not device.is_gpu and by_tree
+
+
+def is_low_dimensional(search: Any) -> bool:
+    """Whether a search is by a k-d tree, few of whose leaves a ball of neighbours touches."""
+    from rapids_slink.neighbors.trees.kdtree import TreeSearch
+
+    return isinstance(search, TreeSearch) and search.touched_share <= MAX_TOUCHED_SHARE
 
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:

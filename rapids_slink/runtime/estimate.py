@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from fractions import Fraction
 from numbers import Integral
 from pathlib import Path
@@ -58,6 +58,11 @@ def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
         retained += stage.retained
         min_chunk, preferred_chunk = max(min_chunk, stage.min_chunk), max(preferred_chunk, stage.preferred_chunk)
     return MemoryEstimate(peak, retained, min_chunk, preferred_chunk)
+
+
+def either(*estimates: MemoryEstimate) -> MemoryEstimate:
+    """The estimate of one of several stages, whichever it will be."""
+    return MemoryEstimate(*(max(values) for values in zip(*map(astuple, estimates), strict=True)))
 
 
 def as_bytes(limit: Any) -> int | None:

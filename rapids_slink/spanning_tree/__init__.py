@@ -1,11 +1,12 @@
-"""Minimum spanning trees: of a point set through its k-NN lists, and of any weighted graph.
+"""Minimum spanning trees: of a point set, on a k-d tree or through its k-NN lists, and of any weighted graph.
 
     lists ──Borůvka──▶ forest, certain edges only ──connect──▶ tree         forest.py, connect.py, component_pairs/
+    points of few features ──Borůvka on a k-d tree──▶ tree                  boxes.py, packets.py
     few points; one feature; repeated rows                                  few.py; line.py; repeats.py
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
-An edge frame has the columns ``src``, ``dst``, ``weight``. Among points, ties go by the total order of `ordering`; in a
-graph to the earlier row.
+`plan.py` chooses. An edge frame has the columns ``src``, ``dst``, ``weight``. Among points, ties go by the total order
+of `ordering`; in a graph to the earlier row.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def jaccard(x, i, y, j):
 # For trees, whose points stand feature by feature: column p of `points` is a point.
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def box_to_box(formula, lowest, highest, low, high, v):
     """The formula of a box, or a point, and box v where they are nearest: not above that of a point in each.
 
@@ -138,7 +138,7 @@ def box_to_box(formula, lowest, highest, low, high, v):
     return _surely_below(formula, total)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def to_boxes(formula, points, low, high, v, out):
     """`box_to_box` of as many points as `out` has and box v, in vector instructions."""
     for j in range(out.size):
@@ -151,7 +151,7 @@ def to_boxes(formula, points, low, high, v, out):
         out[j] = _surely_below(formula, out[j])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _with_gap(formula, total, gap):
     """`add_gap`, of squares as well."""
     if formula is None:
@@ -160,7 +160,7 @@ def _with_gap(formula, total, gap):
     return add_gap(kind, p, total, gap)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _surely_below(formula, total):
     """A box's sum, less what `general_power` may be off: it is right to 2⁻⁴⁸ of itself, but need not be monotone."""
     if formula is None:
@@ -169,7 +169,7 @@ def _surely_below(formula, total):
     return total * (1 - 2.0**-44) if kind == MINKOWSKI and not is_half_integer(p) else total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def to_points(formula, points, p, columns, a, out):
     """The surrogate distances of a point and the columns from `a` on, as many as `out` has.
 

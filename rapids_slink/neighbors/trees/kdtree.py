@@ -8,6 +8,7 @@ from their leaf, and at each step search the sibling's subtree, nearer child fir
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from rapids_slink.neighbors.exact.cpu import NO_CORE, comes_before_last, insert,
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
-from rapids_slink.neighbors.trees.tree import LEAF, build, depth_of, touched_share
+from rapids_slink.neighbors.trees.tree import LEAF, build, depth_of, least_of_nodes, touched_share
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -100,6 +101,7 @@ class TreeSearch:
         lists = m * (12 * k + 8)
         return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
 
+    @cached_property
     def touched_share(self) -> float:
         """`tree.touched_share`."""
         return touched_share(self.tree, self.metric)
@@ -109,7 +111,7 @@ class TreeSearch:
         tree, m = self.tree, task.rows.size
         group = task.point_group[tree.order]
         core = NO_CORE if task.core is None else task.core[tree.order]
-        node_core = _least_cores(tree.first, tree.last, core)
+        node_core = NO_CORE if task.core is None else least_of_nodes(tree.first, tree.last, core)
         excluded = Excluded(group, _node_groups(tree.first, tree.last, group), core, node_core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
         ids, weights = np.full((m, task.k), -1, np.int32), np.full((m, task.k), np.inf)
@@ -156,20 +158,6 @@ def _node_groups(first, last, group):
                     shared[v] = -1
                     break
     return shared
-
-
-@njit(nogil=True, cache=True)
-def _least_cores(first, last, core):
-    """The least core of each node's points, if there are cores."""
-    nodes = first.size if core.size else 0
-    least = np.full(nodes, np.inf)
-    for v in range(nodes - 1, -1, -1):
-        if 2 * v + 1 < nodes:
-            least[v] = min(least[2 * v + 1], least[2 * v + 2])
-        else:
-            for p in range(first[v], last[v]):
-                least[v] = min(least[v], core[p])
-    return least
 
 
 @njit(nogil=True, cache=True)

@@ -15,7 +15,7 @@ from rapids_slink.neighbors.exact.formulas import box_to_box, to_points
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 
-LEAF = 16  # points at most
+LEAF = 32  # points at most
 SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
@@ -31,7 +31,8 @@ class Tree(NamedTuple):
     first, last : (nodes,) int64 arrays
         Node v holds points first[v] to last[v] - 1.
     low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
-    least : (nodes,) int32 array, the least row of each node
+    least : (nodes,) int32 array
+        The least row of each node: among points at one distance only rows before those listed are of interest.
     """
 
     columns: np.ndarray
@@ -64,7 +65,7 @@ def build(values: np.ndarray) -> Tree:
     position[order] = np.arange(n, dtype=np.int32)
     columns = np.zeros((d, n + LEAF))
     columns[:, :n] = points.T
-    return Tree(columns, order, position, first, last, low, high, _least_rows(first, last, order))
+    return Tree(columns, order, position, first, last, low, high, least_of_nodes(first, last, order))
 
 
 def touched_share(tree: Tree, metric: Metric) -> float:
@@ -150,14 +151,12 @@ def _select(points, order, a, b, middle, axis):
 
 
 @njit(nogil=True, cache=True)
-def _least_rows(first, last, order):
-    """The least row of each node: among points at one distance only rows before those listed are of interest."""
-    least = np.empty(first.size, np.int32)
+def least_of_nodes(first, last, values):
+    """The least value of each node's points, of values by position."""
+    least = np.empty(first.size, values.dtype)
     for v in range(first.size - 1, -1, -1):
         if 2 * v + 1 < first.size:
             least[v] = min(least[2 * v + 1], least[2 * v + 2])
         else:
-            least[v] = np.iinfo(np.int32).max
-            for p in range(first[v], last[v]):
-                least[v] = min(least[v], order[p])
+            least[v] = values[first[v] : last[v]].min()
     return least

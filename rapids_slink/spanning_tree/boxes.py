@@ -1,0 +1,206 @@
+"""Borůvka on a k-d tree: the minimum spanning tree of points of few features, on a CPU.
+
+In a round each component looks for its lightest edge to a point outside. Points search by packets
+(packets.py). Nodes whose points are all of the packet's one component are passed over. An edge that is found bounds the
+components of both its ends, for all their points, and what a point has learnt in one round serves it in the next:
+
+- its candidate, the lightest edge found, which bounds its component again as long as it leaves it;
+- its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
+  candidate attains it, or while its component has a lighter edge.
+
+The largest component can wait, and so can all that are much larger than the mean: those that search do merge.
+Points go by their positions in the tree; their ids matter where weights tie.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.neighbors.trees.kdtree import TreeSearch
+from rapids_slink.neighbors.trees.tree import Tree
+from rapids_slink.ordering import edge_code, lighter, sort_in_place
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.threads import Progress, for_each_chunk
+from rapids_slink.spanning_tree import packets
+from rapids_slink.union_find import find_root
+
+MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
+#: Components of more points than so many times the mean wait in a round.
+MAX_SIZE = 4.0
+UNBOUNDED = np.finfo(np.float64).max
+#: At the peak, in bytes a point: what is known of it, and the edges while they are sorted.
+POINT_BYTES = 112
+
+
+class Growth(NamedTuple):
+    """What is known while the tree grows, by position in the k-d tree if not by root or node; a root is a position.
+
+    Attributes
+    ----------
+    component : int32 array
+        The root of each point's component.
+    candidate : int32 array
+        The other end of the point's lightest known edge that leaves its component, or -1.
+    weight : float64 array
+        What that edge weighs.
+    floor : float64 array
+        No edge from the point to one outside its component weighs less.
+    bound : float64 array
+        By root, what some edge that leaves the component weighs.
+    size : int32 array
+        By root, how many points.
+    chosen : int32 array
+        By root, the point whose candidate is the lightest edge that leaves the component, or -1.
+    node_component : int32 array
+        By node, the component that all its points share, or -1.
+    """
+
+    component: np.ndarray
+    candidate: np.ndarray
+    weight: np.ndarray
+    floor: np.ndarray
+    bound: np.ndarray
+    size: np.ndarray
+    chosen: np.ndarray
+    node_component: np.ndarray
+
+
+def estimate_tree(n: int) -> MemoryEstimate:
+    """Bytes of `tree_of_boxes` of n points beside the search's own."""
+    return MemoryEstimate(POINT_BYTES * n)
+
+
+def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
+    """The minimum spanning tree of all pairs.
+
+    Parameters
+    ----------
+    search : TreeSearch
+        Of the points.
+    report : Report
+
+    Returns
+    -------
+    PreallocatedFrame
+        n - 1 edges in the total order, weighing surrogate distances.
+    """
+    tree, formula = search.tree, search.metric.cpu_formula
+    n = components = tree.order.size
+    edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
+    growth, largest = _nothing_known(tree), -1
+    while components > 1:
+        most = MAX_SIZE * n / components
+        active = _begin_round(tree.first, tree.last, growth, most, largest)
+        for_each_chunk(
+            CPU,
+            partial(packets.search, formula, tree, growth),
+            np.array_split(active, max(1, min(MAX_CHUNKS, active.size // MIN_CHUNK))),
+            Progress("Searching crossing edges", active.size) if search.progress else None,
+        )
+        columns = tuple(column[n - components :] for column in edges.columns.values())
+        taken, largest = _merge(tree.order, growth, most, largest, columns)
+        components -= taken
+        report.count("spanning_tree", rounds=1, rows_searched=active.size)
+    sort_in_place(edges.columns, np)
+    return edges
+
+
+def _nothing_known(tree: Tree) -> Growth:
+    """Every point a component of its own."""
+    n, nodes = tree.order.size, tree.first.size
+    return Growth(
+        component=np.arange(n, dtype=np.int32),
+        candidate=np.full(n, -1, np.int32),
+        weight=np.full(n, np.inf),
+        floor=np.zeros(n),
+        bound=np.empty(n),
+        size=np.ones(n, np.int32),
+        chosen=np.empty(n, np.int32),
+        node_component=np.full(nodes, -1, np.int32),
+    )
+
+
+@njit(cache=True, forceinline=True)
+def _waits(root, size, most, largest):
+    """Whether a component does not search in this round."""
+    return size[root] > most or root == largest
+
+
+@njit(nogil=True, cache=True)
+def _begin_round(first, last, growth, most, largest):
+    """Bound components by the candidates that still leave them; returns the active points, ascending."""
+    component, candidate, weight, floor, bound, size, chosen, node_component = growth
+    n = component.size
+    _update_nodes(first, last, component, node_component)
+    for p in range(n):
+        bound[p], chosen[p] = UNBOUNDED, -1
+    for p in range(n):
+        if candidate[p] >= 0:
+            own, other = component[p], component[candidate[p]]
+            if own == other:
+                candidate[p] = -1
+            else:
+                bound[own], bound[other] = min(bound[own], weight[p]), min(bound[other], weight[p])
+    active, m = np.empty(n, np.int32), 0
+    for p in range(n):
+        own = component[p]
+        is_known = candidate[p] >= 0 and weight[p] == floor[p]
+        if not is_known and floor[p] <= bound[own] and not _waits(own, size, most, largest):
+            active[m] = p
+            m += 1
+    return active[:m].copy()
+
+
+@njit(nogil=True, cache=True)
+def _update_nodes(first, last, component, node_component):
+    """The component that all points of a node share: they do for good once they do."""
+    nodes = first.size
+    for v in range(nodes - 1, -1, -1):
+        if node_component[v] >= 0:
+            node_component[v] = component[first[v]]
+        elif 2 * v + 1 < nodes:
+            left, right = node_component[2 * v + 1], node_component[2 * v + 2]
+            node_component[v] = left if left == right else -1
+        else:
+            shared = component[first[v]]
+            for p in range(first[v], last[v]):
+                if component[p] != shared:
+                    shared = -1
+                    break
+            node_component[v] = shared
+
+
+@njit(nogil=True, cache=True)
+def _merge(order, growth, most, largest, edges):
+    """Merge each component that has searched along its lightest edge; returns how many edges, and the largest root."""
+    component, candidate, weight, _, bound, size, chosen, _ = growth
+    (src, dst, weights), n, m = edges, component.size, 0
+    for p in range(n):
+        if candidate[p] >= 0:
+            code = edge_code(order[p], order[candidate[p]])
+            for root in (component[p], component[candidate[p]]):
+                if weight[p] <= bound[root]:
+                    q = chosen[root]
+                    if q < 0 or lighter(weight[p], code, weight[q], edge_code(order[q], order[candidate[q]])):
+                        chosen[root] = p
+    for root in range(n):
+        p = chosen[root]
+        if p >= 0 and not _waits(root, size, most, largest):
+            a, b = find_root(component, p), find_root(component, candidate[p])
+            if a != b:  # equal when the other side has taken the same edge
+                component[max(a, b)] = min(a, b)
+                u, v = order[p], order[candidate[p]]
+                src[m], dst[m], weights[m] = min(u, v), max(u, v), weight[p]
+                m += 1
+    size[:] = 0
+    for p in range(n):
+        component[p] = find_root(component, p)
+        size[component[p]] += 1
+    return m, size.argmax()

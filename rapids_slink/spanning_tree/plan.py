@@ -1,0 +1,68 @@
+"""Which way leads to the tree of points, and what it takes.
+
+    pairs    every pair is weighed                                  few.py
+    boxes    Borůvka on a k-d tree                                  boxes.py
+    lists    k-NN lists, their forest, and searches to connect it   forest.py, connect.py
+
+The memory estimate and the run take the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.plan import default_neighbors, estimate_search, is_low_dimensional, may_have_kd_tree
+from rapids_slink.neighbors.rows import row_bytes, row_features
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
+from rapids_slink.spanning_tree import boxes, few
+from rapids_slink.spanning_tree.connect import estimate_connect
+
+PAIRS, BOXES, LISTS = "pairs", "boxes", "lists"
+#: Up to so many features, any points are joined by boxes about as fast as by lists, or faster.
+BOX_FEATURES = 5
+
+
+def ways(
+    n: int, d: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device, core: Any = None
+) -> tuple[str, ...]:
+    """What suits n points whose rows have d values; `way_by` takes one of two when there is a search.
+
+    Core distances come from lists but among few points, and with the lists most of the tree is known.
+    """
+    if n_neighbors is None and core is None and few.is_worthwhile(n, d, metric, min_samples, device):
+        return (PAIRS,)
+    if min_samples > 1 or core is not None or not may_have_kd_tree(n, d, metric, device):
+        return (LISTS,)
+    return (BOXES,) if d <= BOX_FEATURES else (BOXES, LISTS)
+
+
+def way_by(search: Any, suitable: tuple[str, ...]) -> str:
+    """The one way of these: boxes where there is the choice and a ball of neighbours touches few of them."""
+    if len(suitable) == 1:
+        return suitable[0]
+    return BOXES if is_low_dimensional(search) else LISTS
+
+
+def list_length(n_neighbors: int | None, min_samples: int, metric: Metric, device: Device) -> int:
+    """How long neighbour lists are: longer than the core, so that a point's nearest in a denser place is certain."""
+    k = n_neighbors or default_neighbors(metric, device)
+    return k if min_samples == 1 else max(k, min_samples + 1)
+
+
+def estimate_tree(
+    n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
+) -> MemoryEstimate:
+    """Bytes of the metric's rows and the tree of n points of d features, nothing of which is retained but the tree."""
+    features = row_features(metric, d)
+
+    def estimate(way: str) -> MemoryEstimate:
+        if way == PAIRS:
+            rows = row_bytes(metric, d) * n
+            return sequential(MemoryEstimate(rows, rows), few.estimate_tree(n, features, device))
+        k = 1 if way == BOXES else list_length(n_neighbors, min_samples, metric, device)
+        search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
+        return sequential(search, boxes.estimate_tree(n) if way == BOXES else estimate_connect(n, search))
+
+    return either(*map(estimate, ways(n, features, n_neighbors, min_samples, metric, device)))
