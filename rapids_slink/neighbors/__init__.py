@@ -171,13 +171,16 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     m, d = queries.values.shape
 
     small: Any = None
-    search = MemoryEstimate(0)
+
+    def search(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        return _estimate_nearest((m, n, d), max(itemsize, queries.values.dtype.itemsize), metric, device)
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        nonlocal small, search
-        search = _estimate_nearest((m, n, d), max(itemsize, queries.values.dtype.itemsize), metric, device)
-        small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device, search)
-        return small.estimate if small else search
+        nonlocal small
+        small = _small_batch((m, n, d), (itemsize, queries.values.dtype.itemsize), metric, device)
+        if small and small.estimate.least > SMALL_BATCH_BYTES and small.estimate.least > search(n, d, itemsize).least:
+            small = None
+        return small.estimate if small else search(n, d, itemsize)
 
     points = as_points(Y, device, following, name="Y", checked=False)
     if d != points.values.shape[1]:
@@ -191,7 +194,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         return queries.frame(edges.frame)
     bounded = check_finite({"X": queries, "Y": points}, device)
     if small:
-        check_memory(device, search, "nearest_neighbors")
+        check_memory(device, search(len(points.values), d, both[1].dtype.itemsize), "nearest_neighbors")
     _write_nearest(both, bounded, edges.columns, metric, device)
     return queries.frame(edges.frame)
 
@@ -214,18 +217,14 @@ def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], 
     edges["weight"][...] = distances(metric, surrogate, (rows, dst), both, device)
 
 
-def _small_batch(
-    shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device, search: MemoryEstimate
-) -> Any:
+def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric: Metric, device: Device) -> Any:
     """The search for few queries (m, n, d), on a GPU that has it; None where another is wanted."""
     if not device.is_gpu or itemsizes[0] != itemsizes[1]:
         return None
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
 
     small = SmallBatchSearch(*shape, metric, "float32" if itemsizes[0] == 4 else "float64")
-    if not small.is_supported or small.estimate.least > max(SMALL_BATCH_BYTES, search.least):
-        return None
-    return small
+    return small if small.is_supported else None
 
 
 def _estimate_nearest(shape: tuple[int, int, int], itemsize: int, metric: Metric, device: Device) -> MemoryEstimate:
