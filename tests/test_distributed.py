@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import time
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pandas as pd
@@ -36,11 +37,11 @@ from rapids_slink.distributed.forest import spanning_forest  # noqa: E402
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 
-def start(workers):
+def start(workers, **more):
     # CPython 3.11 may deadlock where a thread ends while the profiler looks at all (gh-106883).
     dask.config.set({"distributed.worker.profile.enabled": False})
     return dask_distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+        n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50, **more
     )
 
 
@@ -392,3 +393,42 @@ def test_a_worker_that_dies(stage, blocks, monkeypatch):
         found = fit(parts, 5, min_samples=3, device="cpu")
         assert killed
         assert_same(found, fit(frame, 5, min_samples=3, device="cpu"))
+
+
+@pytest.mark.full
+def test_a_cluster_that_is_lost(blocks, monkeypatch):
+    """The call fails; it does not wait for ever."""
+    wait = runs.Run.wait
+    with start(1) as made, dask_distributed.Client(made):
+
+        def lose(self, futures, progress=None):
+            if any(future.key[0].startswith("tree") for future in futures):
+                made.close()
+            wait(self, futures, progress)
+
+        monkeypatch.setattr(runs.Run, "wait", lose)
+        _, parts = collection(blobs(0), [400, 40])
+        with pytest.raises((CancelledError, RuntimeError, OSError)):
+            fit(parts, 2, device="cpu")
+
+
+@pytest.mark.full
+def test_a_worker_without_memory():
+    """The nanny ends it, and the error says what to do. The cluster is as good as before."""
+    X = blobs(0)
+    only_once = dask.config.set({"distributed.scheduler.allowed-failures": 0})
+    with only_once, start(1, memory_limit="700 MiB") as made, dask_distributed.Client(made) as client:
+        frame, parts = collection(X, [400, 40])
+        spoilt = dd.from_delayed([dask.delayed(use_memory)(frame[:40]), dask.delayed(frame[40:])], meta=frame[:0])
+        with pytest.raises(dask_distributed.KilledWorker) as error:
+            fit(spoilt, 2, device="cpu")
+        assert "smaller memory_limit" in "".join(error.value.__notes__)
+        assert_same(fit(parts, 2, device="cpu"), fit(frame, 2, device="cpu"))
+        del parts, spoilt, error
+        assert_nothing_is_left(client)
+
+
+def use_memory(frame):
+    taken = np.ones(2**28)
+    time.sleep(10)
+    return frame * taken[0]
