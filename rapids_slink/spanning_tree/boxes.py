@@ -127,7 +127,7 @@ def _nothing_known(tree: Tree) -> Growth:
     )
 
 
-@njit(cache=True, forceinline=True)
+@njit(cache=True)
 def _waits(root, size, most, largest):
     """Whether a component does not search in this round."""
     return size[root] > most or root == largest

@@ -79,7 +79,7 @@ def search(formula, tree, growth, active):
         begin = end
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _load(columns, growth, active, begin, end, packet):
     """Put some active points into the packet, without candidates; returns the component that they share, or -1."""
     point, component, x, low, high, bound, last = packet[:7]
@@ -98,7 +98,7 @@ def _load(columns, growth, active, begin, end, packet):
     return shared
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _climb(formula, tree, growth, packet, m, shared, leaf):
     """Search the whole tree, from the leaf of m points on.
 
@@ -134,13 +134,13 @@ def _climb(formula, tree, growth, packet, m, shared, leaf):
         v = (v - 1) // 2
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _box_gap(formula, tree, packet, node):
     """No edge between a point of the packet and one of the node weighs less."""
     return box_to_box(formula, packet.low, packet.high, tree.low, tree.high, node)
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _tighten(growth, packet, m):
     """Take over the bounds of the points' components; returns the largest."""
     reach = 0.0
@@ -152,7 +152,7 @@ def _tighten(growth, packet, m):
     return reach
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _concerns(formula, tree, growth, packet, m, node, gap):
     """Whether any point has to look at a node, whose gap from the packet's box is given; sets the points' gaps."""
     if m == 1:
@@ -165,14 +165,14 @@ def _concerns(formula, tree, growth, packet, m, node, gap):
     return count > 0
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _is_concerned(tree, growth, packet, j, node):
     gap, bound = packet.gap[j], packet.bound[j]
     within = (gap < bound) | ((gap == bound) & (tree.least[node] < packet.last[j]))
     return within & (growth.node_component[node] != packet.component[j])
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True)
 def _search_leaf(formula, tree, growth, packet, m, leaf):
     """The candidates of m points among those of a leaf; returns whether a bound of theirs has fallen.
 
@@ -203,7 +203,7 @@ def _search_leaf(formula, tree, growth, packet, m, leaf):
     return has_fallen
 
 
-@njit(nogil=True, cache=True, forceinline=True, fastmath={"nnan", "nsz", "reassoc"})
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz", "reassoc"})
 def _least_outside(component, own, a, distance):
     """Make distances to points of a point's own component infinite; returns the least."""
     a, least = np.uint64(a), np.inf

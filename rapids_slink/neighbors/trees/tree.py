@@ -158,5 +158,7 @@ def least_of_nodes(first, last, values):
         if 2 * v + 1 < first.size:
             least[v] = min(least[2 * v + 1], least[2 * v + 2])
         else:
-            least[v] = values[first[v] : last[v]].min()
+            least[v] = values[first[v]]
+            for p in range(first[v] + 1, last[v]):
+                least[v] = min(least[v], values[p])
     return least
