@@ -9,6 +9,7 @@ import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import CPU, Device, resolve, to_host
+from rapids_slink.runtime.memory import run_scope
 from rapids_slink.spanning_tree import few
 
 METRICS = ("cityblock", "chebyshev", "minkowski", "canberra", "cosine", "hamming", "jaccard", "inner_product")
@@ -81,6 +82,9 @@ def test_rule():
     assert not chooses(5_000, 3, min_samples=50, device=gpu)
     assert not chooses(20_000, 16, device=gpu)
     assert not chooses(8_000, 3, "minkowski", device=gpu)
+    with run_scope(CPU, "64MiB"):
+        assert chooses(2_000, 3, device=gpu)
+        assert not chooses(5_000, 3, device=gpu)
 
 
 def test_lists_are_made_where_neighbours_are_asked_for():

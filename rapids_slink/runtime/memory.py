@@ -88,6 +88,12 @@ def free_bytes() -> float:
     return _run().free_bytes
 
 
+def limit_bytes() -> float:
+    """Bytes that the run under way may take at all, if it has a limit."""
+    limit = _run().limit
+    return inf if limit is None else limit
+
+
 @contextmanager
 def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     """Work on a device in memory that all comes back; running out of it is a `DeviceMemoryError`.

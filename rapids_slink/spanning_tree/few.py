@@ -11,6 +11,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import limit_bytes
 
 #: The work of a pair is its features and what as many take as all else that is done for it. Beyond so much in all other
 #: ways take less time, and beyond less where the formula is slow: it has no vector form, or powers of any exponent.
@@ -21,6 +22,8 @@ MAX_SLOW_WORK = {"cpu": 2**22, "cuda": 2**29}
 TREE_FEATURES, TREE_POINTS = 6, 2000
 #: Points whose distances a GPU keeps, and neighbours in a core, for each of which it reads them once.
 MAX_ROWS, MAX_SAMPLES = 2**13, 2**5
+#: Where memory is limited: the bytes of a pair, and as many for all else.
+LIMITED_PAIR_BYTES = 16
 #: At the peak, in bytes a point beside the matrix: the edges, what sorts them, and the components.
 POINT_BYTES = 128
 
@@ -30,7 +33,8 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
     if metric is PRECOMPUTED or (min_samples > 1 and not device.is_gpu):
         return False
     if device.is_gpu:
-        fits, is_slow = n <= MAX_ROWS and min_samples <= MAX_SAMPLES, metric.formula == "minkowski"
+        fits = n <= MAX_ROWS and min_samples <= MAX_SAMPLES and LIMITED_PAIR_BYTES * n * n <= limit_bytes()
+        is_slow = metric.formula == "minkowski"
     else:
         fits, is_slow = d > TREE_FEATURES or n <= TREE_POINTS or not metric.boxes, not metric.boxes
     work = MAX_SLOW_WORK if is_slow else MAX_WORK
