@@ -1,28 +1,31 @@
 """A plugin of pytest for the tests of SciPy and scikit-learn: our function and class in the place of theirs."""
 
+import os
 import re
 import subprocess
 import sys
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from scipy.cluster import hierarchy
 
+from rapids_slink import sklearn as front
 from rapids_slink.scipy import linkage
-from rapids_slink.sklearn import AgglomerativeClustering
 
 methods = Counter()
+device = os.environ.get("DEVICE", "cpu")
 
 
-def linkage_on_cpu(y, method="single", *arguments, **options):
+def linkage_here(y, method="single", *arguments, **options):
     methods[method] += 1
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "method=.* is handed to SciPy")
-        return linkage(y, method, *arguments, device="cpu", **options)
+        return linkage(y, method, *arguments, device=device, **options)
 
 
-class Counted(AgglomerativeClustering):
+class Counted(front.AgglomerativeClustering):
     def _fit(self, X):
         methods[self.linkage] += 1
         with warnings.catch_warnings():
@@ -31,10 +34,11 @@ class Counted(AgglomerativeClustering):
 
 
 def pytest_collection_modifyitems(items):
-    hierarchy.linkage = linkage_on_cpu
+    front.fit, front.fit_graph = (partial(function, device=device) for function in (front.fit, front.fit_graph))
+    hierarchy.linkage = linkage_here
     for item in items:
         if item.module.__name__.startswith("scipy."):
-            item.module.linkage = linkage_on_cpu
+            item.module.linkage = linkage_here
         else:
             item.module.AgglomerativeClustering = Counted
 
@@ -43,8 +47,8 @@ def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(f"single linkages: {methods['single']}")
 
 
-def run_tests_of(module):
-    """The tests of an installed module under this plugin: how many single linkages they made."""
+def run_tests_of(module, device):
+    """The tests of an installed module under this plugin: how many single linkages they made on the device."""
     here = Path(__file__).parent
     arguments = [
         "--pyargs",
@@ -58,10 +62,12 @@ def run_tests_of(module):
         "-c",
         "/dev/null",
     ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    path = os.pathsep.join([str(here.parent), *sys.path])
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *arguments],
         cwd=here,
-        env={"PYTHONPATH": str(here.parent), "PATH": "/usr/bin:/bin"},
+        env=environment | {"PYTHONPATH": path, "DEVICE": device},
         capture_output=True,
         text=True,
     )

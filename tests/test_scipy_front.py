@@ -70,6 +70,6 @@ def test_square_matrix_of_distances_is_warned_of(device):
         linkage(np.array([[0.0, 1, 5], [1, 0, 4], [5, 4, 0]]), device=device)
 
 
-def test_tests_of_scipy():
+def test_tests_of_scipy(device):
     """All of SciPy's tests of hierarchies: those of other methods come back from SciPy."""
-    assert run_tests_of("scipy.cluster.tests.test_hierarchy") > 30
+    assert run_tests_of("scipy.cluster.tests.test_hierarchy", device) > 30
