@@ -55,6 +55,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
 
 #: Stands for values beyond float64's range, so that it orders after all others and is a weight like any other.
 OVERFLOW = float(np.finfo(np.float64).max)
@@ -237,7 +238,8 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
             f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one."
         )
     if metric.distance == "angle":
-        return device.asarray(great_circle(*(to_host(part[end]) for part, end in zip(points, ends, strict=True))))
+        angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
+        return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
         return weight / points[0].shape[1]
     if metric.formula == "minkowski":  # by the host's library: CuPy's powers have other bits
@@ -245,12 +247,14 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
 
-def great_circle(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Angles between rows of (latitude, longitude), all in radians, by the haversine formula."""
-    x, y = x.astype(np.float64), y.astype(np.float64)
-    latitude, longitude = (np.sin((y[:, c] - x[:, c]) / 2) for c in (0, 1))
-    haversine = latitude * latitude + np.cos(x[:, 0]) * np.cos(y[:, 0]) * longitude * longitude
-    return 2 * np.arcsin(np.sqrt(np.minimum(haversine, 1.0)))
+def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
+    """Angles between points of two latitudes and longitudes, all in radians, by the haversine formula."""
+    north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
+    east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
+    _, level = sine_and_cosine(latitude, xp)
+    _, other_level = sine_and_cosine(other_latitude, xp)
+    haversine = north * north + level * other_level * east * east
+    return 2 * arcsine(xp.sqrt(xp.minimum(haversine, 1.0)), xp)
 
 
 def true_distance_bound(surrogate: Any, rounding_terms: Sequence[float], xp: Any) -> Any:

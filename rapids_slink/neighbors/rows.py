@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Device
+from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
 
 def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X", alone: bool = True) -> Any:
@@ -74,21 +75,29 @@ def unit_rows(rows: Any) -> Any:
 
 
 def _on_sphere(values: Any, name: str, device: Device) -> Any:
-    """Unit vectors, by the host's library on either device: a GPU's sines have other bits."""
+    """Unit vectors."""
     if values.shape[1] != 2:
         raise ValueError(
             f"metric='haversine' takes two columns, latitude and longitude in radians; {name} has {values.shape[1]}"
         )
-    latitude, longitude = to_host(values).astype(np.float64).T
-    beyond = np.flatnonzero(np.abs(latitude) > np.pi / 2 * (1 + 1e-6))  # as float32 rounds it
-    if beyond.size:
-        row = beyond[0]
-        raise ValueError(
-            f"metric='haversine' takes latitudes from -π/2 to π/2: row {row} of {name} has {latitude[row]:g}. Convert "
-            "degrees to radians."
-        )
-    level = np.cos(latitude)
-    return device.asarray(np.column_stack([level * np.cos(longitude), level * np.sin(longitude), np.sin(latitude)]))
+    latitude, longitude = values[:, 0].astype("float64"), values[:, 1].astype("float64")
+    for angles, what, limit, shown in (
+        (latitude, "latitudes", np.pi / 2 * (1 + 1e-6), "π/2"),  # as float32 rounds it
+        (longitude, "longitudes", MAX_ANGLE, f"{MAX_ANGLE:.0f}"),
+    ):
+        size = abs(angles)
+        if not bool(size.max() <= limit):
+            row = int(size.argmax())
+            raise ValueError(
+                f"metric='haversine' takes {what} from -{shown} to {shown}: row {row} of {name} has "
+                f"{float(angles[row]):g}. Convert degrees to radians."
+            )
+    return each(_unit_vectors, device, latitude, longitude)
+
+
+def _unit_vectors(latitude: Any, longitude: Any, xp: Any) -> Any:
+    (up, level), (east, ahead) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
+    return xp.stack([level * ahead, level * east, up], axis=1)
 
 
 def _require_booleans(values: Any, metric: Metric, name: str, device: Device) -> None:
