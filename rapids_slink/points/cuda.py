@@ -1,4 +1,4 @@
-"""The same on a GPU, and a frame's columns as rows: launchers of `points.cu`."""
+"""The same on a GPU, a frame's columns as rows, and symmetry: launchers of `points.cu`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rapids_slink.runtime.cuda import c_name, check_arrays, launch_blocks, value
 SOURCE = "points/points.cu"
 ROWS, COLUMNS = 128, 32  # of a block, as in points.cu
 THREADS, BLOCKS = 256, 2048
+TILE = 32  # rows and columns, as in points.cu
 
 
 def squares_are_finite(*parts: Any) -> list[bool]:
@@ -25,6 +26,15 @@ def squares_are_finite(*parts: Any) -> list[bool]:
             SOURCE, "add_squares", (blocks,), THREADS, values, np.int64(values.size), totals[i:], options=options
         )
     return [total <= np.finfo(np.float64).max / 8 for total in totals.tolist()]
+
+
+def is_symmetric(matrix: Any) -> bool:
+    """Whether a square matrix is finite and symmetric to the last bit."""
+    check_arrays(matrix.dtype, matrix)
+    n, differs = len(matrix), cp.zeros(1, cp.int32)
+    tiles, options = -(-n // TILE), (value_option(matrix.dtype),)
+    launch_blocks(SOURCE, "compare_mirrored", (tiles, tiles), THREADS, matrix, np.int64(n), differs, options=options)
+    return not int(differs[0])
 
 
 def interleave(frame: Any, dtype: np.dtype, target: np.dtype) -> Any:

@@ -1,4 +1,4 @@
-// Columns to rows, and a sum over all values.
+// Columns to rows, a sum over all values, and whether a matrix is symmetric.
 #ifndef COLUMN
 #define COLUMN float
 #endif
@@ -36,4 +36,27 @@ extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long lo
     if (threadIdx.x) return;
     for (int warp = 1; warp < blockDim.x / 32; warp++) sum += of_warp[warp];
     atomicAdd(total, sum);
+}
+
+constexpr int TILE = 32;
+
+// What tells subnormal numbers apart, which a comparison takes for zeros: CuPy compiles with -ftz=true.
+__device__ __forceinline__ long long bits(float x) { return __float_as_int(x); }
+__device__ __forceinline__ long long bits(double x) { return __double_as_longlong(x); }
+
+// Sets *differs if an entry is not finite or has not the bits of its mirror image. A block of TILE x 8 threads compares a tile on or
+// above the diagonal with the one below.
+extern "C" __global__ void compare_mirrored(const VALUE* __restrict__ matrix, long long n, int* differs) {
+    __shared__ VALUE tile[TILE][TILE + 1];
+    long long row = (long long)blockIdx.y * TILE, column = (long long)blockIdx.x * TILE;
+    if (column < row) return;
+    int x = threadIdx.x % TILE, y = threadIdx.x / TILE;
+    for (int i = y; i < TILE; i += 8)
+        if (row + i < n && column + x < n) tile[i][x] = matrix[(row + i) * n + column + x];
+    __syncthreads();
+    for (int i = y; i < TILE; i += 8) {
+        if (column + i >= n || row + x >= n) continue;
+        VALUE value = matrix[(column + i) * n + row + x];
+        if (bits(value) != bits(tile[x][i]) || value - value != 0) *differs = 1;
+    }
 }
