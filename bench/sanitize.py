@@ -29,10 +29,11 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.ordering import sort_edges
+from rapids_slink.points.distances import as_distances
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
-from rapids_slink.spanning_tree import component_pairs, few, spanning_tree
+from rapids_slink.spanning_tree import boxes, component_pairs, few, spanning_tree
 from rapids_slink.spanning_tree import edges as graphs
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -104,6 +105,12 @@ def tree_of_few(device: Device, points: np.ndarray, min_samples: int = 1) -> tup
     return tuple(few.tree_of_few(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
 
 
+def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """A tree by boxes."""
+    among = search("boxes", device.asarray(points), device)
+    return tuple(boxes.tree_of_boxes(among, device, Report()).columns.values())
+
+
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Which rows are equal, by their numbers."""
     hashes = device.kernels("neighbors.exact").hash_rows(device.asarray(points))
@@ -113,7 +120,8 @@ def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 def cluster_given(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """The tree of a distance matrix."""
     matrix = np.abs(points[:, None, 0] - points[None, :, 0])
-    search = prepare_search(device.asarray(matrix), device, Report(), metric=PRECOMPUTED)
+    given = as_distances(device.asarray(matrix), device).values
+    search = prepare_search(given, device, Report(), metric=PRECOMPUTED)
     return _cluster(search, len(points), device, 1)[2:5]
 
 
@@ -220,6 +228,7 @@ def steps() -> Iterator[tuple[str, Step]]:
             yield f"boxes, {dtype}, {d} features", partial(cluster, kind="boxes", points=few, k=3)
         rows = islands.astype(dtype)
         yield f"few queries, {dtype}", partial(find_for_few, queries=rows[::2] + 1, points=rows)
+        yield f"tree of boxes, {dtype}", partial(tree_of_boxes, points=few[:, :3].copy())
         yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
     for metric in ("cityblock", "cosine"):

@@ -248,7 +248,7 @@ def surrogate_tree(
         by_boxes = plan.way_by(search, suitable) == plan.BOXES
     if by_boxes:
         with report.stage("spanning_tree", device):
-            return boxes.tree_of_boxes(search, report), 1
+            return boxes.tree_of_boxes(search, device, report), 1
     with report.stage("neighbors", device):
         k = plan.list_length(n_neighbors, min_samples, metric, device)
         lists = neighbor_lists(search, n, k, device, min_samples, core)

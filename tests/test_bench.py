@@ -517,6 +517,7 @@ ORACLES = {
     sanitize.cluster: check_cluster,
     sanitize.cluster_by_metric: check_cluster,
     sanitize.tree_of_few: check_tree,
+    sanitize.tree_of_boxes: check_tree,
     sanitize.cluster_given: check_tree_of_matrix,
     sanitize.equal_rows: check_equal_rows,
     sanitize.find_nearest: check_nearest,

@@ -102,6 +102,10 @@ OPTIONS = {
         [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
     ),
     "neighbors/filter/direct/direct.cu": (direct_options(), []),
+    "spanning_tree/boxes/boxes.cu": (
+        [options for options in in_boxes() if "-DLIST=1" in options or "-DFEATURES=3" in options],
+        [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)],
+    ),
     "neighbors/trees/bvh.cu": (
         in_boxes(),
         [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16, 32, 64)],

@@ -96,13 +96,17 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
     """At the least limit the pool takes no more, and not much less."""
     X = points(n, d)
     limit, _ = least_limit(lambda **how: fit(X, 3, n_neighbors=k, **how), "cuda")
-    release, taken = pipeline.release_cached, []
+    taken = []
 
-    def record(device):
-        taken.append(memory._run().pool.pool.total_bytes())
-        release(device)
+    def recorded(function):
+        def record(*arguments):
+            taken.append(memory._run().pool.pool.total_bytes())
+            return function(*arguments)
 
-    monkeypatch.setattr(pipeline, "release_cached", record)
+        return record
+
+    for name in ("release_cached", "build_linkage"):
+        monkeypatch.setattr(pipeline, name, recorded(getattr(pipeline, name)))
     fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
     size = as_bytes(limit)
     assert size / 4 < max(taken) <= size

@@ -19,6 +19,7 @@ from rapids_slink import SingleLinkage, fit
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
 from rapids_slink.spanning_tree import few
+from rapids_slink.spanning_tree.plan import BOX_FEATURES
 
 FEW = 1100  # rows up to which all distances are compared with each other
 EVERY_CASE = pytest.mark.parametrize(("name", "dtype"), case_dtypes())
@@ -125,7 +126,7 @@ def test_same_bits_whatever_the_neighbors_and_twice_in_a_row(name, device):
 def test_gpu_and_cpu_give_the_same_bits(name, dtype, n_neighbors):
     on_gpu, on_cpu = (fitted(name, dtype, n_neighbors, device) for device in ("cuda", "cpu"))
     assert bits(on_gpu) == bits(on_cpu)
-    if n_neighbors:  # else a CPU may have made no graph
+    if all("components" in model.report_["seconds"] for model in (on_gpu, on_cpu)):  # both by lists
         assert on_gpu.n_connected_components_ == on_cpu.n_connected_components_
 
 
@@ -177,7 +178,7 @@ def test_connected_components_are_those_of_the_knn_graph(name, n_neighbors, devi
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
     graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), nearest.ravel())), shape=(n, n))
     model = fit(X, 1, n_neighbors=k, device=device)
-    if device == "cpu" and 1 < X.shape[1] <= 5:  # by boxes, without lists
+    if 1 < X.shape[1] <= BOX_FEATURES[device]:  # without lists
         assert model.n_connected_components_ == 1
         return
     assert model.n_connected_components_ == connected_components(graph, directed=False)[0]
@@ -238,7 +239,7 @@ def test_report_counts_every_edge_once(name, n_neighbors, device):
     X = points(name, "float64")
     model = fitted(name, "float64", n_neighbors, device)
     report = model.report_
-    if device == "cpu" and X.shape[1] <= 5:  # by boxes, without lists
+    if X.shape[1] <= BOX_FEATURES[device]:  # without lists
         assert set(report["spanning_tree"]) == {"rounds", "rows_searched"}
         assert "connect" not in report
         return

@@ -18,8 +18,8 @@ from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
 #: Up to this many features points are searched by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
-#: are about as fast then for Gaussian points, and take ten times as long for points along curves: see bench/NOTES.md.
-TREE_POINTS = {7: (4_000_000, 200_000), 8: (10_000_000, 500_000)}
+#: are about as fast then for Gaussian points, and take many times as long for points along curves: see bench/NOTES.md.
+TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
 #: On a CPU a tree serves up to so many features as well, if a ball of neighbours touches few of its leaves. Of fewer
 #: points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
@@ -83,10 +83,9 @@ def estimate_search(
     return replace(found, peak=peak, retained=retained)
 
 
-def may_have_kd_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Whether `prepare_search` of n points of d features may give a k-d tree."""
-    by_tree = is_searched_by_tree(n, d, metric, device) or _may_be_low_dimensional(n, d, metric, device)
-    return not device.is_gpu and by_tree
+def may_have_boxes(n: int, d: int, metric: Metric, device: Device) -> bool:
+    """Whether `prepare_search` of n points of d features may give a tree of boxes."""
+    return is_searched_by_tree(n, d, metric, device) or _may_be_low_dimensional(n, d, metric, device)
 
 
 def is_low_dimensional(search: Any) -> bool:

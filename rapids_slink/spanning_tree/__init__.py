@@ -1,7 +1,7 @@
-"""Minimum spanning trees: of a point set, on a k-d tree or through its k-NN lists, and of any weighted graph.
+"""Minimum spanning trees: of a point set, on a tree of boxes or through its k-NN lists, and of any weighted graph.
 
     lists ──Borůvka──▶ forest, certain edges only ──connect──▶ tree         forest.py, connect.py, component_pairs/
-    points of few features ──Borůvka on a k-d tree──▶ tree                  boxes.py, packets.py
+    points of few features ──Borůvka on a tree of boxes──▶ tree             boxes/
     few points; one feature; repeated rows                                  few.py; line.py; repeats.py
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 

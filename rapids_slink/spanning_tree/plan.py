@@ -1,7 +1,7 @@
 """Which way leads to the tree of points, and what it takes.
 
     pairs    every pair is weighed                                  few.py
-    boxes    Borůvka on a k-d tree                                  boxes.py
+    boxes    Borůvka on a tree of boxes                             boxes/
     lists    k-NN lists, their forest, and searches to connect it   forest.py, connect.py
 
 The memory estimate and the run take the same way.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.plan import default_neighbors, estimate_search, is_low_dimensional, may_have_kd_tree
+from rapids_slink.neighbors.plan import default_neighbors, estimate_search, is_low_dimensional, may_have_boxes
 from rapids_slink.neighbors.rows import row_bytes, row_features
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
@@ -21,21 +21,23 @@ from rapids_slink.spanning_tree.connect import estimate_connect
 
 PAIRS, BOXES, LISTS = "pairs", "boxes", "lists"
 #: Up to so many features, any points are joined by boxes about as fast as by lists, or faster.
-BOX_FEATURES = 5
+BOX_FEATURES = {"cpu": 5, "cuda": 4}
 
 
 def ways(
     n: int, d: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device, core: Any = None
 ) -> tuple[str, ...]:
-    """What suits n points whose rows have d values; `way_by` takes one of two when there is a search.
+    """What suits n points whose rows have d values; where there are two, `way_by` takes one when there is a search.
 
     Core distances come from lists but among few points, and with the lists most of the tree is known.
     """
     if n_neighbors is None and core is None and few.is_worthwhile(n, d, metric, min_samples, device):
         return (PAIRS,)
-    if min_samples > 1 or core is not None or not may_have_kd_tree(n, d, metric, device):
+    if min_samples > 1 or core is not None or not may_have_boxes(n, d, metric, device):
         return (LISTS,)
-    return (BOXES,) if d <= BOX_FEATURES else (BOXES, LISTS)
+    if d <= BOX_FEATURES[device.name]:
+        return (BOXES,)
+    return (LISTS,) if device.is_gpu else (BOXES, LISTS)
 
 
 def way_by(search: Any, suitable: tuple[str, ...]) -> str:

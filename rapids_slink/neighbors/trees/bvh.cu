@@ -1,28 +1,11 @@
-// Search in few dimensions: a bounding volume hierarchy over points sorted along a space-filling (Morton) curve.
-//
-// The tree is complete and implicit: node v has the children 2v + 1 and 2v + 2, and each of the lowest level's `leaves`
-// (a power of two) holds LEAF points that follow each other on the curve. The formula of a point and the nearest of a
-// box is computed as that of two points is, feature by feature in the same order, and rounding is monotone, so it never
-// exceeds the surrogate distance of a point inside.
-#include "neighbors/exact/formulas.cuh"
-#include "ordering.cuh"
-#include "runtime/include/atomics.cuh"
-#include "runtime/include/threads.cuh"
+// The bounding volume hierarchy of bvh.cuh: how it is made, and lists of neighbours by it.
+#include "neighbors/trees/bvh.cuh"
 
-#ifndef VALUE
-#define VALUE float
-#endif
-#ifndef FEATURES
-#define FEATURES 3
-#endif
 #ifndef LIST
 #define LIST 8
 #endif
 
-constexpr int LEAF = 8;
-constexpr int MIXED = -1;           // a node whose points are of several groups
-constexpr int EMPTY_ID = 0x7fffffff;  // an empty entry: after every id
-constexpr double INFINITE = 1.0 / 0.0;
+constexpr int HIGHEST = 255;  // above all levels: where the curve ends
 
 // The Morton code of each point: the leading bits of all features, interleaved. It only decides how fast the search is.
 extern "C" __global__ void morton_codes(
@@ -32,153 +15,228 @@ extern "C" __global__ void morton_codes(
     if (i >= n) return;
     unsigned long long cell[FEATURES], code = 0;
     for (int f = 0; f < FEATURES; f++)
-        cell[f] = (unsigned long long)fmin((widen(values[i * FEATURES + f]) - low[f]) * scale[f], (double)((1ll << bits) - 1));
+        cell[f] = (unsigned long long)fmin(fmax((widen(values[i * FEATURES + f]) - low[f]) * scale[f], 0.0), (double)((1ll << bits) - 1));
     for (int b = bits - 1; b >= 0; b--)
         for (int f = 0; f < FEATURES; f++) code = code << 1 | (cell[f] >> b & 1);
     codes[i] = code;
 }
 
-// The boxes of one level's nodes, and the least id in each: of the leaves from their points, else from their children.
-extern "C" __global__ void bound_nodes(
-    const VALUE* __restrict__ points, const int* __restrict__ order, long long n, long long first, long long leaves,
-    VALUE* __restrict__ low, VALUE* __restrict__ high, int* __restrict__ least) {
-    long long v = first + thread_index();
-    if (v > 2 * first) return;
-    bool leaf = first == leaves - 1;
-    long long begin = leaf ? (v - first) * LEAF : 2 * v + 1, end = leaf ? min(begin + LEAF, n) : 2 * v + 3;
-    const VALUE *from = leaf ? points : low, *to = leaf ? points : high;
-    VALUE lo[FEATURES], hi[FEATURES];
-    int id = EMPTY_ID;
-    for (int f = 0; f < FEATURES; f++) lo[f] = INFINITE, hi[f] = -INFINITE;
-    for (long long p = begin; p < end; p++) {
-        id = min(id, leaf ? order[p] : least[p]);
-        for (int f = 0; f < FEATURES; f++) {
-            // In float64, where subnormal float32 values are not taken for zeros.
-            if (widen(from[p * FEATURES + f]) < widen(lo[f])) lo[f] = from[p * FEATURES + f];
-            if (widen(to[p * FEATURES + f]) > widen(hi[f])) hi[f] = to[p * FEATURES + f];
+// How two neighbours on the curve differ: by the highest bit of their codes or, if these are equal, of their positions.
+__device__ __forceinline__ unsigned char level_between(unsigned long long code, unsigned long long next, long long p) {
+    return code == next ? 31 - __clz((int)(p ^ (p + 1))) : 95 - __clzll(code ^ next);
+}
+
+// Points, ids, positions and levels along the curve; `along` are the ids in the order of their codes.
+extern "C" __global__ void arrange(
+    const VALUE* __restrict__ values, const unsigned long long* __restrict__ codes, const long long* __restrict__ along,
+    long long n, VALUE* __restrict__ points, int* __restrict__ order, int* __restrict__ position,
+    unsigned char* __restrict__ level) {
+    long long p = thread_index();
+    if (p >= n) return;
+    long long id = along[p];
+    order[p] = id, position[id] = p;
+    for (int f = 0; f < FEATURES; f++) points[p * FEATURES + f] = values[id * FEATURES + f];
+    level[p] = p < n - 1 ? level_between(codes[id], codes[along[p + 1]], p) : HIGHEST;
+}
+
+// Whether a leaf begins at each position: the cells around it are tried, each the least that holds the one before.
+extern "C" __global__ void find_leaves(const unsigned char* __restrict__ level, long long n, int* __restrict__ begins) {
+    long long p = thread_index(), a = p, b = p;
+    if (p >= n) return;
+    while (true) {
+        int left = a > 0 ? level[a - 1] : HIGHEST, right = level[b], highest = min(left, right);
+        long long first = a, last = b;
+        if (highest == HIGHEST) break;
+        if (right < left)
+            do last++;
+            while (last - a < LEAF && level[last] < highest);
+        else
+            do first--;
+            while (b - first < LEAF && first > 0 && level[first - 1] < highest);
+        if (last - first >= LEAF) break;
+        a = first, b = last;
+    }
+    begins[p] = a == p;
+}
+
+// Where each leaf begins; `leaf_of` is the number of each point's leaf.
+extern "C" __global__ void list_leaves(const int* __restrict__ leaf_of, long long n, int* __restrict__ start) {
+    long long p = thread_index();
+    if (p < n && (p == 0 || leaf_of[p] != leaf_of[p - 1])) start[leaf_of[p]] = p;
+}
+
+// Takes the lower and the higher of each two numbers.
+__device__ __forceinline__ void extend(Node& node, const VALUE* low, const VALUE* high, int least) {
+    node.least = min(node.least, least);
+    for (int f = 0; f < FEATURES; f++) {
+        // In float64, where subnormal float32 values are not taken for zeros.
+        if (widen(low[f]) < widen(node.low[f])) node.low[f] = low[f];
+        if (widen(high[f]) > widen(node.high[f])) node.high[f] = high[f];
+    }
+}
+
+// What another block may just have written is read from L2.
+__device__ __forceinline__ void extend(Node& node, const Node* child) {
+    VALUE low[FEATURES], high[FEATURES];
+    for (int f = 0; f < FEATURES; f++) low[f] = __ldcg(child->low + f), high[f] = __ldcg(child->high + f);
+    extend(node, low, high, __ldcg(&child->least));
+}
+
+// The nodes, their boxes and their parents, from the leaves up (Apetrei 2014). A node joins that neighbour which it differs
+// from by less; of two the second to come makes their parent. Its end that the other needs to know waits in `end`, which is
+// NO_NODE to start with. `next` and `previous` are the last and the first leaf for the time being.
+extern "C" __global__ void build(
+    const VALUE* __restrict__ points, const int* __restrict__ order, long long n, const unsigned char* __restrict__ level,
+    const int* __restrict__ start, int leaves, Node* nodes, int* __restrict__ parent, int* end) {
+    int a = thread_index(), b = a, v = 2 * a;
+    if (a >= leaves) return;
+    Node node;
+    for (int f = 0; f < FEATURES; f++) node.low[f] = INFINITE, node.high[f] = -INFINITE;
+    node.least = EMPTY_ID;
+    long long first = start[a], last = (a < leaves - 1 ? start[a + 1] : n) - 1;
+    for (long long p = first; p <= last; p++) extend(node, points + p * FEATURES, points + p * FEATURES, order[p]);
+    nodes[v].left = first, nodes[v].right = ~(int)last;
+    while (true) {
+        for (int f = 0; f < FEATURES; f++) nodes[v].low[f] = node.low[f], nodes[v].high[f] = node.high[f];
+        nodes[v].least = node.least, nodes[v].group = MIXED, nodes[v].next = b, nodes[v].previous = a;
+        int left = a > 0 ? level[start[a] - 1] : HIGHEST, right = b < leaves - 1 ? level[start[b + 1] - 1] : HIGHEST;
+        if (left == right) {  // the root
+            parent[v] = NO_NODE;
+            return;
         }
+        bool is_left = right < left;
+        int split = is_left ? b : a - 1, above = 2 * split + 1;
+        parent[v] = above;
+        if (is_left) nodes[above].left = v;
+        else nodes[above].right = v;
+        __threadfence();
+        int other = atomicExch(end + split, is_left ? a : b);
+        if (other == NO_NODE) return;
+        __threadfence();
+        (is_left ? b : a) = other;
+        extend(node, nodes + __ldcg(is_left ? &nodes[above].right : &nodes[above].left));
+        v = above;
     }
-    least[v] = id;
-    for (int f = 0; f < FEATURES; f++) low[v * FEATURES + f] = lo[f], high[v * FEATURES + f] = hi[f];
 }
 
-// The group that all points of a node share, or MIXED; level by level, like the boxes. Nodes without points are MIXED.
+// The ways along the curve: the child that begins after the last leaf, and that which ends before the first.
+extern "C" __global__ void link(int leaves, Node* nodes) {
+    int v = thread_index();
+    if (v >= 2 * leaves - 1) return;
+    int first = nodes[v].previous, last = nodes[v].next;
+    nodes[v].next = last < leaves - 1 ? nodes[2 * last + 1].right : NO_NODE;
+    nodes[v].previous = first > 0 ? nodes[2 * first - 1].left : NO_NODE;
+}
+
+// Fills the leaves, and each node by the second of its children that comes: at_leaf(node, its first and last positions),
+// at_node(node, its children). `arrived` counts those that came, an even number before and after.
+template <class AtLeaf, class AtNode>
+__device__ __forceinline__ void fill_upwards(
+    int leaves, const Node* nodes, const int* parent, unsigned* arrived, AtLeaf at_leaf, AtNode at_node) {
+    int leaf = thread_index();
+    if (leaf >= leaves) return;
+    at_leaf(2 * leaf, nodes[2 * leaf].left, ~nodes[2 * leaf].right);
+    for (int v = parent[2 * leaf]; v != NO_NODE; v = parent[v]) {
+        __threadfence();
+        if (atomicAdd(arrived + v / 2, 1u) % 2 == 0) return;
+        __threadfence();
+        at_node(v, nodes[v].left, nodes[v].right);
+    }
+}
+
+// The nodes' groups, of the points' along the curve.
 extern "C" __global__ void group_nodes(
-    const int* __restrict__ group, long long n, long long first, long long leaves, int* __restrict__ node_group) {
-    long long v = first + thread_index();
-    if (v > 2 * first) return;
-    bool leaf = first == leaves - 1;
-    long long begin = leaf ? (v - first) * LEAF : 2 * v + 1, end = leaf ? min(begin + LEAF, n) : 2 * v + 3;
-    const int* from = leaf ? group : node_group;
-    int shared = begin < end ? from[begin] : MIXED;
-    for (long long p = begin + 1; p < end; p++)
-        if (from[p] != shared) shared = MIXED;
-    node_group[v] = shared;
+    const int* __restrict__ group, int leaves, Node* nodes, const int* __restrict__ parent, unsigned* arrived) {
+    fill_upwards(
+        leaves, nodes, parent, arrived,
+        [&](int v, int first, int last) {
+            int shared = group[first];
+            for (int p = first + 1; p <= last; p++)
+                if (group[p] != shared) shared = MIXED;
+            nodes[v].group = shared;
+        },
+        [&](int v, int left, int right) {
+            int shared = __ldcg(&nodes[left].group);
+            nodes[v].group = shared == __ldcg(&nodes[right].group) ? shared : MIXED;
+        });
 }
 
-// The least core distance in each node, likewise.
+// The least core distance in each node.
 extern "C" __global__ void core_nodes(
-    const double* __restrict__ core, long long n, long long first, long long leaves, double* __restrict__ least_core) {
-    long long v = first + thread_index();
-    if (v > 2 * first) return;
-    bool leaf = first == leaves - 1;
-    long long begin = leaf ? (v - first) * LEAF : 2 * v + 1, end = leaf ? min(begin + LEAF, n) : 2 * v + 3;
-    const double* from = leaf ? core : least_core;
-    double least = INFINITE;
-    for (long long p = begin; p < end; p++) least = fmin(least, from[p]);
-    least_core[v] = least;
+    const double* __restrict__ core, int leaves, const Node* __restrict__ nodes, const int* __restrict__ parent,
+    unsigned* arrived, double* least_core) {
+    fill_upwards(
+        leaves, nodes, parent, arrived,
+        [&](int v, int first, int last) {
+            double least = core[first];
+            for (int p = first + 1; p <= last; p++) least = fmin(least, core[p]);
+            least_core[v] = least;
+        },
+        [&](int v, int left, int right) { least_core[v] = fmin(__ldcg(least_core + left), __ldcg(least_core + right)); });
 }
 
-struct Query {
-    double x[FEATURES];
-    double weight[LIST];  // the least found, sorted
+// The least neighbours of a point found so far, sorted.
+struct List {
+    double weight[LIST];
     int id[LIST];
-    double bound;         // nothing above this is wanted
+    double bound;  // nothing above this is wanted
 
-    __device__ double to_box(const VALUE* low, const VALUE* high) const {
-        FORMULA sum;
-#pragma unroll
-        for (int f = 0; f < FEATURES; f++)
-            sum.add_gap(fmax(fmax(minus(widen(low[f]), x[f]), minus(x[f], widen(high[f]))), 0.0));
-        return sum.of_gaps();
-    }
-    __device__ double to_point(const VALUE* y) const {
-        FORMULA sum;
-#pragma unroll
-        for (int f = 0; f < FEATURES; f++) sum.add(x[f], widen(y[f]));
-        return sum.value(x, x, FEATURES);
-    }
-    // Whether something at least `w` away, of ids from `at_least` on, cannot come into the list.
-    __device__ bool too_far(double w, int at_least) const {
-        return w > bound || (w == weight[LIST - 1] && at_least > id[LIST - 1]);
-    }
     __device__ void offer(double w, int candidate) {
-        if (w > bound || (w == weight[LIST - 1] && candidate > id[LIST - 1])) return;
+        if (w > bound || !before(w, candidate, weight[LIST - 1], id[LIST - 1])) return;
 #pragma unroll
         for (int e = LIST - 1; e >= 0; e--) {
-            bool before = e > 0 && (w < weight[e - 1] || (w == weight[e - 1] && candidate < id[e - 1]));
-            weight[e] = before ? weight[e - 1] : w;
-            id[e] = before ? id[e - 1] : candidate;
-            if (!before) break;
+            bool moves = e > 0 && before(w, candidate, weight[e - 1], id[e - 1]);
+            weight[e] = moves ? weight[e - 1] : w;
+            id[e] = moves ? id[e - 1] : candidate;
+            if (!moves) break;
         }
         bound = fmin(bound, weight[LIST - 1]);
     }
 };
 
-// The lists of queries `at`. One whose own position on the curve is given (start, else null) begins at its leaf and climbs: at
-// each step up it searches the sibling's subtree, nearer child first. `minima`, if given, bounds each group by the least
-// value that any of its queries has found; read late it is only too high. If the points have core distances (`core`, along the
-// curve, and `least_core` of each node; else null), what is sought is mutual reachability, which is no less than either.
+// The lists of queries `at`, which begin near positions `start` of the curve, a point at its own. `minima`, if given, bounds
+// each group by the least value that any of its queries has found; read late it is only too high. If the points have core
+// distances (`core`, along the curve, and `least_core` of each node; else null), what is sought is mutual reachability, which
+// is no less than either.
 extern "C" __global__ void search(
     const VALUE* __restrict__ queries, const int* __restrict__ rows, long long m, const int* __restrict__ start,
-    const int* __restrict__ row_group, const VALUE* __restrict__ points, const int* __restrict__ order, long long n,
-    const int* __restrict__ group, long long leaves, const VALUE* __restrict__ low, const VALUE* __restrict__ high,
-    const int* __restrict__ least, const int* __restrict__ node_group, const double* __restrict__ core,
-    const double* __restrict__ least_core, const int* __restrict__ at, double* __restrict__ upper, double* minima,
-    int* __restrict__ ids, double* __restrict__ weights) {
+    const int* __restrict__ row_group, const VALUE* __restrict__ points, const int* __restrict__ order,
+    const int* __restrict__ group, const int* __restrict__ leaf_of, const Node* __restrict__ nodes,
+    const double* __restrict__ core, const double* __restrict__ least_core, const int* __restrict__ at,
+    double* __restrict__ upper, double* minima, int* __restrict__ ids, double* __restrict__ weights) {
     long long t = thread_index();
     if (t >= m) return;
     int i = at[t], row = rows[i], own_group = row_group[row];
-    Query query;
-    for (int f = 0; f < FEATURES; f++) query.x[f] = widen(queries[(long long)row * FEATURES + f]);
-    for (int e = 0; e < LIST; e++) query.weight[e] = INFINITE, query.id[e] = EMPTY_ID;
+    VALUE x[FEATURES];
+    for (int f = 0; f < FEATURES; f++) x[f] = queries[(long long)row * FEATURES + f];
+    List list;
+    for (int e = 0; e < LIST; e++) list.weight[e] = INFINITE, list.id[e] = EMPTY_ID;
     double own_core = core ? core[start[i]] : 0;
-    query.bound = minima ? fmin(upper[i], ((volatile double*)minima)[own_group]) : upper[i];
-    int stack[64];
-    long long v = start ? leaves - 1 + start[i] / LEAF : 0, visit = v;
-    while (true) {
-        int height = 0;
-        stack[height++] = (int)visit;
-        while (height) {
-            int node = stack[--height];
-            if (node_group && node_group[node] == own_group) continue;
-            double gap = query.to_box(low + (long long)node * FEATURES, high + (long long)node * FEATURES);
-            if (core) gap = reachability(gap, own_core, least_core[node]);
-            if (query.too_far(gap, least[node])) continue;
-            if (node < leaves - 1) {
-                int left = 2 * node + 1, right = left + 1;
-                bool swap = query.to_box(low + (long long)left * FEATURES, high + (long long)left * FEATURES)
-                          > query.to_box(low + (long long)right * FEATURES, high + (long long)right * FEATURES);
-                stack[height++] = swap ? left : right;
-                stack[height++] = swap ? right : left;
-                continue;
+    auto tighten = [&] {
+        if (minima) list.bound = fmin(list.bound, ((volatile double*)minima)[own_group]);
+    };
+    list.bound = upper[i];
+    tighten();
+    walk(
+        nodes, leaf_of[start[i]], true,
+        [&](const Node& node, int v) {
+            if (minima && node.group == own_group) return true;
+            double gap = lower_bound(x, node.low, node.high);
+            if (core) gap = reachability(gap, own_core, least_core[v]);
+            return gap > list.bound || (gap == list.weight[LIST - 1] && node.least > list.id[LIST - 1]);
+        },
+        [&](int first, int last) {
+            for (int p = first; p <= last; p++) {
+                if (group[p] == own_group || (core && core[p] > list.bound)) continue;
+                double weight = surrogate_distance(x, points + (long long)p * FEATURES, FEATURES);
+                list.offer(core ? reachability(weight, own_core, core[p]) : weight, order[p]);
             }
-            long long begin = (node - (leaves - 1)) * LEAF, end = min(begin + LEAF, n);
-            for (long long p = begin; p < end; p++) {
-                if (group[p] == own_group || (core && core[p] > query.bound)) continue;
-                double weight = query.to_point(points + p * FEATURES);
-                query.offer(core ? reachability(weight, own_core, core[p]) : weight, order[p]);
-            }
-            if (minima) query.bound = fmin(query.bound, ((volatile double*)minima)[own_group]);
-        }
-        if (v == 0) break;
-        visit = v & 1 ? v + 1 : v - 1;
-        v = (v - 1) / 2;
-    }
-    if (minima && query.weight[0] < INFINITE) atomic_min(minima + own_group, query.weight[0]);
-    upper[i] = query.bound;
+            tighten();
+        });
+    if (minima && list.weight[0] < INFINITE) atomic_min(minima + own_group, list.weight[0]);
+    upper[i] = list.bound;
     for (int e = 0; e < LIST; e++) {
-        ids[(long long)i * LIST + e] = query.id[e] == EMPTY_ID ? -1 : query.id[e];
-        weights[(long long)i * LIST + e] = query.weight[e];
+        ids[(long long)i * LIST + e] = list.id[e] == EMPTY_ID ? -1 : list.id[e];
+        weights[(long long)i * LIST + e] = list.weight[e];
     }
 }

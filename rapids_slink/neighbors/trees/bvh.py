@@ -1,4 +1,4 @@
-"""Search in few dimensions on the GPU: launchers of `bvh.cu`, and the bounding volume hierarchy that it visits."""
+"""Search in few dimensions on the GPU: launchers of `bvh.cu`, and the bounding volume hierarchy of `bvh.cuh`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 SOURCE = "neighbors/trees/bvh.cu"
-LEAF = 8  # points, as in bvh.cu
+NO_NODE = -1  # as in bvh.cuh
+MAX_BITS = 31  # of a code, per feature
+MAX_NODES = 2  # a point, where each is a leaf
 #: Lengths of lists that are compiled; longer ones than the last are left to brute force.
 LIST_SIZES = (1, 8, 16, 32, 64)
 
@@ -36,16 +38,27 @@ class BoxSearch:
         self.metric = metric
         self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
         check_arrays(values.dtype, values, queries)
-        n = values.shape[0]
-        self.order = cp.argsort(self._morton_codes()).astype(cp.int32)
-        self.position = cp.empty_like(self.order)
-        self.position[self.order] = cp.arange(n, dtype=cp.int32)
-        self.points = values[self.order]
-        self.leaves = _leaves(n)
-        boxes = (2 * self.leaves - 1, values.shape[1])
-        self.low, self.high = cp.empty(boxes, values.dtype), cp.empty(boxes, values.dtype)
-        self.least = cp.empty(boxes[0], cp.int32)
-        self._level_by_level("bound_nodes", (self.points, self.order), (self.low, self.high, self.least))
+        n, d = values.shape
+        codes = self._morton_codes(values)
+        along = cp.argsort(codes)
+        self.points, self.order, self.position = cp.empty_like(values), cp.empty(n, cp.int32), cp.empty(n, cp.int32)
+        level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
+        self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, self.position, level)
+        self.launch("find_leaves", n, level, np.int64(n), begins)
+        self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
+        leaves = self.leaves = int(self.leaf_of[-1]) + 1
+        start, self._arrived = cp.empty(leaves, cp.int32), cp.zeros(leaves, cp.uint32)
+        self.nodes = cp.empty((2 * leaves, _node_bytes(d, values.dtype.itemsize)), cp.uint8)
+        self._parent = cp.empty(2 * leaves, cp.int32)
+        self.launch("list_leaves", n, self.leaf_of, np.int64(n), start)
+        self.launch(
+            "build", leaves, self.points, self.order, np.int64(n), level, start, np.int32(leaves), self.nodes,
+            self._parent, cp.full(leaves, NO_NODE, cp.int32),
+        )  # fmt: skip
+        self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
+        self.start = None  # of the queries, if there are, by position
+        if queries is not None:
+            self.start = cp.searchsorted(codes[along], self._morton_codes(queries)).clip(max=n - 1).astype(cp.int32)
         self.core: Any = None  # of the last task that had core distances; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
         report.count("neighbors", filter="bounding volume hierarchy")
@@ -57,10 +70,9 @@ class BoxSearch:
             first = BoxSearch.estimate(n, m, d, 1, itemsize, device, metric)
             return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
         size = next(size for size in LIST_SIZES if size >= k)
-        nodes = 2 * _leaves(n)
-        tree = n * (d * itemsize + 8) + nodes * (2 * d * itemsize + 4)
+        tree = n * (d * itemsize + 12) + MAX_NODES * n * (_node_bytes(d, itemsize) + 6)
         lists = m * (12 * size + 8)
-        return MemoryEstimate(tree + n * 28 + nodes * 4 + lists + m * 36, tree + lists)
+        return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
@@ -74,24 +86,20 @@ class BoxSearch:
         if not m:
             return SearchResult(ids[:, :k], weights[:, :k], upper)
         group = task.point_group[self.order]
-        node_group = minima = None
+        minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
-            node_group = cp.empty(2 * self.leaves - 1, cp.int32)
-            self._level_by_level("group_nodes", (group,), (node_group,))
+            self.group_nodes(group)
             minima = cp.full(task.row_group.size, cp.inf)
         core, least_core = (None, None) if task.core is None else self._cores(task.core)
-        start = None if self.queries is not None else self.position[task.rows]
-        # Queries that are neighbours on the curve visit the same nodes: they should be neighbours in a warp.
-        queue = cp.arange(m) if self.queries is not None else cp.argsort(start)
+        start = (self.position if self.start is None else self.start)[task.rows]
+        queue = cp.argsort(start)  # neighbours on the curve visit the same nodes: they should be neighbours in a warp
         queries = self.values if self.queries is None else self.queries
         check_arrays("int32", task.rows, task.row_group, group)
         check_arrays("float64", upper)
-        self._launch(
-            "search", m,
-            (queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order,
-             np.int64(self.values.shape[0]), group, np.int64(self.leaves), self.low, self.high, self.least,
-             node_group, core, least_core, queue.astype(cp.int32), upper, minima, ids, weights),
-            size,
+        self.launch(
+            "search", m, queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order,
+            group, self.leaf_of, self.nodes, core, least_core,
+            queue.astype(cp.int32), upper, minima, ids, weights, list_size=size,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
         if task.per_group_minimum:
@@ -102,37 +110,38 @@ class BoxSearch:
         """The points' core distances along the curve, and the least of each node."""
         if core is not self.core:
             check_arrays("float64", core)
-            along, least = core[self.order], cp.empty(2 * self.leaves - 1)
-            self._level_by_level("core_nodes", (along,), (least,))
+            along, least = core[self.order], cp.empty(2 * self.leaves)
+            self._fill_upwards("core_nodes", along, least)
             self.core, self.cores = core, (along, least)
         return self.cores
 
-    def _morton_codes(self) -> Any:
-        n, d = self.values.shape
-        bits = min(21, 63 // d)
+    def group_nodes(self, group: Any) -> None:
+        """Write the groups of points along the curve into the nodes that hold one group alone."""
+        self._fill_upwards("group_nodes", group)
+
+    def launch(self, name: str, jobs: int, *arguments: Any, source: str = SOURCE, list_size: int = 1) -> None:
+        """Start a kernel that is compiled for these points and the metric."""
+        options = value_option(self.values.dtype), f"-DFEATURES={self.values.shape[1]}", *self.metric.cuda_options
+        launch(source, name, jobs, *arguments, options=(*options, f"-DLIST={list_size}"))
+
+    def _fill_upwards(self, kernel: str, values: Any, *outputs: Any) -> None:
+        """Fill the nodes from the leaves up, by values along the curve."""
+        known = self.nodes, self._parent, self._arrived
+        self.launch(kernel, self.leaves, values, np.int32(self.leaves), *known, *outputs)
+
+    def _morton_codes(self, values: Any) -> Any:
+        """The codes of points in the box that `self.values` are in; others are moved to its sides."""
+        n, d = values.shape
+        bits = min(MAX_BITS, 63 // d)
         columns = cp.ascontiguousarray(self.values.T)  # CuPy reduces along a long axis of rows slowly
         low = columns.min(axis=1).astype(cp.float64)
         span = columns.max(axis=1).astype(cp.float64) - low
         scale = cp.where(span > 0, 2.0**bits / cp.where(span > 0, span, 1.0), 0.0)
         codes = cp.empty(n, cp.uint64)
-        self._launch("morton_codes", n, (self.values, np.int64(n), low, scale, np.int32(bits), codes))
+        self.launch("morton_codes", n, values, np.int64(n), low, scale, np.int32(bits), codes)
         return codes
 
-    def _level_by_level(self, kernel: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...]) -> None:
-        """Fill arrays over the nodes from the leaves up."""
-        n, first = np.int64(self.values.shape[0]), self.leaves - 1
-        while True:
-            self._launch(kernel, first + 1, (*inputs, n, np.int64(first), np.int64(self.leaves), *outputs))
-            if first == 0:
-                return
-            first = (first - 1) // 2
 
-    def _launch(self, name: str, jobs: int, arguments: tuple[Any, ...], size: int = 1) -> None:
-        features = self.values.shape[1]
-        options = value_option(self.values.dtype), f"-DFEATURES={features}", f"-DLIST={size}", *self.metric.cuda_options
-        launch(SOURCE, name, jobs, *arguments, options=options)
-
-
-def _leaves(n: int) -> int:
-    """How many leaves the complete tree of n points has."""
-    return 1 << max(0, (-(-n // LEAF) - 1).bit_length())
+def _node_bytes(d: int, itemsize: int) -> int:
+    """A `Node` of bvh.cuh."""
+    return -(-(2 * d * itemsize + 24) // 16) * 16

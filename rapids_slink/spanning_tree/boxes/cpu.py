@@ -1,14 +1,5 @@
-"""Borůvka on a k-d tree: the minimum spanning tree of points of few features, on a CPU.
+"""The rounds on a CPU, on a k-d tree.
 
-In a round each component looks for its lightest edge to a point outside. Points search by packets
-(packets.py). Nodes whose points are all of the packet's one component are passed over. An edge that is found bounds the
-components of both its ends, for all their points, and what a point has learnt in one round serves it in the next:
-
-- its candidate, the lightest edge found, which bounds its component again as long as it leaves it;
-- its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
-  candidate attains it, or while its component has a lighter edge.
-
-The largest component can wait, and so can all that are much larger than the mean: those that search do merge.
 Points go by their positions in the tree; their ids matter where weights tie.
 """
 
@@ -25,18 +16,13 @@ from rapids_slink.neighbors.trees.tree import Tree
 from rapids_slink.ordering import edge_code, lighter, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.threads import Progress, for_each_chunk
-from rapids_slink.spanning_tree import packets
+from rapids_slink.spanning_tree.boxes import packets
 from rapids_slink.union_find import find_root
 
 MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
-#: Components of more points than so many times the mean wait in a round.
-MAX_SIZE = 4.0
 UNBOUNDED = np.finfo(np.float64).max
-#: At the peak, in bytes a point: what is known of it, and the edges while they are sorted.
-POINT_BYTES = 112
 
 
 class Growth(NamedTuple):
@@ -54,8 +40,6 @@ class Growth(NamedTuple):
         No edge from the point to one outside its component weighs less.
     bound : float64 array
         By root, what some edge that leaves the component weighs.
-    size : int32 array
-        By root, how many points.
     chosen : int32 array
         By root, the point whose candidate is the lightest edge that leaves the component, or -1.
     node_component : int32 array
@@ -67,37 +51,18 @@ class Growth(NamedTuple):
     weight: np.ndarray
     floor: np.ndarray
     bound: np.ndarray
-    size: np.ndarray
     chosen: np.ndarray
     node_component: np.ndarray
 
 
-def estimate_tree(n: int) -> MemoryEstimate:
-    """Bytes of `tree_of_boxes` of n points beside the search's own."""
-    return MemoryEstimate(POINT_BYTES * n)
-
-
 def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
-    """The minimum spanning tree of all pairs.
-
-    Parameters
-    ----------
-    search : TreeSearch
-        Of the points.
-    report : Report
-
-    Returns
-    -------
-    PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances.
-    """
+    """As `rapids_slink.spanning_tree.boxes.tree_of_boxes`."""
     tree, formula = search.tree, search.metric.cpu_formula
     n = components = tree.order.size
     edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
     growth, largest = _nothing_known(tree), -1
     while components > 1:
-        most = MAX_SIZE * n / components
-        active = _begin_round(tree.first, tree.last, growth, most, largest)
+        active = _begin_round(tree.first, tree.last, growth, largest)
         for_each_chunk(
             CPU,
             partial(packets.search, formula, tree, growth),
@@ -105,7 +70,7 @@ def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
             Progress("Searching crossing edges", active.size) if search.progress else None,
         )
         columns = tuple(column[n - components :] for column in edges.columns.values())
-        taken, largest = _merge(tree.order, growth, most, largest, columns)
+        taken, largest = _merge(tree.order, growth, largest, columns)
         components -= taken
         report.count("spanning_tree", rounds=1, rows_searched=active.size)
     sort_in_place(edges.columns, np)
@@ -121,22 +86,15 @@ def _nothing_known(tree: Tree) -> Growth:
         weight=np.full(n, np.inf),
         floor=np.zeros(n),
         bound=np.empty(n),
-        size=np.ones(n, np.int32),
         chosen=np.empty(n, np.int32),
         node_component=np.full(nodes, -1, np.int32),
     )
 
 
-@njit(cache=True)
-def _waits(root, size, most, largest):
-    """Whether a component does not search in this round."""
-    return size[root] > most or root == largest
-
-
 @njit(nogil=True, cache=True)
-def _begin_round(first, last, growth, most, largest):
+def _begin_round(first, last, growth, largest):
     """Bound components by the candidates that still leave them; returns the active points, ascending."""
-    component, candidate, weight, floor, bound, size, chosen, node_component = growth
+    component, candidate, weight, floor, bound, chosen, node_component = growth
     n = component.size
     _update_nodes(first, last, component, node_component)
     for p in range(n):
@@ -152,7 +110,7 @@ def _begin_round(first, last, growth, most, largest):
     for p in range(n):
         own = component[p]
         is_known = candidate[p] >= 0 and weight[p] == floor[p]
-        if not is_known and floor[p] <= bound[own] and not _waits(own, size, most, largest):
+        if not is_known and floor[p] <= bound[own] and own != largest:
             active[m] = p
             m += 1
     return active[:m].copy()
@@ -178,9 +136,9 @@ def _update_nodes(first, last, component, node_component):
 
 
 @njit(nogil=True, cache=True)
-def _merge(order, growth, most, largest, edges):
+def _merge(order, growth, largest, edges):
     """Merge each component that has searched along its lightest edge; returns how many edges, and the largest root."""
-    component, candidate, weight, _, bound, size, chosen, _ = growth
+    component, candidate, weight, _, bound, chosen, _ = growth
     (src, dst, weights), n, m = edges, component.size, 0
     for p in range(n):
         if candidate[p] >= 0:
@@ -192,14 +150,14 @@ def _merge(order, growth, most, largest, edges):
                         chosen[root] = p
     for root in range(n):
         p = chosen[root]
-        if p >= 0 and not _waits(root, size, most, largest):
+        if p >= 0 and root != largest:
             a, b = find_root(component, p), find_root(component, candidate[p])
             if a != b:  # equal when the other side has taken the same edge
                 component[max(a, b)] = min(a, b)
                 u, v = order[p], order[candidate[p]]
                 src[m], dst[m], weights[m] = min(u, v), max(u, v), weight[p]
                 m += 1
-    size[:] = 0
+    size = np.zeros(n, np.int32)
     for p in range(n):
         component[p] = find_root(component, p)
         size[component[p]] += 1

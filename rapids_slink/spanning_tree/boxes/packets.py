@@ -1,4 +1,4 @@
-"""The search of Borůvka on a k-d tree: points of one leaf look together for edges that leave their components.
+"""The search on a CPU: points of one leaf look together for edges that leave their components.
 
 A packet steps up from its leaf and goes down the sibling of each node that it comes from, as far as any of its points
 has to. Its points are weighed against a node's box in vector instructions, one point a lane.

@@ -1,0 +1,74 @@
+// A bounding volume hierarchy over points sorted along a space-filling (Morton) curve, and a way through it.
+//
+// It is the radix tree of the points' codes (Karras 2012), whose nodes are cells of the curve. The largest cells of at most
+// LEAF points are the leaves, numbered along the curve: leaf i is node 2i, and the node whose children meet between leaves i
+// and i + 1 is node 2i + 1.
+#pragma once
+
+#include "neighbors/exact/formulas.cuh"
+#include "ordering.cuh"
+#include "runtime/include/atomics.cuh"
+#include "runtime/include/threads.cuh"
+
+#ifndef VALUE
+#define VALUE float
+#endif
+#ifndef FEATURES
+#define FEATURES 3
+#endif
+
+constexpr int LEAF = 8;               // points at most
+constexpr int MIXED = -1;             // the group of a node whose points are of several
+constexpr int NO_NODE = -1;
+constexpr int EMPTY_ID = 0x7fffffff;  // after every id
+constexpr double INFINITE = 1.0 / 0.0;
+
+struct __align__(16) Node {
+    VALUE low[FEATURES], high[FEATURES];
+    int least;           // id of its points
+    int group;           // that all its points share, or MIXED
+    int left, right;     // children; of a leaf the first position, and the bits of the last inverted, which is negative
+    int next, previous;  // along the curve, when all of this node is done: the largest nodes that begin after it, end before it
+};
+
+// No more than x - y as the formulas round it: float32 numbers, which are float64 numbers, are rounded down. In words of the
+// machine, since CuPy compiles with -ftz=true.
+__device__ __forceinline__ float minus_down(float x, float y) {
+    float difference;
+    asm("sub.rm.f32 %0, %1, %2;" : "=f"(difference) : "f"(x), "f"(y));
+    return difference;
+}
+__device__ __forceinline__ double minus_down(double x, double y) { return minus(x, y); }
+
+// A lower bound of the surrogate distances from x to the points of a box: the formula of the gaps, summed in the same order.
+// Rounding is monotone, so it never exceeds the surrogate distance of a point inside.
+__device__ __forceinline__ double lower_bound(const VALUE* x, const VALUE* low, const VALUE* high) {
+    FORMULA sum;
+#pragma unroll
+    for (int f = 0; f < FEATURES; f++) {
+        VALUE gap = max(minus_down(low[f], x[f]), minus_down(x[f], high[f]));
+        sum.add_gap(widen(max(gap, (VALUE)0)));
+    }
+    return sum.of_gaps();
+}
+
+// Visits the leaves by their first and last positions: from one on to the end of the curve and, from the one before, back to
+// its beginning; a node of either way in turn, or one way after the other. Where pass_over(node, its number) is true, all
+// below is left out.
+template <class PassOver, class Visit>
+__device__ __forceinline__ void walk(const Node* nodes, int leaf, bool in_turn, PassOver pass_over, Visit visit) {
+    bool forward = true;
+    int v = 2 * leaf, other = nodes[v].previous;
+    while (true) {
+        Node node = nodes[v];
+        bool passed = pass_over(node, v), opens = !passed && node.right >= 0;
+        if (!passed && !opens) visit(node.left, ~node.right);
+        if (opens) v = forward ? node.left : node.right;
+        else v = forward ? node.next : node.previous;
+        if (v == NO_NODE && other == NO_NODE) return;
+        if (other != NO_NODE && (in_turn || v == NO_NODE)) {
+            int swap = v;
+            v = other, other = swap, forward = !forward;
+        }
+    }
+}

@@ -1,0 +1,49 @@
+"""Borůvka on a tree of boxes: the minimum spanning tree of points of few features.
+
+In a round each component looks for its lightest edge to a point outside. Nodes whose points are all of the component
+are passed over. An edge that is found bounds the components of both its ends, for all their points, and what a point
+has learnt in one round serves it in the next:
+
+- its candidate, the lightest edge found, which bounds its component again as long as it leaves it;
+- its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
+  candidate attains it, or while its component has a lighter edge.
+
+The largest component waits: those that search do merge. A CPU's points search by packets, on a k-d tree
+(`cpu`, `packets`), a GPU's one a thread, on a bounding volume hierarchy (`cuda`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import PreallocatedFrame
+
+#: At the peak, in bytes a point: what is known of it, and the edges while they are sorted.
+POINT_BYTES = 112
+
+
+def estimate_tree(n: int) -> MemoryEstimate:
+    """Bytes of `tree_of_boxes` of n points beside the search's own."""
+    return MemoryEstimate(POINT_BYTES * n)
+
+
+def tree_of_boxes(search: Any, device: Device, report: Report) -> PreallocatedFrame:
+    """The minimum spanning tree of all pairs.
+
+    Parameters
+    ----------
+    search : TreeSearch or BoxSearch
+        Of the points, by boxes.
+    device : Device
+    report : Report
+
+    Returns
+    -------
+    PreallocatedFrame
+        n - 1 edges in the total order, weighing surrogate distances.
+    """
+    tree: PreallocatedFrame = device.kernels("spanning_tree.boxes").tree_of_boxes(search, report)
+    return tree
