@@ -158,6 +158,45 @@ def curve(n: int, d: int) -> Rows:
     return rows
 
 
+def uniform(n: int, d: int) -> Rows:
+    """Uniform in the unit cube, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        return np.random.default_rng(SEED).random((n + extra, d), np.float32)
+
+    return rows
+
+
+def haloes(n: int, centres: int = 200_000) -> Rows:
+    """Clusters as of dark matter in the unit cube, (n, 3) float32, of deviations 10^-4.5 to 10^-2.5.
+
+    The number of members goes with the deviation to the power of 0.7.
+    """
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        centre, deviation = rng.random((centres, 3)), 10 ** rng.uniform(-4.5, -2.5, centres)
+        share = deviation**0.7
+        of_point = rng.choice(centres, n + extra, p=share / share.sum())
+        points = rng.standard_normal((n + extra, 3), np.float32)
+        points *= deviation[of_point, None]
+        points += centre[of_point]
+        return points
+
+    return rows
+
+
+def coast(n: int) -> Rows:
+    """A random walk of steps of some metres, as latitudes and longitudes in radians, float64."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        steps = np.random.default_rng(SEED).standard_normal((n + extra, 2), np.float32)
+        walk = 1e-6 * np.cumsum(steps, axis=0, dtype=np.float64)
+        return walk - walk.mean(axis=0)
+
+    return rows
+
+
 def mixture(n: int, d: int, centres: int = 1000, spread: float = 0.6) -> Rows:
     """Unit noise around normal centres of standard deviation `spread`, float32."""
 
@@ -276,6 +315,10 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("bytes-1m-128", as_bytes(mixture(1_000_000, 128))),
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),
+        Case("uniform-10m-3", uniform(10_000_000, 3)),
+        Case("halo-10m-3", haloes(10_000_000)),
+        Case("coast-11m-2", coast(11_000_000)),
+        Case("coast-11m-2-haversine", coast(11_000_000), metric="haversine"),
         Case("deep-8m-96", directions(8_000_000, 96, decay=0.5), n_clusters=100),
         *(Case(f"tiny-{n}-{d}", gauss(n, d, np.float64)) for n, d in TINY),
         Case("repeats-200k-16", repeats(200_000, 16, distinct=10)),

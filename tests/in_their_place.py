@@ -1,5 +1,6 @@
 """A plugin of pytest for the tests of SciPy and scikit-learn: our function and class in the place of theirs."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import pytest
 from scipy.cluster import hierarchy
 
 from rapids_slink import sklearn as front
@@ -49,6 +51,8 @@ def pytest_terminal_summary(terminalreporter):
 
 def run_tests_of(module, device):
     """The tests of an installed module under this plugin: how many single linkages they made on the device."""
+    if importlib.util.find_spec(module) is None:
+        pytest.skip(f"{module} is not installed")
     here = Path(__file__).parent
     arguments = [
         "--pyargs",
