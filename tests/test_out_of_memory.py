@@ -222,6 +222,28 @@ def test_a_pool_that_is_still_used_waits(fake_gpu):
     assert first in {pool_of_a_run(fake_gpu) for _ in range(2)}
 
 
+def test_an_interruption_that_thrust_takes_for_a_lack_of_memory(fake_gpu, monkeypatch):
+    """It is one where the pool has not run out."""
+    with pytest.raises(KeyboardInterrupt), run_scope(fake_gpu):
+        raise MemoryError("std::bad_alloc")
+    calls = []
+
+    def no_memory(pool, size):
+        calls.append(size)
+        raise MemoryError("Out of memory allocating 1 byte")
+
+    monkeypatch.setattr(Pool, "malloc", no_memory)
+    monkeypatch.setattr(memory, "release_cached", lambda device: None)
+    with pytest.raises(DeviceMemoryError), run_scope(fake_gpu):
+        try:
+            fake_gpu.xp.cuda.get_allocator()(1)
+        except MemoryError:
+            raise MemoryError("std::bad_alloc") from None
+    assert calls == [1, 1]
+    with pytest.raises(DeviceMemoryError), run_scope(CPU):
+        raise MemoryError("std::bad_alloc")
+
+
 def test_pools_are_handed_on_under_a_lock(fake_gpu):
     """Whatever ends a run; the list of idle pools says so if somebody else touches it."""
 

@@ -69,6 +69,8 @@ class _Run:
         In bytes.
     pool : _Pool, optional
         A GPU's.
+    ran_out : bool
+        Whether the pool found no memory.
     free_bytes : float
         What the chunks of a stage's work may take at a time.
     """
@@ -76,6 +78,7 @@ class _Run:
     memory_limit: Any = None
     limit: int | None = None
     pool: _Pool | None = None
+    ran_out: bool = False
     free_bytes: float = inf
 
 
@@ -118,6 +121,8 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
             raise
         traceback.clear_frames(error.__traceback__)  # they hold the arrays that filled the memory
         release_idle_pools()
+        if device.is_gpu and str(error) == "std::bad_alloc" and not run.ran_out:
+            raise KeyboardInterrupt from error  # which Thrust takes for that where it comes in the pool's allocator
         raise DeviceMemoryError(f"not enough {_kind(device)}: {_state(device, run)} ({error})") from error
     except KeyboardInterrupt as error:
         traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback
@@ -179,9 +184,9 @@ def outside_pool(device: Device) -> Iterator[None]:
     if not device.is_gpu:
         yield
         return
-    pool, cuda = _run().pool, device.xp.cuda
-    allocate = cuda.get_allocator() if pool is None else pool.allocator
-    with cuda.using_allocator(_retrying(allocate, lambda: release_cached(device))):  # the pool may hold what is missing
+    run, cuda = _run(), device.xp.cuda
+    allocate = cuda.get_allocator() if run.pool is None else run.pool.allocator
+    with cuda.using_allocator(_retrying(allocate, lambda: release_cached(device), run)):  # the pool may hold the rest
         yield
 
 
@@ -207,7 +212,7 @@ def _pooled(device: Device, run: _Run) -> Iterator[None]:
         release_cached(device)
 
     try:
-        with cuda.using_allocator(_retrying(pool.pool.malloc, clear)):
+        with cuda.using_allocator(_retrying(pool.pool.malloc, clear, run)):
             yield
     finally:
         if pool.pool.total_bytes() > IDLE_BYTES:
@@ -233,7 +238,7 @@ def _import_cudf() -> None:
         importlib.import_module("cudf")
 
 
-def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
+def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None], run: _Run) -> Callable[[int], Any]:
     """`allocate`, and once more after `clear` where it finds no memory."""
 
     def retry(size: int) -> Any:
@@ -241,7 +246,11 @@ def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Call
             return allocate(size)
         except MemoryError:
             clear()
+        try:
             return allocate(size)
+        except MemoryError:
+            run.ran_out = True
+            raise
 
     return retry
 
