@@ -234,11 +234,15 @@ def test_an_interruption_that_thrust_takes_for_a_lack_of_memory(fake_gpu, monkey
 
     monkeypatch.setattr(Pool, "malloc", no_memory)
     monkeypatch.setattr(memory, "release_cached", lambda device: None)
-    with pytest.raises(DeviceMemoryError), run_scope(fake_gpu):
+
+    def sort():
         try:
             fake_gpu.xp.cuda.get_allocator()(1)
         except MemoryError:
             raise MemoryError("std::bad_alloc") from None
+
+    with pytest.raises(DeviceMemoryError), run_scope(fake_gpu):
+        sort()
     assert calls == [1, 1]
     with pytest.raises(DeviceMemoryError), run_scope(CPU):
         raise MemoryError("std::bad_alloc")
