@@ -31,8 +31,8 @@ struct __align__(16) Node {
     int next, previous;  // along the curve, when all of this node is done: the largest nodes that begin after it, end before it
 };
 
-// No more than x - y as the formulas round it: float32 numbers, which are float64 numbers, are rounded down. In words of the
-// machine, since CuPy compiles with -ftz=true.
+// No more than x - y as the formulas round it: the difference of float32 numbers is rounded down, to a number that float64 holds
+// too. In PTX, since CuPy compiles with -ftz=true, by which __fsub_rd takes subnormal numbers for zeros.
 __device__ __forceinline__ float minus_down(float x, float y) {
     float difference;
     asm("sub.rm.f32 %0, %1, %2;" : "=f"(difference) : "f"(x), "f"(y));
