@@ -242,7 +242,8 @@ def merges(work: Work | TreeWork, found: Any) -> Verdict:
 
     src, dst, weight = (_column(work.tree, name) for name in ("src", "dst", "weight"))
     rows = np.lexsort((np.maximum(src, dst), np.minimum(src, dst), weight))
-    expected = merge_in_order(src[rows], dst[rows], work.shape[0])
+    expected = np.empty((3, len(rows)), np.int32)
+    merge_in_order(src[rows], dst[rows], work.shape[0], *expected)
     columns = dict(zip(("left", "right", "size"), expected, strict=True), height=weight[rows])
     right = all(_same(_column(found, name), column) for name, column in columns.items())
     if len(found) <= VALID_ROWS:

@@ -76,7 +76,8 @@ def cluster_by_metric(device: Device, metric: str, points: np.ndarray, k: int) -
 def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -> tuple[Any, ...]:
     lists = neighbor_lists(among, n, k, device, min_samples)
     src, dst, weight = spanning_tree(lists, among, device, Report()).columns.values()
-    merges = device.kernels("dendrogram").merge_in_order(src, dst, n)
+    merges = [device.xp.empty_like(src) for _ in range(3)]
+    device.kernels("dendrogram").merge_in_order(src, dst, n, *merges)
     components = device.kernels("spanning_tree").connected_components(lists.ids)
     return lists.ids, lists.weights, src, dst, weight, *merges, components
 
@@ -192,18 +193,15 @@ def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = 
     return taken, number, graphs.merge_order(edges, rows, device), *inspected
 
 
-def merge(device: Device, joins: Any, n: int, as_if_large: bool = False) -> tuple[Any, ...]:
-    """The dendrogram of a tree, and what cuts ask of one."""
+def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
+    """The dendrogram of a tree, and a cut of it."""
     columns = Tree("small", n, joins).edges()
     order = np.argsort(columns["weight"])
     src, dst = (device.asarray(columns[name][order]) for name in ("src", "dst"))
     kernels = device.kernels("dendrogram")
-    with patch.object(kernels, "FEW", 0) if as_if_large and device.is_gpu else nullcontext():
-        merges = kernels.merge_in_order(src, dst, n)
-    pointers = device.asarray(np.append(np.arange(1, n, dtype=np.int32), np.int32(-1)))
-    kernels.follow_pointers(pointers)
-    groups = device.asarray((np.arange(n) * 7 % 11).astype(np.int32))
-    return *merges, pointers, kernels.first_rows(groups, 12)
+    left, right, size = (device.xp.empty_like(src) for _ in range(3))
+    kernels.merge_in_order(src, dst, n, left, right, size)
+    return left, right, size, kernels.label_clusters(left[: n // 2], right[: n // 2], n)
 
 
 def steps() -> Iterator[tuple[str, Step]]:
@@ -249,8 +247,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"graph as if large, {dtype}", partial(span, dtype=dtype, as_if_large=True)
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
-        yield f"tree as if large, {joins.__name__}", partial(merge, joins=joins, n=257, as_if_large=True)
-        yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2, as_if_large=True)
+        yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
 
 
 def kernels_of_package() -> set[tuple[str, str]]:

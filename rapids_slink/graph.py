@@ -154,7 +154,7 @@ def _fit(
     result.labels_ = kind.labels(labels, graph.ids)
     result.component_ = kind.labels(component, graph.ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
-    result.n_clusters_ = number_of_clusters(labels)
+    result.n_clusters_ = number_of_clusters(labels, n_clusters)
     return result
 
 

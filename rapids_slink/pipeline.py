@@ -197,10 +197,11 @@ def minimum_spanning_tree_of_points(
     tree, components = surrogate_tree(
         rows, metric, n_neighbors, device, report, min_samples=min_samples, progress=progress
     )
-    src, dst, weight = tree.columns.values()
-    weight[...] = distances(metric, weight, (src, dst), (values, values), device)
-    if metric.changes_order:
-        sort_in_place(tree.columns, device.xp)
+    with report.stage("spanning_tree", device):
+        src, dst, weight = tree.columns.values()
+        weight[...] = distances(metric, weight, (src, dst), (values, values), device)
+        if metric.changes_order:
+            sort_in_place(tree.columns, device.xp)
     return tree, components
 
 

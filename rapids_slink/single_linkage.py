@@ -121,7 +121,7 @@ class SingleLinkage(PointHierarchy):
         with report.stage("cut", device):
             cut = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
             labels = cut.columns["label"]
-        self.labels_, self.n_clusters_ = points.labels(labels), number_of_clusters(labels)
+        self.labels_, self.n_clusters_ = points.labels(labels), number_of_clusters(labels, self.n_clusters)
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:

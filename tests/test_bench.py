@@ -292,7 +292,7 @@ def test_trees_are_trees(tree):
         "dst": np.int32,
         "weight": np.float64,
     }
-    assert len(merge_in_order(columns["src"], columns["dst"], 100)[0]) == 99
+    assert merge_in_order(columns["src"], columns["dst"], 100, *np.empty((3, 99), np.int32)) == 99
     for name, column in small.edges().items():
         np.testing.assert_array_equal(column, columns[name])
 
@@ -505,12 +505,14 @@ def check_forest(found, dtype, maximum=False, **_):
 
 
 def check_merges(found, joins, n, **_):
-    left, right, size, pointers, first = found
+    left, right, size, flat = found
     assert is_valid_linkage(np.column_stack([left, right, np.arange(n - 1), size]).astype(float))
     assert size[-1] == n
-    assert (pointers == -1).all()
-    groups = (np.arange(n) * 7 % 11).tolist()
-    assert first.tolist() == [groups.index(group) if group in groups else n for group in range(12)]
+    for children in (left, right):
+        np.testing.assert_array_equal(flat[children[: n // 2]], flat[n:])
+    first = [flat.tolist().index(label) for label in range(n - n // 2)]
+    assert first == sorted(first)
+    assert set(flat.tolist()) == set(range(n - n // 2))
 
 
 ORACLES = {

@@ -48,31 +48,16 @@ def cut_plainly(frame, n, k, least=1):
 # -------------------------------------------------------------------------------------------------- the kernels
 
 
-@given(st.integers(0, 700), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_following_pointers(engine, size, reach, seed):
+@given(n=st.integers(1, 700), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
+def test_clusters_of_the_first_merges(engine, n, shape, seed):
+    """Of leaves and of merges."""
     rng = np.random.default_rng(seed)
-    pointers = np.arange(size) + rng.integers(1, reach + 1, size)
-    pointers = np.where((pointers >= size) | (rng.random(size) < 0.05), -rng.integers(1, 9, size), pointers)
-    expected = pointers.tolist()
-    for i in reversed(range(size)):
-        expected[i] = expected[expected[i]] if expected[i] >= 0 else expected[i]
-    found = engine.asarray(pointers, "int32")
-    engine.kernels("dendrogram").follow_pointers(found)
-    assert found.tolist() == expected
-
-
-def test_following_one_long_way(engine):
-    pointers = engine.xp.arange(1, DEEP + 1, dtype="int32")
-    pointers[-1] = -5
-    engine.kernels("dendrogram").follow_pointers(pointers)
-    assert bool((pointers == -5).all())
-
-
-@given(st.lists(st.integers(0, 9), max_size=300))
-def test_first_rows(engine, groups):
-    found = engine.kernels("dendrogram").first_rows(engine.asarray(np.array(groups, dtype=np.int32)), 10)
+    merges = linkage_on(engine, shaped_tree(rng, n, shape)).head(int(rng.integers(0, n)))
+    children = [engine.asarray(merges[side].values, "int32") for side in ("left", "right")]
+    found = to_host(engine.kernels("dendrogram").label_clusters(*children, n))
     assert found.dtype == np.int32
-    assert found.tolist() == [groups.index(g) if g in groups else len(groups) for g in range(10)]
+    assert found[:n].tolist() == cut_plainly(merges, n, n - len(merges))
+    assert all((found[to_host(side)] == found[n:]).all() for side in children)
 
 
 # ------------------------------------------------------------------------------------------------------ one cut

@@ -158,7 +158,7 @@ PLACES = [
     (connect, "boruvka_rounds"),
     (connect, "_search_crossing_edges"),
     (ordering, "sorting_rows"),
-    (cutting, "_merge_first"),
+    (cutting, "_count_merges"),
 ]
 
 

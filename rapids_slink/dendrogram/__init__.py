@@ -9,8 +9,8 @@
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - A forest's linkage is the same with fewer rows, so n has to be told.
 
-Each device's ``merge_in_order(src, dst, n)`` is the kernel behind `build_linkage`; `cutting` serves both devices, on
-top of their ``follow_pointers`` and ``first_rows``. `inheritance` is a cut by groupby and merge alone.
+Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` that behind `cut_labels`.
+`inheritance` is a cut by groupby and merge alone.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from rapids_slink.runtime.memory import check_memory, run_scope
 
 __all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
 
+#: The columns of a linkage frame.
+MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 #: At the peak, in bytes an edge; and those of its merge in a frame.
 EDGE_BYTES, MERGE_BYTES = 96, 20
 
@@ -105,11 +107,14 @@ def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
 
 
 def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> PreallocatedFrame:
-    left, right, size = device.kernels("dendrogram").merge_in_order(src, dst, n)
-    if len(left) < len(src):
-        u, v = sorted((int(src[len(left)]), int(dst[len(left)])))
+    merges = PreallocatedFrame.empty(device, len(src), MERGE_TYPES)
+    left, right, heights, size = merges.columns.values()
+    merged = device.kernels("dendrogram").merge_in_order(src, dst, n, left, right, size)
+    if merged < len(src):
+        u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that weigh no more)")
-    return PreallocatedFrame.of(device, {"left": left, "right": right, "height": height, "size": size})
+    heights[...] = height
+    return merges
 
 
 def _count_nodes(edges: int, n_nodes: int | None) -> int:

@@ -1,4 +1,4 @@
-"""The dendrogram kernels on the CPU: union-find over the edges of a sorted tree, and what cuts need."""
+"""The dendrogram kernels on the CPU: union-find over the edges of a sorted tree, and one pass down a dendrogram."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from numba import njit
 from rapids_slink.union_find import find_root
 
 
-def merge_in_order(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+@njit(cache=True)
+def merge_in_order(src, dst, n, left, right, size):
     """Join the ends of each edge in turn.
+
+    Sets are joined by size and paths are halved, so m edges cost O(m α(m)) in whatever order a tree's shape makes them
+    come. ``members`` and ``cluster`` of a root are the size and the id of its set.
 
     Parameters
     ----------
@@ -17,24 +21,13 @@ def merge_in_order(src: np.ndarray, dst: np.ndarray, n: int) -> tuple[np.ndarray
         The edges, in merge order; ids below `n`.
     n : int
         Number of leaves.
+    left, right, size : int32 arrays of shape (m,)
+        Written: the clusters each edge joins, left < right, and how many leaves they have together.
 
     Returns
     -------
-    left, right, size : int32 arrays
-        The clusters each edge joins, left < right, and how many leaves they have together. Shorter than `src` if an
-        edge closes a cycle: they end before it.
-    """
-    left, right, size = (np.empty(len(src), dtype=np.int32) for _ in range(3))
-    merged = _merge(src, dst, n, left, right, size)
-    return left[:merged], right[:merged], size[:merged]
-
-
-@njit(cache=True)
-def _merge(src, dst, n, left, right, size):
-    """Fill the three outputs; return how many edges were merged.
-
-    Sets are joined by size and paths are halved, so m edges cost O(m α(m)) in whatever order a tree's shape makes them
-    come. ``members`` and ``cluster`` of a root are the size and the id of its set.
+    int
+        How many edges were merged: fewer than m if the next one closes a cycle.
     """
     parent, members = np.arange(n).astype(np.int32), np.ones(n, dtype=np.int32)
     cluster = np.arange(n).astype(np.int32)
@@ -54,34 +47,28 @@ def _merge(src, dst, n, left, right, size):
 
 
 @njit(cache=True)
-def follow_pointers(pointers):
-    """Replace every entry by the end that its pointers lead to.
+def label_clusters(left, right, n):
+    """The flat clusters that some merges make.
 
     Parameters
     ----------
-    pointers : int32 array
-        Entries from 0 on point at later entries; entries below 0 are ends. Overwritten: all are ends afterwards.
-    """
-    for i in range(len(pointers) - 1, -1, -1):
-        if pointers[i] >= 0:
-            pointers[i] = pointers[pointers[i]]
-
-
-@njit(cache=True)
-def first_rows(groups, n_groups):
-    """The first row of each group.
-
-    Parameters
-    ----------
-    groups : int32 array
-        By row, the number of its group, below `n_groups`.
+    left, right : int32 arrays of shape (m,)
+        The first merges of a dendrogram.
+    n : int
+        Number of leaves.
 
     Returns
     -------
-    int32 array of shape (n_groups,)
-        The number of rows for a group that has none.
+    int32 array of shape (n + m,)
+        By leaf, then by merge, the flat cluster that it is part of: 0..n-m-1 in the order of their first leaves.
     """
-    first = np.full(n_groups, len(groups), dtype=np.int32)
-    for row in range(len(groups)):
-        first[groups[row]] = min(first[groups[row]], row)
-    return first
+    m = len(left)
+    flat = np.arange(n + m).astype(np.int32)
+    for i in range(m - 1, -1, -1):
+        flat[left[i]] = flat[right[i]] = flat[n + i]
+    number, made = np.full(n + m, -1, dtype=np.int32), 0
+    for leaf in range(n):
+        if number[flat[leaf]] < 0:
+            number[flat[leaf]] = made
+            made += 1
+    return number[flat]

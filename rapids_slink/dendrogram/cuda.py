@@ -27,135 +27,63 @@ So an edge's children are the edge before it in its chain and the end of the cha
 was; the chain's first is core_edge(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums
 along the chains of each edge's children, level by level, since children are of a lower level.
 
-Of few leaves one thread joins the ends of each edge in turn, as a CPU does, in less time than those launches take.
-
 The numbers that parts get depend on the order of threads; what is made of them does not. No step costs depth: there are
 at most log2(n) levels, and pointers are doubled.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.ordering import NO_EDGE
-from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_blocks
+from rapids_slink.runtime.cuda import check_arrays, launch_resident, multiprocessors
 
 SOURCE = "dendrogram/dendrogram.cu"
-_launch = partial(launch, SOURCE)
-FEW = 2**12  # leaves, at most, whose union-find one thread does in shared memory
-JUMP_FACTOR = 4  # HOPS + 1 in dendrogram.cu: how many times as far a pointer leads after a round
+THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor at a time, as in dendrogram.cu
+MAX_LEVELS = 32  # as there
+COUNTERS = 512  # more than the two a level and one a round of pointer doubling that a launch takes
 
 
-def merge_in_order(src: Any, dst: Any, n: int) -> tuple[Any, Any, Any]:
+def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any) -> int:
     """As `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
-    check_arrays("int32", src, dst)
-    if n <= FEW:
-        columns, merged = [cp.empty_like(src) for _ in range(3)], cp.zeros(1, cp.int32)
-        arguments = np.int32(n), np.int32(src.size), src, dst, *columns, merged
-        launch_blocks(SOURCE, "merge_few", (1,), THREADS, *arguments, shared_memory=12 * n)
-        count = int(merged[0])
-        left, right, size = (column[:count] for column in columns)
-        return left, right, size
-    contraction = _contract(src, dst, n)
-    if contraction is None:  # union-find tells which edge is the first to close a cycle
-        left, right, size = cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n)
-        return cp.asarray(left), cp.asarray(right), cp.asarray(size)
-    return _merge_along_chains(contraction, n)
-
-
-def follow_pointers(pointers: Any) -> None:
-    """As `rapids_slink.dendrogram.cpu.follow_pointers`, for a CuPy array."""
-    check_arrays("int32", pointers)
-    size, rounds = pointers.size, 0
-    while JUMP_FACTOR**rounds < size:
-        rounds += 1
-    pending = cp.zeros(rounds, cp.int32)
-    for i in range(rounds):
-        _launch("follow_pointers", size, np.int64(size), pointers, pending, np.int32(i))
-
-
-def first_rows(groups: Any, n_groups: int) -> Any:
-    """As `rapids_slink.dendrogram.cpu.first_rows`, for a CuPy array."""
-    check_arrays("int32", groups)
-    first = cp.full(n_groups, groups.size, cp.int32)
-    _launch("find_first_rows", groups.size, np.int64(groups.size), groups, first)
-    return first
-
-
-@dataclass(frozen=True)
-class _Contraction:
-    """How a forest shrank.
-
-    Attributes
-    ----------
-    children : (m, 2) int32 array
-        By rank, the part whose lightest edge it was, and -1; both parts if it was that at both its ends.
-    lightest_exit : int64 array
-        By part, rank of the lightest edge that leaves it << 32 | the next level's part that it is a piece of; `NO_EDGE`
-        where none leaves.
-    first : list of int
-        The number of each level's first part, and one past the last of all. Level 0 are the n leaves.
-    """
-
-    children: Any
-    lightest_exit: Any
-    first: list[int]
-
-
-def _contract(src: Any, dst: Any, n: int) -> _Contraction | None:
-    """Borůvka's rounds on a forest in ascending order; None if the edges close a cycle.
-
-    The lightest edge at a part never is the heaviest of a cycle, so that one stays until both its ends are in one part.
-    """
-    children = cp.empty((src.size, 2), cp.int32)
-    lightest_exit = cp.full(2 * n, NO_EDGE, cp.int64)  # each level has at most half the parts of the one before
-    first = [0, n]
-    m, u, v, rank = src.size, src, dst, None
-    while m:
-        parts = first[-1] - first[-2]
-        level = (np.int64(parts), np.int32(first[-2]))
-        pointer = cp.empty(parts, cp.int32)
-        counts = cp.zeros(3, cp.int32)
-        kept = [cp.empty(m, cp.int32) for _ in range(3)]
-        edges = (np.int64(m), u, v, rank)
-        _launch("offer_edges", m, *edges, lightest_exit)
-        _launch("hook_parts", parts, *level, np.int32(first[-1]), lightest_exit, pointer, counts)
-        follow_pointers(pointer)
-        _launch("name_successors", parts, *level, pointer, lightest_exit)
-        _launch("contract_edges", m, *edges, lightest_exit, children, *kept, counts)
-        made, m, cycle = counts.tolist()
-        if cycle:
-            return None
-        first.append(first[-1] + made)
-        u, v, rank = kept
-    return _Contraction(children, lightest_exit, first)
-
-
-def _merge_along_chains(contraction: _Contraction, n: int) -> tuple[Any, Any, Any]:
-    """Z's left, right and size."""
-    children, lightest_exit, first = contraction.children, contraction.lightest_exit, contraction.first
-    m = len(children)
-    left, right, size = (cp.empty(m, cp.int32) for _ in range(3))
+    check_arrays("int32", src, dst, left, right, size)
+    m = src.size
     if not m:
-        return left, right, size
-    edges, leaves = np.int64(m), np.int32(n)
-    key = cp.empty(m, cp.int64)
-    _launch("find_chains", m, edges, children, lightest_exit, key)
+        return 0
+    edges = np.int32(m), np.int32(n)
+    lightest_exit, key = cp.empty(2 * n, cp.int64), cp.empty(m, cp.int64)  # a level has at most half the parts of the last
+    children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
+    levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
+    _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
     key.sort()
-    chains = first[-1] - n
-    start = cp.empty(chains + 1, cp.int32)
-    _launch("mark_starts", m, edges, leaves, np.int64(chains), key, start)
-    total = cp.empty(m, cp.uint32)
-    bounds = start[cp.asarray(first[1:]) - n].tolist()
-    for low, high in pairwise(bounds):
-        _launch("sum_leaves", high - low, np.int64(low), np.int64(high), leaves, key, children, start, total)
-        total[low:high] = cp.cumsum(total[low:high], dtype=cp.uint32)
-    _launch("write_merges", m, edges, leaves, key, children, start, total, left, right, size)
-    return left, right, size
+    start, total = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32)
+    _launch("merge_along_chains", m, *edges, levels, children, key, start, total, _of_blocks(), left, right, size)
+    if not int(levels[1]):
+        return m
+    # Union-find tells which edge is the first to close a cycle.
+    return cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n, *np.empty((3, m), np.int32))
+
+
+def label_clusters(left: Any, right: Any, n: int) -> Any:
+    """As `rapids_slink.dendrogram.cpu.label_clusters`, for CuPy arrays."""
+    check_arrays("int32", left, right)
+    clusters = n + left.size
+    pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
+    number = cp.empty(n, cp.uint32)
+    given = np.int32(n), np.int32(left.size), left, right
+    _launch("label_clusters", clusters, *given, pointer, first_leaf, number, _of_blocks(), label)
+    return label
+
+
+def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
+    """Start a kernel whose blocks, as many as there is work for, wait for each other."""
+    blocks = min(BLOCKS * multiprocessors(), -(-jobs // THREADS))
+    launch_resident(SOURCE, kernel, blocks, THREADS, *arguments, cp.zeros(COUNTERS, cp.uint64))
+
+
+def _of_blocks() -> Any:
+    """Room for a number a block."""
+    return cp.empty(BLOCKS * multiprocessors(), cp.uint32)

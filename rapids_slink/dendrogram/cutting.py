@@ -1,9 +1,9 @@
-"""Labels from a linkage frame, on whichever device the frame is: whole-array gathers and pointer doubling.
+"""Labels from a linkage frame, on whichever device the frame is.
 
-A cut keeps a prefix of the merges. Each kept merge points at the kept merge that merges its cluster; following these
-pointers finds the last one, on a GPU by doubling them in as many steps as the depth has bits. No step depends on the
-shape of the tree. Of many cuts the finest comes first, and each further one is a cut of what is then a dendrogram over
-the clusters of the one before.
+A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster; following these
+pointers finds the last one, on a GPU by doubling them in as many steps as the depth has bits, so that the shape of the
+tree has no say in the time. Of many cuts the finest comes first, and each further one is a cut of what is then a
+dendrogram over the clusters of the one before.
 """
 
 from __future__ import annotations
@@ -165,8 +165,10 @@ def cut_labels(
     clusters = sizes = None  # of the leaves and of the clusters in the cut before
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
-        step, left, right = _merge_first(left, right, n_leaves - done, kept[i] - done, device)
-        done = kept[i]
+        leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
+        flat = device.kernels("dendrogram").label_clusters(left[:merged], right[:merged], leaves)
+        left, right = (_relabel(ids[merged:], flat, merged, xp) for ids in (left, right))
+        step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
         if min_cluster_size > 1:
             # Counts are far below 2^53, so that their sums are exact in float64, in any order.
@@ -233,38 +235,11 @@ def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any)
         raise ValueError(f"n_clusters must be from {components} to {n}, the number of rows, got {n_clusters}{why}")
 
 
-def _merge_first(left: Any, right: Any, n: int, kept: int, device: Device) -> tuple[Any, Any, Any]:
-    """Make the first `kept` merges of a dendrogram over n leaves.
-
-    Returns
-    -------
-    labels : int32 array of shape (n,)
-        The cluster of each leaf, 0..n-kept-1 in order of first appearance.
-    left, right : int32 arrays
-        The other merges, as those of a dendrogram over these clusters.
-    """
-    xp = device.xp
-    if kept == 0:
-        return xp.arange(n, dtype="int32"), left, right
-    kernels = device.kernels("dendrogram")
-    # By leaf, then by merge: the kept merge that it is merged by, or ~itself where there is none.
-    parent_merge = ~xp.arange(n + kept, dtype="int32")
-    for children in (left, right):
-        parent_merge[children[:kept]] = xp.arange(kept, dtype="int32")
-    leaves, merges = parent_merge[:n], parent_merge[n:]
-    kernels.follow_pointers(merges)
-    last = ~xp.where(leaves < 0, leaves, merges[xp.maximum(leaves, 0)])
-    first_leaf = kernels.first_rows(last, n + kept)  # the first leaf of each cluster that is left
-    number = _number(first_leaf[last] == xp.arange(n, dtype="int32"), xp)
-    labels = number[first_leaf[last]]
-    if len(left) == kept:
-        return labels, left[:0], right[:0]
-    label = xp.concatenate([labels, number[first_leaf[~merges]]])
-
-    def relabel(ids: Any) -> Any:
-        return xp.where(ids < n + kept, label[xp.minimum(ids, n + kept - 1)], ids - 2 * kept)
-
-    return labels, relabel(left[kept:]), relabel(right[kept:])
+def _relabel(later: Any, flat: Any, merged: int, xp: Any) -> Any:
+    """The children of later merges in the dendrogram over the clusters that the first `merged` of them made."""
+    if not later.size:
+        return later
+    return xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
 
 
 def _number(chosen: Any, xp: Any) -> Any:

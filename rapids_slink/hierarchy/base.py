@@ -315,6 +315,6 @@ class Hierarchy:
         return output.series(array) if array.ndim == 1 else output.frame(device_of(array).frames.DataFrame(array))
 
 
-def number_of_clusters(labels: Any) -> int:
-    """How many clusters an array of labels 0..k-1 names."""
-    return int(labels.max()) + 1
+def number_of_clusters(labels: Any, n_clusters: Any) -> int:
+    """How many clusters a cut leaves: as many as were asked for, or as its labels 0..k-1 name."""
+    return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)

@@ -2,8 +2,7 @@
 #include "neighbors/exact/formulas.cuh"
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
-#include "runtime/include/barrier.cuh"
-#include "runtime/include/threads.cuh"
+#include "runtime/include/resident.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 4;  // a multiprocessor holds so many blocks
 constexpr double INFINITE = 1.0 / 0.0;
@@ -36,57 +35,67 @@ extern "C" __global__ void find_cores(const double* __restrict__ matrix, int n, 
     if (threadIdx.x % WARP == 0) core[row] = weight;
 }
 
-// The tree of a complete graph: n - 1 edges in no order. With core distances they weigh mutual reachability.
+// The tree of a complete graph in the total order, n - 1 edges. With core distances they weigh mutual reachability.
 //
 // In a round each point knows its lightest edge out of its component (`lightest`, `code`), and each component's root, a point
-// as well, the lightest of these (`best_weight`, `best_code`). `counters`, two zeros, count edges taken and blocks that wait.
+// as well, the lightest of these (`best_weight`, `best_code`). Those that join are kept in no order
+// (`taken_weight`, `taken_code`); in the end each is put where as many are lighter. `counters`, two zeros, count blocks that wait and edges taken.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     const double* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
-    long long* code, double* best_weight, long long* best_code, unsigned long long* counters, int* __restrict__ src,
-    int* __restrict__ dst, double* __restrict__ weight) {
-    int thread = thread_index(), threads = gridDim.x * THREADS;
-    unsigned long long expected = 0, *taken = counters, *arrived = counters + 1;
-    for (int v = thread; v < n; v += threads)
-        component[v] = v, best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
+    long long* code, double* best_weight, long long* best_code, double* taken_weight, long long* taken_code,
+    int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight, unsigned long long* counters) {
+    ResidentBlocks blocks{counters};
+    unsigned long long* taken = counters + 1;
+    int warp = thread_index() / WARP, warps = gridDim.x * THREADS / WARP, lane = threadIdx.x % WARP;
+    blocks.each(n, [&](int v) { component[v] = v, best_weight[v] = INFINITE, best_code[v] = NO_EDGE; });
     do {
-        wait_for_blocks(arrived, expected += gridDim.x);
-        for (int v = thread / WARP; v < n; v += threads / WARP) {
+        blocks.wait();
+        for (int v = warp; v < n; v += warps) {
             const double* values = matrix + (long long)v * n;
             int own = component[v], other;
             double least;
             find_least(
                 n, [&](int j) { return core ? reachability(values[j], core[v], core[j]) : values[j]; },
                 [&](int j) { return component[j] != own; }, least, other);
-            if (threadIdx.x % WARP == 0) {
+            if (lane == 0) {
                 lightest[v] = least, code[v] = edge_code(v, other);
                 atomic_min(best_weight + own, least);
             }
         }
-        wait_for_blocks(arrived, expected += gridDim.x);
-        for (int v = thread; v < n; v += threads) {
+        blocks.wait();
+        blocks.each(n, [&](int v) {
             int own = component[v];
             if (lightest[v] == best_weight[own]) atomic_min(best_code + own, code[v]);
-        }
-        wait_for_blocks(arrived, expected += gridDim.x);
+        });
+        blocks.wait();
         // All keys differ, so the only cycles are pairs that chose the same edge: the smaller root of a pair stays one.
-        for (int v = thread; v < n; v += threads) {
+        blocks.each(n, [&](int v) {
             int own = component[v];
             if (own == v) {
                 int low = best_code[v] >> 32, high = best_code[v] & 0xffffffff;
                 int across = component[low] == v ? component[high] : component[low];
                 if (best_code[across] != best_code[v] || v > across) {
                     int slot = atomicAdd(taken, 1ull);
-                    src[slot] = low, dst[slot] = high, weight[slot] = best_weight[v];
+                    taken_weight[slot] = best_weight[v], taken_code[slot] = best_code[v];
                     own = across;
                 }
             }
             parent[v] = own;
-        }
-        wait_for_blocks(arrived, expected += gridDim.x);
-        for (int v = thread; v < n; v += threads) {
+        });
+        blocks.wait();
+        blocks.each(n, [&](int v) {
             int root = component[v];
             while (parent[root] != root) root = parent[root];
             component[v] = root, best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
-        }
+        });
     } while (*(volatile unsigned long long*)taken < n - 1);
+    for (int edge = warp; edge < n - 1; edge += warps) {
+        double own = taken_weight[edge];
+        long long ends = taken_code[edge];
+        int rank = 0;
+        for (int other = lane; other < n - 1; other += WARP)
+            rank += lighter(taken_weight[other], taken_code[other], own, ends);
+        for (int offset = WARP / 2; offset; offset /= 2) rank += __shfl_xor_sync(ALL_LANES, rank, offset);
+        if (lane == 0) src[rank] = ends >> 32, dst[rank] = ends, weight[rank] = own;
+    }
 }

@@ -14,7 +14,6 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.cuda import all_distances
-from rapids_slink.ordering import sort_edges
 from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, multiprocessors
 
 SOURCE = "spanning_tree/dense.cu"
@@ -40,12 +39,10 @@ def grow_tree(values: Any, metric: Metric, min_samples: int, edges: Mapping[str,
     if min_samples > 1:
         core = cp.empty(n)
         launch(SOURCE, "find_cores", n * WARP, matrix, np.int32(n), np.int32(min_samples), core)
-    known = [cp.empty(n, dtype) for dtype in ("int32", "int32", "float64", "int64", "float64", "int64")]
-    found = [cp.empty_like(column) for column in edges.values()]
+    component, parent = cp.empty((2, n), "int32")
+    lightest, best_weight, taken_weight = cp.empty((3, n))
+    code, best_code, taken_code = cp.empty((3, n), "int64")
+    known = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
     blocks = min(BLOCKS * multiprocessors(), -(-n * WARP // THREADS))
-    counters = cp.zeros(2, "uint64")
-    arguments = matrix, np.int32(n), core, *known, counters, *found
+    arguments = matrix, np.int32(n), core, *known, *edges.values(), cp.zeros(2, "uint64")
     launch_resident(SOURCE, "grow_tree", blocks, THREADS, *arguments)
-    src, dst, weight = (column.get() for column in found)
-    for column, array in zip(edges.values(), sort_edges(src, dst, weight, np), strict=True):
-        column.set(array)

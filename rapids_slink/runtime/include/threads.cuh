@@ -1,4 +1,4 @@
-// One thread a job, as `runtime.cuda.launch` starts them; warps; and stream compaction.
+// One thread a job, as `runtime.cuda.launch` starts them; warps; stream compaction; and sums within a block.
 #pragma once
 
 constexpr int WARP = 32;
@@ -43,4 +43,23 @@ __device__ __forceinline__ void claim_in_block(const bool (&wanted)[ITEMS], Coun
     __syncthreads();
 #pragma unroll
     for (int j = 0; j < ITEMS; j++) slot[j] += start[warp];
+}
+
+// The sum over the block's threads up to this one; `total` is that over all of them. All threads of the block must call.
+__device__ __forceinline__ unsigned scan_in_block(unsigned value, unsigned& total) {
+    __shared__ unsigned sums[WARP];  // of each warp
+    unsigned lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    for (int offset = 1; offset < WARP; offset *= 2) {
+        unsigned before = __shfl_up_sync(ALL_LANES, value, offset);
+        if (lane >= offset) value += before;
+    }
+    __syncthreads();  // the call before may still read
+    if (lane == WARP - 1) sums[warp] = value;
+    __syncthreads();
+    total = 0;
+    for (unsigned w = 0; w < blockDim.x / WARP; w++) {
+        if (w == warp) value += total;
+        total += sums[w];
+    }
+    return value;
 }

@@ -7,8 +7,7 @@
 //
 // Between rounds every root's `best` is NOTHING.
 #include "runtime/include/atomics.cuh"
-#include "runtime/include/barrier.cuh"
-#include "runtime/include/threads.cuh"
+#include "runtime/include/resident.cuh"
 #include "spanning_tree/edges/worklist.cuh"
 
 // Every one of n nodes a component, to which nothing is offered yet, and none of m edges taken.
@@ -244,11 +243,7 @@ extern "C" __global__ void flatten(long long n, const int* __restrict__ list, in
 }
 
 // The blocks of a cooperative launch, as far as they have not left.
-struct GridBarrier {
-    word_t* arrived;  // at barriers so far, 0 at first
-    unsigned blocks;
-    word_t expected = 0;  // what `arrived` is once all have come
-
+struct RemainingBlocks : ResidentBlocks {
     // Whether this block is still needed for so many items. Blocks leave in the order of their numbers, the last first.
     __device__ __forceinline__ bool needs_block_for(long long items) {
         long long tile = (long long)ITEMS * blockDim.x, needed = items <= SINGLE_BLOCK ? 1 : (items + tile - 1) / tile;
@@ -262,12 +257,8 @@ struct GridBarrier {
             work(tile);
             __syncthreads();  // `claim_in_block` may use its shared memory again
         }
-        sync();
-    }
-
-    __device__ __forceinline__ void sync() {
         if (blocks == 1) __syncthreads();
-        else wait_for_blocks(arrived, expected += blocks);
+        else wait();
     }
 };
 
@@ -284,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(PERSISTENT_THREADS, MIN_BLOCKS_PER_
     const word_t* count, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed,
     word_t* best, word_t* best_row, int* parent, bool* taken, long long active, const int* listed, int* roots,
     int* next_roots, word_t* zeros) {
-    GridBarrier grid{zeros, gridDim.x};
+    RemainingBlocks grid{zeros};
     word_t* last = zeros;  // of the words in use
     long long m = *count;
     while (m && grid.needs_block_for(max(m, active))) {
