@@ -28,11 +28,12 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.ordering import sort_edges
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.distances import as_distances
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
+from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree import boxes, component_pairs, few, spanning_tree
 from rapids_slink.spanning_tree import edges as graphs
 
@@ -159,8 +160,9 @@ def connect(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, .
     with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16):
         edges = component_pairs.connect_components(among, None, component, k, rows, Report())
     assert edges is not None
-    src, dst, weight = map(device.asarray, edges)
-    return sort_edges(src, dst, weight, device.xp)
+    columns = dict(zip(EDGE_TYPES, map(device.asarray, edges), strict=True))
+    sort_in_place(columns, device.xp)
+    return tuple(columns.values())
 
 
 def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:

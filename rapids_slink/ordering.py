@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from rapids_slink.runtime.device import all_true
+from rapids_slink.runtime.cuda import check_arrays, launch
+
+SOURCE = "ordering.cu"
 
 
 @njit(cache=True, inline="always")
@@ -41,24 +43,21 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
 
 
 def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
-    """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN.
-
-    The ids only matter where weights tie; without ties one sort is enough.
-    """
+    """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN."""
     if weight.dtype.kind == "f":
         weight = weight + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
-    rows = xp.argsort(weight)
+    if xp is not np:
+        check_arrays("int32", src, dst)
+        code = xp.empty(src.size, "int64")
+        launch(SOURCE, "code_edges", src.size, np.int64(src.size), src, dst, code)
+        by_code = xp.argsort(code)
+        return by_code[xp.argsort(weight[by_code])]  # CuPy's sort is stable
+    rows = np.argsort(weight)
     ascending = weight[rows]
     rises = ascending[1:] != ascending[:-1]
-    if all_true(rises):
-        return rows
-    if xp is np:
-        _order_ties(rows, rises, edge_codes(src, dst, xp))
-        return rows
-    key = xp.zeros(rows.size, dtype="int64")  # by row: the rank of its weight, then that of its ids
-    key[rows[1:]] = xp.cumsum(rises, dtype="int64") << 32
-    key[xp.argsort(edge_codes(src, dst, xp))] += xp.arange(rows.size)
-    return xp.argsort(key)
+    if not rises.all():  # the ids only matter where weights tie
+        _order_ties(rows, rises, edge_codes(src, dst, np))
+    return rows
 
 
 @njit(cache=True)
@@ -81,15 +80,13 @@ def _order_ties(rows, rises, code):
         first = last + 1
 
 
-def sort_edges(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """The columns of an edge list in the total order, ``src < dst`` in every row."""
-    rows = sorting_rows(src, dst, weight, xp)
-    src, dst = src[rows], dst[rows]
-    return xp.minimum(src, dst), xp.maximum(src, dst), weight[rows]
-
-
 def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
-    """`sort_edges` of the columns of an edge frame."""
+    """Put the columns of an edge frame into the total order, ``src < dst`` in every row."""
     src, dst, weight = columns.values()
-    for column, values in zip((src, dst, weight), sort_edges(src, dst, weight, xp), strict=True):
-        column[...] = values
+    rows = sorting_rows(src, dst, weight, xp)
+    given = src.copy(), dst.copy(), weight.copy()
+    if xp is not np:
+        launch(SOURCE, "place_edges", rows.size, np.int64(rows.size), rows, *given, src, dst, weight)
+        return
+    u, v, given_weight = (column[rows] for column in given)
+    src[...], dst[...], weight[...] = np.minimum(u, v), np.maximum(u, v), given_weight

@@ -15,16 +15,16 @@ from rapids_slink import ordering
 from rapids_slink.dendrogram import build_linkage, cut, cut_labels, linkage
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
-from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 DTYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
 
 
 def in_order(frame):
     """An edge frame in the total order."""
-    src, dst, weight = (frame[name].values for name in ("src", "dst", "weight"))
-    xp = np if isinstance(src, np.ndarray) else sys.modules["cupy"]
-    return type(frame)(dict(zip(("src", "dst", "weight"), ordering.sort_edges(src, dst, weight, xp), strict=True)))
+    columns = {name: frame[name].values.astype(dtype) for name, dtype in EDGE_TYPES.items()}
+    ordering.sort_in_place(columns, np if isinstance(columns["src"], np.ndarray) else sys.modules["cupy"])
+    return type(frame)(columns)
 
 
 def merge_plainly(tree, n=None):
@@ -67,10 +67,13 @@ def test_ties_go_by_ids(n, values, engine):
     u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
     u, v = np.where(rng.random(n) < 0.5, (u, v), (v, u))
     weight = rng.integers(0, values, n) / 7
-    found = ordering.sort_edges(*(engine.xp.asarray(part) for part in (u, v, weight)), engine.xp)
+    found = {
+        name: engine.asarray(part, EDGE_TYPES[name]) for name, part in (("src", u), ("dst", v), ("weight", weight))
+    }
+    ordering.sort_in_place(found, engine.xp)
     low, high = np.minimum(u, v), np.maximum(u, v)
     expected = np.lexsort((high, low, weight))
-    for part, column in zip(found, (low, high, weight), strict=True):
+    for part, column in zip(found.values(), (low, high, weight), strict=True):
         np.testing.assert_array_equal(to_host(part), column[expected])
 
 

@@ -155,7 +155,7 @@ PLACES = [
     (frames, "_empty_columns"),
     (pipeline, "release_cached"),
     (Device, "synchronize"),
-    (connect, "boruvka_rounds"),
+    (connect, "sort_in_place"),
     (connect, "_search_crossing_edges"),
     (ordering, "sorting_rows"),
     (cutting, "_count_merges"),

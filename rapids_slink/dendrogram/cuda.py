@@ -54,7 +54,10 @@ def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any)
     if not m:
         return 0
     edges = np.int32(m), np.int32(n)
-    lightest_exit, key = cp.empty(2 * n, cp.int64), cp.empty(m, cp.int64)  # a level has at most half the parts of the last
+    lightest_exit, key = (
+        cp.empty(2 * n, cp.int64),
+        cp.empty(m, cp.int64),
+    )  # a level has at most half the parts of the last
     children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
     levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
     _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)

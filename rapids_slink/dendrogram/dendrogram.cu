@@ -181,7 +181,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
     blocks.wait();
     follow_pointers(blocks, merges, pointer + n, (int*)(counters + 1));
     auto flat = [&](long long c) { return ~(pointer[c] < 0 ? pointer[c] : pointer[n + pointer[c]]); };
-    blocks.each(n, [&](long long leaf) { atomic_min(first_leaf + flat(leaf), (int)leaf); });
+    blocks.each(n, [&](long long leaf) {
+        if (leaf == 0 || flat(leaf) != flat(leaf - 1)) atomic_min(first_leaf + flat(leaf), (int)leaf);
+    });
     blocks.wait();
     blocks.running_sums(0, n, 0, number, of_blocks, [&](long long leaf) { return first_leaf[flat(leaf)] == leaf; });
     blocks.each(clusters, [&](long long c) { label[c] = number[first_leaf[flat(c)]] - 1; });

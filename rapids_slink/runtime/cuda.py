@@ -72,22 +72,25 @@ def launch_blocks(
     shared_memory: int = 0,
 ) -> None:  # fmt: skip
     """Start a kernel with a grid of blocks of so many threads, unless the grid is empty."""
-    array = sys.modules["cupy"].ndarray
-    given = []
-    for argument in arguments:
-        if isinstance(argument, array) and not argument.flags.c_contiguous:
-            raise TypeError(f"{name} needs contiguous arrays")
-        given.append(NULL if argument is None else argument)
+    given = _checked(name, arguments)
     if all(grid):
-        cuda_kernel(source, name, *options)(grid, (threads,), tuple(given), shared_mem=shared_memory)
+        cuda_kernel(source, name, *options)(grid, (threads,), given, shared_mem=shared_memory)
 
 
 def launch_resident(
     source: str, name: str, blocks: int, threads: int, *arguments: Any, options: tuple[str, ...] = ()
 ) -> None:
     """Start a kernel whose blocks wait for each other: the launch fails unless all fit onto the GPU at a time."""
-    given = tuple(NULL if argument is None else argument for argument in arguments)
-    cuda_kernel(source, name, *options).kernel((blocks,), (threads,), given, enable_cooperative_groups=True)
+    kernel = cuda_kernel(source, name, *options).kernel
+    kernel((blocks,), (threads,), _checked(name, arguments), enable_cooperative_groups=True)
+
+
+def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A kernel's arguments as CuPy takes them."""
+    array = sys.modules["cupy"].ndarray
+    if any(isinstance(argument, array) and not argument.flags.c_contiguous for argument in arguments):
+        raise TypeError(f"{name} needs contiguous arrays")
+    return tuple(NULL if argument is None else argument for argument in arguments)
 
 
 @cache

@@ -18,7 +18,7 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
-from rapids_slink.spanning_tree.forest import Forest, boruvka_rounds
+from rapids_slink.spanning_tree.forest import Forest
 
 #: At the peak, in bytes a point: the forest's arrays, a search's task and answer, and its edges while sorted.
 POINT_BYTES = 192
@@ -51,7 +51,7 @@ def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: De
     searched, most_components = False, inf
     while True:
         with report.stage("spanning_tree", device):
-            grown = boruvka_rounds(lists, forest, device)
+            grown = device.kernels("spanning_tree").boruvka_rounds(lists, forest)
             report.count("spanning_tree", rounds=grown.rounds, components_certified=grown.certified)
         if not searched:
             report.count("spanning_tree", edges_certified_by_lists=grown.edges)

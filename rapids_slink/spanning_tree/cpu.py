@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.ordering import NO_EDGE, edge_code, lighter
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
 
 
@@ -16,24 +17,19 @@ def connected_components(ids: np.ndarray) -> int:
     return int(_count_components(ids))
 
 
-def propose_edges(lists: Any, forest: Any) -> tuple[int, int]:
-    """One round's lightest known edge of each component, and whether it is certified; fills the forest's arrays.
-
-    Returns
-    -------
-    components, certified : int
-    """
-    f = forest
-    nearest = f.nearest_outside, f.nearest_outside_weight
-    bound, best = (f.bound_weight, f.bound_code), (f.best_weight, f.best_code, f.certified)
-    return _propose_edges((lists.ids, lists.weights), f.component, f.cursor, nearest, bound, best)
-
-
-def merge_components(forest: Any) -> None:
-    """Merge every certified component along its edge, and append the edges to those taken, each once."""
-    f = forest
-    parent, best = np.empty_like(f.component), (f.best_weight, f.best_code, f.certified)
-    _merge_components(f.component, best, parent, (f.src, f.dst, f.weight), f.taken)
+def boruvka_rounds(lists: Any, forest: Any) -> Growth:
+    """Rounds until the lists can certify no more components, or hardly any; fills the forest's arrays."""
+    f, listed = forest, (lists.ids, lists.weights)
+    nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
+    best, parent = (f.best_weight, f.best_code, f.certified), np.empty_like(f.component)
+    at_first = rounds = chosen = 0
+    while True:
+        components, certified = _propose_edges(listed, f.component, f.cursor, nearest, bound, best)
+        at_first = at_first or components
+        if components == 1 or certified < max(1, components / LEAST_SHARE):
+            return Growth(at_first - components, rounds, chosen, components)
+        _merge_components(f.component, best, parent, (f.src, f.dst, f.weight), f.taken)
+        rounds, chosen = rounds + 1, chosen + certified
 
 
 def rows_to_search(forest: Any) -> np.ndarray:
@@ -71,6 +67,7 @@ def _count_components(ids):
 
 @njit(cache=True)
 def _propose_edges(lists, component, cursor, nearest, bound, best):
+    """One round's lightest known edge of each component; returns how many components there are, and are certified."""
     (ids, weights), (nearest_outside, nearest_outside_weight) = lists, nearest
     (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
     n, k = ids.shape
@@ -114,6 +111,7 @@ def _propose_edges(lists, component, cursor, nearest, bound, best):
 
 @njit(cache=True)
 def _merge_components(component, best, parent, edges, taken):
+    """Merge every certified component along its edge, and append the edges to those taken, each once."""
     (best_weight, best_code, certified), (src, dst, weight) = best, edges
     n, m = component.size, taken[0]
     for v in range(n):

@@ -8,9 +8,12 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, multiprocessors
+from rapids_slink.spanning_tree.forest import Growth
 
-_launch = partial(launch, "spanning_tree/forest.cu")
+SOURCE = "spanning_tree/forest.cu"
+THREADS, BLOCKS, MAX_ROUNDS = 512, 2, 2048  # as in forest.cu
+_launch = partial(launch, SOURCE)
 
 
 def connected_components(ids: Any) -> int:
@@ -18,33 +21,23 @@ def connected_components(ids: Any) -> int:
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
     _launch("join_neighbors", n * k, np.int64(n), np.int32(k), ids, parent)
-    counts = cp.zeros(2, cp.int32)
-    _launch("count_components", n, np.int64(n), parent, None, counts)
-    return int(counts[0])
+    count = cp.zeros(1, cp.int32)
+    _launch("count_roots", n, np.int64(n), parent, count)
+    return int(count[0])
 
 
-def propose_edges(lists: Any, forest: Any) -> tuple[int, int]:
-    """As `rapids_slink.spanning_tree.cpu.propose_edges`."""
+def boruvka_rounds(lists: Any, forest: Any) -> Growth:
+    """As `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
-    size, nearest = np.int64(n), (f.nearest_outside, f.nearest_outside_weight)
-    known = (size, np.int32(k), lists.ids, lists.weights, f.component, f.cursor, *nearest)
-    counts = cp.zeros(2, cp.int32)
-    _launch("reset_components", n, size, f.component, f.best_weight, f.best_code, f.certified)
-    _launch("propose_weights", n, *known, f.best_weight)
-    _launch("propose_codes", n, *known, f.best_weight, f.best_code)
-    _launch("certify", n, size, f.component, f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified)
-    _launch("count_components", n, size, f.component, f.certified, counts)
-    components, certified = counts.tolist()
-    return components, certified
-
-
-def merge_components(forest: Any) -> None:
-    """As `rapids_slink.spanning_tree.cpu.merge_components`."""
-    f, n = forest, forest.component.size
-    size, parent = np.int64(n), cp.empty(n, cp.int32)
-    best = f.best_weight, f.best_code, f.certified
-    _launch("hook_components", n, size, f.component, *best, parent, f.taken, f.src, f.dst, f.weight)
-    _launch("relabel", n, size, parent, f.component)
+    rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
+    blocks = min(BLOCKS * multiprocessors(), -(-n // THREADS))
+    launch_resident(
+        SOURCE, "boruvka_rounds", blocks, THREADS, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
+        f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
+        f.best_code, f.certified, cp.empty(n, cp.int32), f.taken, f.src, f.dst, f.weight, rounds,
+    )  # fmt: skip
+    at_first, components, chosen, merged = rounds[2:6].tolist()
+    return Growth(at_first - components, merged, chosen, components)
 
 
 def rows_to_search(forest: Any) -> Any:

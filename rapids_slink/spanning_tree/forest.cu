@@ -3,15 +3,19 @@
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
-#include "runtime/include/threads.cuh"
+#include "runtime/include/resident.cuh"
 #include "spanning_tree/find_root.cuh"
 
-extern "C" __global__ void reset_components(
-    long long n, const int* __restrict__ component, double* __restrict__ best_weight, long long* __restrict__ best_code,
-    bool* __restrict__ certified) {
-    long long v = thread_index();
-    if (v < n && component[v] == v) best_weight[v] = 1.0 / 0.0, best_code[v] = NO_EDGE, certified[v] = true;
-}
+constexpr int THREADS = 512, BLOCKS = 2;  // a multiprocessor holds so many blocks
+constexpr int LEAST_SHARE = 32;           // of components has to be certified for another round, as in forest.py
+constexpr int MAX_ROUNDS = 2048;
+
+// Zeros at first: what has been done, and what each round has found.
+struct Rounds {
+    unsigned long long arrived;
+    int at_first, components, chosen, rounds;
+    struct { int components, certified; } found[MAX_ROUNDS];
+};
 
 // The far end of v's proposal, -1 if it has none: of its list or, if that is nearer, what a search has found.
 __device__ __forceinline__ int proposal(
@@ -26,59 +30,83 @@ __device__ __forceinline__ int proposal(
     return other;
 }
 
-// Moves each point's cursor to its first listed neighbour outside its component and offers that edge to both ends.
-extern "C" __global__ void propose_weights(
-    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, const int* __restrict__ component,
-    int* __restrict__ cursor, const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight, double* best_weight) {
-    long long v = thread_index();
-    if (v >= n) return;
-    int at = cursor[v], own = component[v];
-    while (at < k && component[ids[v * k + at]] == own) at++;
-    cursor[v] = at;
-    double weight;
-    int other = proposal(v, k, ids, weights, component, at, nearest_outside, nearest_outside_weight, weight);
-    if (other < 0) return;
-    atomic_min(best_weight + own, weight);
-    atomic_min(best_weight + component[other], weight);
-}
-
-// Among the proposals of a component's least weight, the least pair of ids.
-extern "C" __global__ void propose_codes(
-    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, const int* __restrict__ component,
-    const int* __restrict__ cursor, const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
-    const double* __restrict__ best_weight, long long* best_code) {
-    long long v = thread_index();
-    if (v >= n) return;
-    double weight;
-    int other = proposal(v, k, ids, weights, component, cursor[v], nearest_outside, nearest_outside_weight, weight);
-    if (other < 0) return;
-    int own = component[v], across = component[other];
-    long long code = edge_code((int)v, other);
-    if (weight == best_weight[own]) atomic_min(best_code + own, code);
-    if (weight == best_weight[across]) atomic_min(best_code + across, code);
-}
-
-// A point knows only that what it does not list comes after its lower bound.
-extern "C" __global__ void certify(
-    long long n, const int* __restrict__ component, const double* __restrict__ bound_weight,
-    const long long* __restrict__ bound_code, const double* __restrict__ best_weight,
-    const long long* __restrict__ best_code, bool* certified) {
-    long long v = thread_index();
-    if (v >= n) return;
-    int own = component[v];
-    if (best_code[own] == NO_EDGE || lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]))
-        certified[own] = false;
-}
-
-// counts[0] components, of which counts[1] are certified, if that is known.
-extern "C" __global__ void count_components(
-    long long n, const int* __restrict__ component, const bool* __restrict__ certified, int* counts) {
-    long long v = thread_index();
-    bool root = v < n && component[v] == v;
-    int roots = __syncthreads_count(root), sure = __syncthreads_count(root && certified && certified[v]);
-    if (threadIdx.x == 0 && roots) {
-        atomicAdd(counts, roots);
-        atomicAdd(counts + 1, sure);
+// Rounds until the lists can certify no more components, or hardly any. Edges go behind the taken[0] that are there.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
+    long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
+    const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
+    const double* __restrict__ bound_weight, const long long* __restrict__ bound_code, double* best_weight, long long* best_code,
+    bool* certified, int* parent, int* taken, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight,
+    Rounds* rounds) {
+    ResidentBlocks blocks{&rounds->arrived};
+    auto propose = [&](long long v, double& w) {
+        return proposal(v, k, ids, weights, component, cursor[v], nearest_outside, nearest_outside_weight, w);
+    };
+    bool is_first_thread = thread_index() == 0;
+    for (auto* found = rounds->found;; found++) {
+        blocks.each(n, [&](long long v) {
+            if (component[v] == v) best_weight[v] = 1.0 / 0.0, best_code[v] = NO_EDGE, certified[v] = true;
+        });
+        blocks.wait();
+        // Moves each point's cursor to its first listed neighbour outside its component and offers that edge to both ends.
+        blocks.each(n, [&](long long v) {
+            int at = cursor[v], own = component[v];
+            while (at < k && component[ids[v * k + at]] == own) at++;
+            cursor[v] = at;
+            double w;
+            int other = propose(v, w);
+            if (other >= 0) atomic_min(best_weight + own, w), atomic_min(best_weight + component[other], w);
+        });
+        blocks.wait();
+        // Among the proposals of a component's least weight, the least pair of ids.
+        blocks.each(n, [&](long long v) {
+            double w;
+            int other = propose(v, w);
+            if (other < 0) return;
+            int own = component[v], across = component[other];
+            long long code = edge_code((int)v, other);
+            if (w == best_weight[own]) atomic_min(best_code + own, code);
+            if (w == best_weight[across]) atomic_min(best_code + across, code);
+        });
+        blocks.wait();
+        // A point knows only that what it does not list comes after its lower bound.
+        blocks.each(n, [&](long long v) {
+            int own = component[v];
+            if (best_code[own] == NO_EDGE || lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]))
+                certified[own] = false;
+        });
+        blocks.wait();
+        blocks.each_in_blocks(n, [&](long long v) {
+            bool root = v < n && component[v] == v;
+            int roots = __syncthreads_count(root), sure = __syncthreads_count(root && certified[v]);
+            if (threadIdx.x == 0 && roots) atomicAdd(&found->components, roots), atomicAdd(&found->certified, sure);
+        });
+        blocks.wait();
+        int components = found->components, sure = found->certified;
+        bool goes_on = components > 1 && sure && (long long)LEAST_SHARE * sure >= components;
+        if (is_first_thread) {
+            if (found == rounds->found) rounds->at_first = components;
+            rounds->components = components;
+            if (goes_on) rounds->rounds++, rounds->chosen += sure;
+        }
+        if (!goes_on) return;
+        // Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
+        // are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records.
+        blocks.each(n, [&](long long c) {
+            int own = component[c];
+            if (own == c && certified[c]) {
+                int low = best_code[c] >> 32, high = best_code[c] & 0xffffffff;
+                int other = component[low] == c ? component[high] : component[low];
+                if (!certified[other] || best_code[other] != best_code[c] || c > other) {
+                    int slot = atomicAdd(taken, 1);
+                    src[slot] = low, dst[slot] = high, weight[slot] = best_weight[c];
+                    own = other;
+                }
+            }
+            parent[c] = own;
+        });
+        blocks.wait();
+        blocks.each(n, [&](long long v) { component[v] = find_root(parent, component[v]); });
+        blocks.wait();
     }
 }
 
@@ -132,30 +160,6 @@ extern "C" __global__ void record_search(
         bound_weight[v] = upper[i], bound_code[v] = NO_EDGE;
 }
 
-// Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
-// are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records. Edges go behind the
-// taken[0] that are there.
-extern "C" __global__ void hook_components(
-    long long n, const int* __restrict__ component, const double* __restrict__ best_weight,
-    const long long* __restrict__ best_code, const bool* __restrict__ certified, int* __restrict__ parent,
-    int* __restrict__ taken, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight) {
-    long long c = thread_index();
-    if (c >= n) return;
-    parent[c] = component[c];
-    if (component[c] != c || !certified[c]) return;
-    int low = best_code[c] >> 32, high = best_code[c] & 0xffffffff;
-    int other = component[low] == c ? component[high] : component[low];
-    if (certified[other] && best_code[other] == best_code[c] && c < other) return;
-    parent[c] = other;
-    int slot = atomicAdd(taken, 1);
-    src[slot] = low, dst[slot] = high, weight[slot] = best_weight[c];
-}
-
-extern "C" __global__ void relabel(long long n, int* parent, int* __restrict__ component) {
-    long long v = thread_index();
-    if (v < n) component[v] = find_root(parent, component[v]);
-}
-
 // Joins the trees of the two ends of every listed pair: the larger root goes under the smaller.
 extern "C" __global__ void join_neighbors(long long n, int k, const int* __restrict__ ids, int* parent) {
     long long pair = thread_index();
@@ -167,4 +171,10 @@ extern "C" __global__ void join_neighbors(long long n, int k, const int* __restr
         if (seen == a) return;
         a = find_root(parent, seen), b = find_root(parent, b);
     }
+}
+
+extern "C" __global__ void count_roots(long long n, const int* __restrict__ parent, int* count) {
+    long long v = thread_index();
+    int roots = __syncthreads_count(v < n && parent[v] == v);
+    if (threadIdx.x == 0 && roots) atomicAdd(count, roots);
 }

@@ -7,7 +7,8 @@ that leave C, and by the cut property it is in the tree. Nothing here uses the t
 points no entry is above the bound, and only the bounds of used-up lists matter; sorted by mutual reachability, a list
 may go on above its bound.
 
-A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once.
+A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. The
+rounds are each device's ``boruvka_rounds(lists, forest)``.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from rapids_slink.ordering import NO_EDGE, edge_codes
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
-#: Below this share of certified components a round merges too little: searching then settles the others at once.
-MIN_CERTIFIED_SHARE = 1 / 32
+#: With less than one certified component in so many a round merges too little: searching settles the others at once.
+LEAST_SHARE = 32
 
 
 @dataclass(frozen=True)
@@ -122,16 +123,3 @@ class Growth:
     rounds: int
     certified: int
     components: int
-
-
-def boruvka_rounds(lists: NeighborLists, forest: Forest, device: Device) -> Growth:
-    """Rounds until the lists can certify no more components, or hardly any."""
-    kernels = device.kernels("spanning_tree")
-    components, certified = kernels.propose_edges(lists, forest)
-    at_first, rounds, chosen = components, 0, 0
-    while components > 1 and certified >= max(1, MIN_CERTIFIED_SHARE * components):
-        kernels.merge_components(forest)
-        chosen += certified
-        rounds += 1
-        components, certified = kernels.propose_edges(lists, forest)
-    return Growth(at_first - components, rounds, chosen, components)

@@ -5,17 +5,36 @@
 #define LIST 8
 #endif
 
-constexpr int HIGHEST = 255;  // above all levels: where the curve ends
+constexpr int THREADS = 256, BLOCKS = 8;  // of a multiprocessor at a time, where blocks wait for each other
+constexpr int HIGHEST = 255;             // above all levels: where the curve ends
 
-// The Morton code of each point: the leading bits of all features, interleaved. It only decides how fast the search is.
+// The box of all points: by feature the least value and, behind those, the least of the negatives; infinite at first.
+extern "C" __global__ void find_box(const VALUE* __restrict__ values, long long n, double* box) {
+    double least[2 * FEATURES];
+    for (int f = 0; f < 2 * FEATURES; f++) least[f] = INFINITE;
+    for (long long i = thread_index(); i < n; i += (long long)gridDim.x * blockDim.x)
+        for (int f = 0; f < FEATURES; f++) {
+            double x = widen(values[i * FEATURES + f]);
+            least[f] = fmin(least[f], x), least[FEATURES + f] = fmin(least[FEATURES + f], -x);
+        }
+    for (int f = 0; f < 2 * FEATURES; f++) {
+        for (int step = WARP / 2; step; step /= 2) least[f] = fmin(least[f], __shfl_xor_sync(ALL_LANES, least[f], step));
+        if (threadIdx.x % WARP == 0) atomic_min(box + f, least[f]);
+    }
+}
+
+// The Morton code of each point: the leading bits of all features, interleaved, of its place in the box, to whose sides points
+// outside are moved. It only decides how fast the search is.
 extern "C" __global__ void morton_codes(
-    const VALUE* __restrict__ values, long long n, const double* __restrict__ low, const double* __restrict__ scale,
-    int bits, unsigned long long* __restrict__ codes) {
+    const VALUE* __restrict__ values, long long n, const double* __restrict__ box, int bits,
+    unsigned long long* __restrict__ codes) {
     long long i = thread_index();
     if (i >= n) return;
     unsigned long long cell[FEATURES], code = 0;
-    for (int f = 0; f < FEATURES; f++)
-        cell[f] = (unsigned long long)fmin(fmax((widen(values[i * FEATURES + f]) - low[f]) * scale[f], 0.0), (double)((1ll << bits) - 1));
+    for (int f = 0; f < FEATURES; f++) {
+        double place = (widen(values[i * FEATURES + f]) - box[f]) / (-box[FEATURES + f] - box[f]);  // NaN where none is wide
+        cell[f] = (unsigned long long)(fmin(fmax(place, 0.0), 1.0) * (double)((1ll << bits) - 1));
+    }
     for (int b = bits - 1; b >= 0; b--)
         for (int f = 0; f < FEATURES; f++) code = code << 1 | (cell[f] >> b & 1);
     codes[i] = code;
@@ -87,7 +106,7 @@ __device__ __forceinline__ void extend(Node& node, const Node* child) {
 // NO_NODE to start with. `next` and `previous` are the last and the first leaf for the time being.
 extern "C" __global__ void build(
     const VALUE* __restrict__ points, const int* __restrict__ order, long long n, const unsigned char* __restrict__ level,
-    const int* __restrict__ start, int leaves, Node* nodes, int* __restrict__ parent, int* end) {
+    const int* __restrict__ start, int leaves, Node* nodes, Span* __restrict__ spans, int* __restrict__ parent, int* end) {
     int a = thread_index(), b = a, v = 2 * a;
     if (a >= leaves) return;
     Node node;
@@ -99,6 +118,7 @@ extern "C" __global__ void build(
     while (true) {
         for (int f = 0; f < FEATURES; f++) nodes[v].low[f] = node.low[f], nodes[v].high[f] = node.high[f];
         nodes[v].least = node.least, nodes[v].group = MIXED, nodes[v].next = b, nodes[v].previous = a;
+        spans[v] = {start[a], (int)(b < leaves - 1 ? start[b + 1] : n) - 1};
         int left = a > 0 ? level[start[a] - 1] : HIGHEST, right = b < leaves - 1 ? level[start[b + 1] - 1] : HIGHEST;
         if (left == right) {  // the root
             parent[v] = NO_NODE;
@@ -128,51 +148,30 @@ extern "C" __global__ void link(int leaves, Node* nodes) {
     nodes[v].previous = first > 0 ? nodes[2 * first - 1].left : NO_NODE;
 }
 
-// Fills the leaves, and each node by the second of its children that comes: at_leaf(node, its first and last positions),
-// at_node(node, its children). `arrived` counts those that came, an even number before and after.
-template <class AtLeaf, class AtNode>
-__device__ __forceinline__ void fill_upwards(
-    int leaves, const Node* nodes, const int* parent, unsigned* arrived, AtLeaf at_leaf, AtNode at_node) {
-    int leaf = thread_index();
-    if (leaf >= leaves) return;
-    at_leaf(2 * leaf, nodes[2 * leaf].left, ~nodes[2 * leaf].right);
-    for (int v = parent[2 * leaf]; v != NO_NODE; v = parent[v]) {
-        __threadfence();
-        if (atomicAdd(arrived + v / 2, 1u) % 2 == 0) return;
-        __threadfence();
-        at_node(v, nodes[v].left, nodes[v].right);
-    }
-}
-
 // The nodes' groups, of the points' along the curve.
-extern "C" __global__ void group_nodes(
-    const int* __restrict__ group, int leaves, Node* nodes, const int* __restrict__ parent, unsigned* arrived) {
-    fill_upwards(
-        leaves, nodes, parent, arrived,
-        [&](int v, int first, int last) {
-            int shared = group[first];
-            for (int p = first + 1; p <= last; p++)
-                if (group[p] != shared) shared = MIXED;
-            nodes[v].group = shared;
-        },
-        [&](int v, int left, int right) {
-            int shared = __ldcg(&nodes[left].group);
-            nodes[v].group = shared == __ldcg(&nodes[right].group) ? shared : MIXED;
-        });
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) write_groups(
+    const int* __restrict__ group, long long n, int leaves, const Span* __restrict__ spans, Node* nodes, unsigned* changes,
+    unsigned* of_blocks, unsigned long long* counters) {
+    ResidentBlocks blocks{counters};
+    group_nodes(blocks, group, n, leaves, spans, nodes, changes, of_blocks);
 }
 
-// The least core distance in each node.
+// The least core distance in each node, from the leaves up: of a node's children the second to come fills it. `arrived` are
+// zeros.
 extern "C" __global__ void core_nodes(
     const double* __restrict__ core, int leaves, const Node* __restrict__ nodes, const int* __restrict__ parent,
     unsigned* arrived, double* least_core) {
-    fill_upwards(
-        leaves, nodes, parent, arrived,
-        [&](int v, int first, int last) {
-            double least = core[first];
-            for (int p = first + 1; p <= last; p++) least = fmin(least, core[p]);
-            least_core[v] = least;
-        },
-        [&](int v, int left, int right) { least_core[v] = fmin(__ldcg(least_core + left), __ldcg(least_core + right)); });
+    int leaf = thread_index();
+    if (leaf >= leaves) return;
+    double least = INFINITE;
+    for (int p = nodes[2 * leaf].left; p <= ~nodes[2 * leaf].right; p++) least = fmin(least, core[p]);
+    least_core[2 * leaf] = least;
+    for (int v = parent[2 * leaf]; v != NO_NODE; v = parent[v]) {
+        __threadfence();
+        if (!atomicAdd(arrived + v / 2, 1u)) return;
+        __threadfence();
+        least_core[v] = fmin(__ldcg(least_core + nodes[v].left), __ldcg(least_core + nodes[v].right));
+    }
 }
 
 // The least neighbours of a point found so far, sorted.

@@ -8,7 +8,7 @@
 #include "neighbors/exact/formulas.cuh"
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
-#include "runtime/include/threads.cuh"
+#include "runtime/include/resident.cuh"
 
 #ifndef VALUE
 #define VALUE float
@@ -30,6 +30,21 @@ struct __align__(16) Node {
     int left, right;     // children; of a leaf the first position, and the bits of the last inverted, which is negative
     int next, previous;  // along the curve, when all of this node is done: the largest nodes that begin after it, end before it
 };
+
+// The first and the last position of a node's points.
+struct Span { int first, last; };
+
+// Writes the groups of points along the curve into the nodes that hold one group alone; `changes`, with room for a number a
+// point, count how often the group has changed up to each. The next step has to wait.
+__device__ __forceinline__ void group_nodes(
+    ResidentBlocks& blocks, const int* group, long long n, int leaves, const Span* __restrict__ spans, Node* nodes,
+    unsigned* changes, unsigned* of_blocks) {
+    blocks.running_sums(0, n, 0, changes, of_blocks, [&](long long p) { return p && group[p] != group[p - 1]; });
+    blocks.each(2ll * leaves - 1, [&](long long v) {
+        Span span = spans[v];
+        nodes[v].group = changes[span.first] == changes[span.last] ? group[span.first] : MIXED;
+    });
+}
 
 // No more than x - y as the formulas round it: the difference of float32 numbers is rounded down, to a number that float64 holds
 // too. In PTX, since CuPy compiles with -ftz=true, by which __fsub_rd takes subnormal numbers for zeros.

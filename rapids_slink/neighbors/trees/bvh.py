@@ -11,7 +11,7 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import check_arrays, launch, value_option
+from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_resident, multiprocessors, value_option
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
@@ -19,6 +19,8 @@ SOURCE = "neighbors/trees/bvh.cu"
 NO_NODE = -1  # as in bvh.cuh
 MAX_BITS = 31  # of a code, per feature
 MAX_NODES = 2  # a point, where each is a leaf
+BLOCKS = 8  # of a multiprocessor, as in bvh.cu
+BOX_THREADS = 2**16  # that find the box of the points
 #: Lengths of lists that are compiled; longer ones than the last are left to brute force.
 LIST_SIZES = (1, 8, 16, 32, 64)
 
@@ -39,7 +41,9 @@ class BoxSearch:
         self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
         check_arrays(values.dtype, values, queries)
         n, d = values.shape
-        codes = self._morton_codes(values)
+        box = cp.full(2 * d, cp.inf)
+        self.launch("find_box", min(n, BOX_THREADS), values, np.int64(n), box)
+        codes = self._morton_codes(values, box)
         along = cp.argsort(codes)
         self.points, self.order, self.position = cp.empty_like(values), cp.empty(n, cp.int32), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
@@ -47,18 +51,21 @@ class BoxSearch:
         self.launch("find_leaves", n, level, np.int64(n), begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
-        start, self._arrived = cp.empty(leaves, cp.int32), cp.zeros(leaves, cp.uint32)
+        start, self._parent = cp.empty(leaves, cp.int32), cp.empty(2 * leaves, cp.int32)
         self.nodes = cp.empty((2 * leaves, _node_bytes(d, values.dtype.itemsize)), cp.uint8)
-        self._parent = cp.empty(2 * leaves, cp.int32)
+        spans = cp.empty((2 * leaves, 2), cp.int32)
+        self.tree = np.int64(n), np.int32(leaves), spans, self.nodes  # as kernels take it
         self.launch("list_leaves", n, self.leaf_of, np.int64(n), start)
         self.launch(
-            "build", leaves, self.points, self.order, np.int64(n), level, start, np.int32(leaves), self.nodes,
+            "build", leaves, self.points, self.order, np.int64(n), level, start, np.int32(leaves), self.nodes, spans,
             self._parent, cp.full(leaves, NO_NODE, cp.int32),
         )  # fmt: skip
         self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
         self.start = None  # of the queries, if there are, by position
         if queries is not None:
-            self.start = cp.searchsorted(codes[along], self._morton_codes(queries)).clip(max=n - 1).astype(cp.int32)
+            self.start = (
+                cp.searchsorted(codes[along], self._morton_codes(queries, box)).clip(max=n - 1).astype(cp.int32)
+            )
         self.core: Any = None  # of the last task that had core distances; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
         report.count("neighbors", filter="bounding volume hierarchy")
@@ -70,7 +77,7 @@ class BoxSearch:
             first = BoxSearch.estimate(n, m, d, 1, itemsize, device, metric)
             return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
         size = next(size for size in LIST_SIZES if size >= k)
-        tree = n * (d * itemsize + 12) + MAX_NODES * n * (_node_bytes(d, itemsize) + 6)
+        tree = n * (d * itemsize + 12) + MAX_NODES * n * (_node_bytes(d, itemsize) + 12)
         lists = m * (12 * size + 8)
         return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
 
@@ -88,7 +95,8 @@ class BoxSearch:
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
-            self.group_nodes(group)
+            counters = cp.zeros(1, cp.uint64)
+            self.launch_resident("write_groups", group.size, BLOCKS, group, *self.tree, *self.scratch(BLOCKS), counters)
             minima = cp.full(task.row_group.size, cp.inf)
         core, least_core = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
@@ -111,34 +119,35 @@ class BoxSearch:
         if core is not self.core:
             check_arrays("float64", core)
             along, least = core[self.order], cp.empty(2 * self.leaves)
-            self._fill_upwards("core_nodes", along, least)
+            arrived = cp.zeros(self.leaves, cp.uint32)
+            self.launch(
+                "core_nodes", self.leaves, along, np.int32(self.leaves), self.nodes, self._parent, arrived, least
+            )
             self.core, self.cores = core, (along, least)
         return self.cores
 
-    def group_nodes(self, group: Any) -> None:
-        """Write the groups of points along the curve into the nodes that hold one group alone."""
-        self._fill_upwards("group_nodes", group)
-
-    def launch(self, name: str, jobs: int, *arguments: Any, source: str = SOURCE, list_size: int = 1) -> None:
+    def launch(self, name: str, jobs: int, *arguments: Any, list_size: int = 1) -> None:
         """Start a kernel that is compiled for these points and the metric."""
-        options = value_option(self.values.dtype), f"-DFEATURES={self.values.shape[1]}", *self.metric.cuda_options
-        launch(source, name, jobs, *arguments, options=(*options, f"-DLIST={list_size}"))
+        launch(SOURCE, name, jobs, *arguments, options=self._options(list_size))
 
-    def _fill_upwards(self, kernel: str, values: Any, *outputs: Any) -> None:
-        """Fill the nodes from the leaves up, by values along the curve."""
-        known = self.nodes, self._parent, self._arrived
-        self.launch(kernel, self.leaves, values, np.int32(self.leaves), *known, *outputs)
+    def launch_resident(self, name: str, jobs: int, most: int, *arguments: Any, source: str = SOURCE) -> None:
+        """Start one whose blocks, at most so many a multiprocessor, wait for each other."""
+        blocks = min(most * multiprocessors(), -(-jobs // THREADS))
+        launch_resident(source, name, blocks, THREADS, *arguments, options=self._options(1))
 
-    def _morton_codes(self, values: Any) -> Any:
-        """The codes of points in the box that `self.values` are in; others are moved to its sides."""
+    def scratch(self, most: int) -> tuple[Any, Any]:
+        """What writing groups takes: a number a point, and one a block."""
+        return cp.empty(self.order.size, cp.uint32), cp.empty(most * multiprocessors(), cp.uint32)
+
+    def _options(self, list_size: int) -> tuple[str, ...]:
+        features = f"-DFEATURES={self.values.shape[1]}"
+        return value_option(self.values.dtype), features, *self.metric.cuda_options, f"-DLIST={list_size}"
+
+    def _morton_codes(self, values: Any, box: Any) -> Any:
+        """The codes of points by their places in a box."""
         n, d = values.shape
-        bits = min(MAX_BITS, 63 // d)
-        columns = cp.ascontiguousarray(self.values.T)  # CuPy reduces along a long axis of rows slowly
-        low = columns.min(axis=1).astype(cp.float64)
-        span = columns.max(axis=1).astype(cp.float64) - low
-        scale = cp.where(span > 0, 2.0**bits / cp.where(span > 0, span, 1.0), 0.0)
         codes = cp.empty(n, cp.uint64)
-        self.launch("morton_codes", n, values, np.int64(n), low, scale, np.int32(bits), codes)
+        self.launch("morton_codes", n, values, np.int64(n), box, np.int32(min(MAX_BITS, 63 // d)), codes)
         return codes
 
 

@@ -1,58 +1,50 @@
-// Borůvka on a bounding volume hierarchy; the package says what is known of points and components.
+// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch; the package says what is known of points and
+// components.
 //
-// Points go by their positions along the curve, components by that of one of their points, their root. A component that
-// `waits` searches nothing and is merged by others alone.
+// Points go by their positions along the curve, components by that of one of their points, their root. The largest component
+// waits: it searches nothing and is merged by others alone.
 #include "neighbors/trees/bvh.cuh"
 #include "spanning_tree/find_root.cuh"
 
-// Every point a component of its own, of which nothing is known.
-extern "C" __global__ void start(long long n, int* component, int* candidate, double* weight, int* size) {
-    long long p = thread_index();
-    if (p < n) component[p] = p, candidate[p] = -1, weight[p] = 0, size[p] = 1;
-}
+constexpr int THREADS = 512, BLOCKS = 3;  // a multiprocessor holds so many blocks
 
-// Sets what the components know back, and the largest of them: its size << 32 | its root.
-extern "C" __global__ void begin_round(
-    long long n, const int* __restrict__ component, const int* __restrict__ size, double* bound, long long* best_code,
-    unsigned long long* largest) {
-    long long p = thread_index();
-    if (p >= n) return;
-    bound[p] = INFINITE, best_code[p] = NO_EDGE;
-    // Not if one of that size is known: else nearly all of the first round would have to wait for each other.
-    unsigned long long from = (unsigned long long)size[p] << 32;
-    if (component[p] == p && from > *(volatile unsigned long long*)largest) atomicMax(largest, from | p);
-}
+// What a search reads: the points and their tree.
+struct Points {
+    const VALUE* __restrict__ features;
+    const int* __restrict__ order;
+    const int* __restrict__ leaf_of;
+    long long n;
+    const Node* nodes;
+};
 
-__device__ __forceinline__ bool waits(int root, const unsigned long long* largest) { return root == (unsigned)*largest; }
+// What is known, by point or by root: see the package. `least` is the code of the component's lightest edge.
+struct Growth {
+    int *component, *candidate, *size, *parent;
+    double *weight, *bound;
+    long long* least;
+};
 
-// Drops the candidates that no longer leave their components, and bounds those that the others join.
-extern "C" __global__ void bound_components(
-    long long n, const int* __restrict__ component, int* __restrict__ candidate, const double* __restrict__ weight, double* bound) {
-    long long p = thread_index();
-    if (p >= n || candidate[p] < 0) return;
-    int own = component[p], other = component[candidate[p]];
-    if (own == other) candidate[p] = -1;
-    else atomic_min(bound + own, weight[p]), atomic_min(bound + other, weight[p]);
-}
+// Zeros at first. The largest component: its size << 32 | its root; and the next point to search.
+struct Round { unsigned long long largest, next; };
+struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[64]; };
 
-// The candidates of the points that may know of a lighter edge than their components do. A warp's points, which follow each
-// other on the curve, search together: a node is passed over if none of them has to look at it. A bound that is read late is
-// too high, which costs time and never an edge.
-extern "C" __global__ void search(
-    const VALUE* __restrict__ points, const int* __restrict__ order, long long n, const int* __restrict__ leaf_of,
-    const Node* __restrict__ nodes, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
-    int* __restrict__ candidate, double* __restrict__ weight, double* bound, int* searched) {
-    long long p = thread_index(), first = p - threadIdx.x % WARP;
-    int own = p < n ? component[p] : MIXED, other = -1, other_id = EMPTY_ID;
-    bool active = p < n && candidate[p] < 0 && !waits(own, largest) && weight[p] <= ((volatile double*)bound)[own];
+// The candidates of the points of a warp that may know of a lighter edge than their components do. These points, which follow
+// each other on the curve, search together: a node is passed over if none of them has to look at it. A bound that is read late
+// is too high, which costs time and never an edge.
+__device__ __forceinline__ void search(const Points& points, const Growth& known, long long first, int waiting, Counters* counters) {
+    const int* component = known.component;
+    long long p = first + threadIdx.x % WARP;
+    int own = p < points.n ? component[p] : MIXED, other = -1, other_id = EMPTY_ID;
+    volatile double* bound = known.bound;
+    bool active = p < points.n && known.candidate[p] < 0 && own != waiting && known.weight[p] <= bound[own];
     unsigned votes = __ballot_sync(ALL_LANES, active);
     if (!votes) return;
-    if (p == first) atomicAdd(searched, __popc(votes));
+    if (p == first) atomicAdd(&counters->searched, (unsigned long long)__popc(votes));
     VALUE x[FEATURES];
-    for (int f = 0; f < FEATURES; f++) x[f] = points[min(p, n - 1) * FEATURES + f];
-    double least = INFINITE, reach = active ? ((volatile double*)bound)[own] : -1;  // nothing is as near
+    for (int f = 0; f < FEATURES; f++) x[f] = points.features[min(p, points.n - 1) * FEATURES + f];
+    double least = INFINITE, reach = active ? bound[own] : -1;  // nothing is as near
     walk(
-        nodes, leaf_of[first], false,
+        points.nodes, points.leaf_of[first], false,
         [&](const Node& node, int) {
             double gap = lower_bound(x, node.low, node.high);
             bool pass = node.group == own || gap > reach || (gap == least && node.least > other_id);
@@ -61,56 +53,87 @@ extern "C" __global__ void search(
         [&](int begin, int end) {
             double found = least;
             for (int q = begin; q <= end; q++) {
-                const VALUE* y = points + (long long)q * FEATURES;
+                const VALUE* y = points.features + (long long)q * FEATURES;
                 if (component[q] == own || lower_bound(x, y, y) > reach) continue;
                 double w = surrogate_distance(x, y, FEATURES);
-                if (w > reach || !before(w, order[q], least, other_id)) continue;
-                least = reach = w, other = q, other_id = order[q];
+                if (w > reach || !before(w, points.order[q], least, other_id)) continue;
+                least = reach = w, other = q, other_id = points.order[q];
             }
-            if (least < found) atomic_min(bound + own, least);
-            if (active) reach = fmin(reach, ((volatile double*)bound)[own]);
+            if (least < found) atomic_min(known.bound + own, least);
+            if (active) reach = fmin(reach, bound[own]);
         });
     if (!active) return;
     bool leads = other >= 0 && least <= reach;
-    if (leads) candidate[p] = other, atomic_min(bound + component[other], least);
-    weight[p] = fmax(weight[p], reach);
+    if (leads) known.candidate[p] = other, atomic_min(known.bound + component[other], least);
+    known.weight[p] = fmax(known.weight[p], reach);
 }
 
-// Each component's lightest edge, by what bounds it and then by the ends.
-extern "C" __global__ void choose(
-    const int* __restrict__ order, long long n, const int* __restrict__ component, const int* __restrict__ candidate,
-    const double* __restrict__ weight, const double* __restrict__ bound, long long* best_code) {
-    long long p = thread_index();
-    if (p >= n || candidate[p] < 0) return;
-    long long code = edge_code(order[p], order[candidate[p]]);
-    int own = component[p], other = component[candidate[p]];
-    if (weight[p] == bound[own]) atomic_min(best_code + own, code);
-    if (weight[p] == bound[other]) atomic_min(best_code + other, code);
-}
-
-// Hooks each component that does not wait under the one that its lightest edge leads to. All keys differ, so the only cycles
-// are pairs that chose the same edge: the smaller root of a pair stays one.
-extern "C" __global__ void merge(
-    const int* __restrict__ position, long long n, const int* __restrict__ component, const double* __restrict__ bound,
-    const long long* __restrict__ best_code, const unsigned long long* __restrict__ largest, int* __restrict__ parent,
-    int* taken, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight) {
-    long long p = thread_index();
-    int root = p, across = p, low = 0, high = 0;
-    if (p < n && component[p] == root && !waits(root, largest)) {
-        low = best_code[p] >> 32, high = best_code[p] & 0xffffffff;
-        across = component[position[low]] == root ? component[position[high]] : component[position[low]];
-        if (!waits(across, largest) && best_code[across] == best_code[p] && root < across) across = root;
+// The tree's edges in no order, as many as counters->taken says; `position` is the inverse of the points' order.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
+    const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ position,
+    const int* __restrict__ leaf_of, long long n, int leaves, const Span* __restrict__ spans, Node* nodes, int* component,
+    int* candidate, int* size, int* parent, double* weight, double* bound, long long* least, unsigned* changes,
+    unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ edge_weight, Counters* counters) {
+    const Points points{features, order, leaf_of, n, nodes};
+    const Growth known{component, candidate, size, parent, weight, bound, least};
+    ResidentBlocks blocks{&counters->arrived};
+    blocks.each(n, [&](long long p) { component[p] = p, candidate[p] = -1, weight[p] = 0, size[p] = 1; });
+    blocks.wait();
+    for (Round* round = counters->round; *(volatile unsigned long long*)&counters->taken < n - 1; round++) {
+        group_nodes(blocks, component, n, leaves, spans, nodes, changes, of_blocks);
+        blocks.each(n, [&](long long p) {
+            bound[p] = INFINITE, least[p] = NO_EDGE;
+            unsigned long long own = (unsigned long long)size[p] << 32 | (unsigned)p;
+            // Not if one of that size is known: else nearly all of the first round would have to wait for each other.
+            if (component[p] == p && own >> 32 > *(volatile unsigned long long*)&round->largest >> 32) atomicMax(&round->largest, own);
+        });
+        blocks.wait();
+        int waiting = (unsigned)round->largest;
+        // Drops the candidates that no longer leave their components, and bounds those that the others join.
+        blocks.each(n, [&](long long p) {
+            if (candidate[p] < 0) return;
+            int own = component[p], other = component[candidate[p]];
+            if (own == other) candidate[p] = -1;
+            else atomic_min(bound + own, weight[p]), atomic_min(bound + other, weight[p]);
+        });
+        blocks.wait();
+        while (true) {
+            unsigned long long first = threadIdx.x % WARP ? 0 : atomicAdd(&round->next, (unsigned long long)WARP);
+            first = __shfl_sync(ALL_LANES, first, 0);
+            if (first >= n) break;
+            search(points, known, first, waiting, counters);
+            __syncwarp();
+        }
+        blocks.wait();
+        // Each component's lightest edge, by what bounds it and then by the ends.
+        blocks.each(n, [&](long long p) {
+            if (candidate[p] < 0) return;
+            long long code = edge_code(order[p], order[candidate[p]]);
+            int own = component[p], other = component[candidate[p]];
+            if (weight[p] == bound[own]) atomic_min(least + own, code);
+            if (weight[p] == bound[other]) atomic_min(least + other, code);
+        });
+        blocks.wait();
+        // Hooks each component that does not wait under the one that its lightest edge leads to. All keys differ, so the only
+        // cycles are pairs that chose the same edge: the smaller root of a pair stays one.
+        blocks.each_in_blocks(n, [&](long long p) {
+            int root = p, across = p, low = 0, high = 0;
+            if (p < n && component[p] == root && root != waiting) {
+                low = least[p] >> 32, high = least[p] & 0xffffffff;
+                across = component[position[low]] == root ? component[position[high]] : component[position[low]];
+                if (across != waiting && least[across] == least[p] && root < across) across = root;
+            }
+            unsigned long long slot = claim_in_warp(across != root, &counters->taken);
+            if (across != root) src[slot] = low, dst[slot] = high, edge_weight[slot] = bound[root];
+            if (p < n) parent[p] = across;
+        });
+        blocks.wait();
+        blocks.each(n, [&](long long p) {
+            int old = component[p], root = find_root(parent, old);
+            if (old == p && root != p) atomicAdd(size + root, size[p]);
+            component[p] = root;
+        });
+        if (thread_index() == 0) counters->rounds++;
+        blocks.wait();
     }
-    int slot = claim_in_warp(across != root, taken);
-    if (across != root) src[slot] = low, dst[slot] = high, weight[slot] = bound[root];
-    if (p < n) parent[p] = across;
-}
-
-// Every point's new component, and how many points the roots that stay have.
-extern "C" __global__ void relabel(long long n, int* parent, int* __restrict__ component, int* size) {
-    long long p = thread_index();
-    if (p >= n) return;
-    int old = component[p], root = find_root(parent, old);
-    if (old == p && root != p) atomicAdd(size + root, size[p]);
-    component[p] = root;
 }
