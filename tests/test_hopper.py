@@ -208,6 +208,23 @@ def all_survive(filter_, n, monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("n_far", [0, 1, 30, 200])
+def test_rows_far_from_all_others(n_far, hopper):
+    """A few are left out of the image, scanned, and offered to all others; many are points like any."""
+    import cupy
+
+    n, k, rng, report, device = 3000, 5, np.random.default_rng(n_far), Report(), resolve("cuda")
+    X = rng.normal(size=(n, 64)).astype(np.float32)
+    X[rng.choice(n, n_far, replace=False)] *= 1e6
+    search = BruteForceSearch(cupy.asarray(X), device, report)
+    assert isinstance(search.filter, hopper.FusedFilter)
+    assert_lists(neighbor_lists(search, n, k, device), least(without_self(squared_distances(X)), k))
+    counts = report["neighbors"]
+    if n_far <= 32:
+        assert counts["rows_scanned_exactly"] == n_far
+        assert counts["rows_redone"] < n / 10
+
+
 KINDS = [
     (kind, d) for kind in ("normal", "offset", "outlier", "twins", *BYTES) for d in (5, 128, 300)
     if kind != "black or grey" or d < 120  # whose norms are too far apart then

@@ -101,16 +101,18 @@ class BruteForceSearch:
             self._arrange_by_core(task.core)
         reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
         unproven = xp.arange(m, dtype="int32") if task.core is None else xp.argsort(reached.upper)
-        certified = redone = 0
+        far, certified, redone = unproven[:0], 0, 0
         if self._is_filtered(task):
-            unproven = self._first_pass(task, unproven, reached)
-            certified, redone = m - unproven.size, unproven.size
+            unproven, far = self._first_pass(task, unproven, reached)
+            certified, redone = m - unproven.size - far.size, unproven.size
             if unproven.size:
                 unproven = self._pass(task, self.filter, unproven, reached, again=True)
             if unproven.size and (float64 := self.filter.to_float64()):
                 unproven = self._pass(task, float64, unproven, reached, again=True)
         self._scan(task, unproven, reached)
-        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size}
+        self._scan(task, far, reached)
+        scanned = unproven.size + far.size
+        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": scanned}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         if task.per_group_minimum:
@@ -138,12 +140,12 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, rows: Any, reached: _Reached) -> Any:
-        """The rows that are not proven after all have been filtered once."""
+    def _first_pass(self, task: SearchTask, rows: Any, reached: _Reached) -> tuple[Any, Any]:
+        """The rows that are not proven after all have been filtered once, and those too far away to be filtered."""
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
-        return self._pass(task, self.filter, rows, reached, again=False)
+        return self._pass(task, self.filter, rows, reached, again=False), rows[:0]
 
     def _pass(self, task: SearchTask, filter_: TileFilter, rows: Any, reached: _Reached, again: bool) -> Any:
         """Filter and re-rank some of the task's rows; returns those whose lists are not proven."""
@@ -172,17 +174,21 @@ class BruteForceSearch:
         chunks = _chunks(rows, self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k))
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> Any:
-        """The k-NN graph with every pair of points tested once, for both; returns the rows that are not proven.
+    def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:
+        """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and the tiles come
         in a low-discrepancy order. The filter's own products tighten the bounds from slice to slice; surrogate
         distances are computed in the end, and before that of rows whose buffers are half full.
+
+        A few rows far from all others are left out, since the errors of their quantization would let whole tiles pass:
+        each is a candidate of every other row.
         """
         filter_: Any = self.filter
         kernels, k = self.kernels, task.k
         filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
-        filter_.arrange(filter_.order_by_bound(reached.upper))
+        order, far = filter_.order_by_bound(reached.upper)
+        filter_.arrange(order)
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, survivors = kernels.empty_lists(rows.size, k), filter_.empty_survivors(k)
         slices = filter_.symmetric_slices()
@@ -192,8 +198,11 @@ class BruteForceSearch:
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)
+        if far.size:
+            kernels.rerank(self.exact, rows, kernels.same_candidates(far, rows.size), None, bound, top)
+            filter_.arrange(kernels.low_discrepancy_order(rows.size + far.size))
         reached.put(rows, bound, top)
-        return rows[kernels.flatnonzero(top.overflowed)]
+        return rows[kernels.flatnonzero(top.overflowed)], far
 
     def _scan(self, task: SearchTask, rows: Any, reached: _Reached) -> None:
         """Compute every distance of some of the task's rows."""

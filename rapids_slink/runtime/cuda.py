@@ -87,10 +87,12 @@ def launch_resident(
 
 def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """A kernel's arguments as CuPy takes them."""
-    array = sys.modules["cupy"].ndarray
-    if any(isinstance(argument, array) and not argument.flags.c_contiguous for argument in arguments):
-        raise TypeError(f"{name} needs contiguous arrays")
-    return tuple(NULL if argument is None else argument for argument in arguments)
+    array, given = sys.modules["cupy"].ndarray, []
+    for argument in arguments:
+        if isinstance(argument, array) and not argument.flags.c_contiguous:
+            raise TypeError(f"{name} needs contiguous arrays")
+        given.append(NULL if argument is None else argument)
+    return tuple(given)
 
 
 @cache

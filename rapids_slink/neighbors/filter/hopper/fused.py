@@ -32,6 +32,8 @@ from rapids_slink.runtime.device import Device
 
 TIGHTEN = "neighbors/filter/hopper/tighten.cu"
 TIGHTEN_WARPS = 2  # a block
+#: Points are far away if their bounds, of squared distances, are so many times the median, and if they are so few.
+FAR, MAX_FAR = 2**14, 32
 #: Pairs of points that a search between components first has room for.
 FIRST_PAIRS, MAX_PAIRS = 2**20, 2**26
 
@@ -124,12 +126,18 @@ class FusedFilter(ProductFilter):
 
     # -------------------------------------------------------------------------------------- the symmetric pass
 
-    def order_by_bound(self, bound: Any) -> Any:
-        """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order."""
-        n, order = bound.size, cp.empty(bound.size, cp.int32)
+    def order_by_bound(self, bound: Any) -> tuple[Any, Any]:
+        """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
+
+        A few points whose bounds are far above most are not in it, but returned, too.
+        """
         by_bound = cp.argsort(bound.astype(cp.float32))  # half the digits to sort by
+        last = bound[by_bound[-MAX_FAR - 1 :]].get()
+        far = int((last > FAR * float(bound[by_bound[bound.size // 2]])).sum())
+        n = bound.size - (far if far <= MAX_FAR else 0)
+        order = cp.empty(n, cp.int32)
         launch(TIGHTEN, "stride_tiles", n, np.int64(n), np.int64(golden_stride(n // TILE)), by_bound, order)
-        return order
+        return order, by_bound[n:].astype(cp.int32)
 
     def symmetric_slices(self) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`."""
