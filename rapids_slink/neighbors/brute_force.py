@@ -13,6 +13,7 @@ The k-NN graph by the fused filter visits pairs of blocks in place of bands, eac
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,9 +160,7 @@ class BruteForceSearch:
                 xp.minimum(bound, reached.minima[groups[0]], out=bound)
             if not again and (task.upper is None or not all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
-            queries = filter_.query(ids)
-            for band in self._bands(task, filter_, bound, again):
-                candidates = filter_.candidates(queries, band, bound, groups, task)
+            for candidates in self._candidates(task, filter_, ids, bound, again):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
@@ -187,8 +186,7 @@ class BruteForceSearch:
         filter_: Any = self.filter
         kernels, k = self.kernels, task.k
         filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
-        order, far = filter_.order_by_bound(reached.upper)
-        filter_.arrange(order)
+        filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, survivors = kernels.empty_lists(rows.size, k), filter_.empty_survivors(k)
         slices = filter_.symmetric_slices()
@@ -198,11 +196,10 @@ class BruteForceSearch:
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)
-        if far.size:
-            kernels.rerank(self.exact, rows, kernels.same_candidates(far, rows.size), None, bound, top)
-            filter_.arrange(kernels.low_discrepancy_order(rows.size + far.size))
+        if filter_.far.size:
+            kernels.rerank(self.exact, rows, kernels.same_candidates(filter_.far, rows.size), None, bound, top)
         reached.put(rows, bound, top)
-        return rows[kernels.flatnonzero(top.overflowed)], far
+        return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
     def _scan(self, task: SearchTask, rows: Any, reached: _Reached) -> None:
         """Compute every distance of some of the task's rows."""
@@ -221,9 +218,17 @@ class BruteForceSearch:
         rows = self.free_bytes / workers(self.device) / _row_bytes(n, d, k, self.device)
         return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
+    def _candidates(self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, again: bool) -> Iterator[Any]:
+        """The candidates of some rows from each band of points; the bounds may fall from one to the next."""
+        queries, groups = filter_.query(ids), (task.groups(ids), task.point_group)
+        for band in self._bands(task, filter_, bound, again):
+            yield filter_.candidates(queries, band, bound, groups, task)
+        if filter_.far is not None and filter_.far.size:
+            yield self.kernels.same_candidates(filter_.far, ids.size)
+
     def _bands(self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool) -> list[slice]:
         """The points, in the filter's order, that rows with these bounds may look for."""
-        last = self.values.shape[0]
+        last = filter_.order.size
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
         return geometric_slices(last if again else filter_.first_band, last, filter_.growth)

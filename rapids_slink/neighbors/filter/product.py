@@ -36,6 +36,10 @@ class TileFilter:
         How many points are tested before bounds are first tightened, and how many times as many in each further band.
     is_symmetric : bool
         Whether it can test each pair once for both its points.
+    order : int32 array
+        The points that it tests, as they are arranged.
+    far : int32 array, optional
+        Those that it does not: candidates of every row.
     """
 
     name = ""
@@ -49,6 +53,7 @@ class TileFilter:
         self.exact_kernels = device.kernels("neighbors.exact")
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
+        self.far: Any = None
 
     def arrange(self, order: Any) -> None:
         """Put the points into this order, an (n,) int32 array; the rows' are found through its inverse."""
@@ -168,7 +173,7 @@ class ProductFilter(TileFilter):
         if not self.kernels.keeps_accumulation_bound("float64"):
             return None
         made = Float64Filter(self.points, self.queries, self.metric, self.device, self.scaling)
-        made.order = self.order
+        made.order, made.far = self.order, self.far
         return made
 
 

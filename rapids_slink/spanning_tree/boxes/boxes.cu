@@ -6,7 +6,7 @@
 #include "neighbors/trees/bvh.cuh"
 #include "spanning_tree/find_root.cuh"
 
-constexpr int THREADS = 512, BLOCKS = 3;  // a multiprocessor holds so many blocks
+constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
 
 // What a search reads: the points and their tree.
 struct Points {

@@ -80,9 +80,9 @@ class FusedFilter(ProductFilter):
         """What a symmetric pass takes beside the lists: all rows' bounds, survivors and lists at once."""
         return n * (24 + 12 * k + 8 * survivor_capacity(k))
 
-    def arrange(self, order: Any) -> None:
-        """Put the points into this order; their image is made when it is first needed."""
-        self.order = order
+    def arrange(self, order: Any, far: Any = None) -> None:
+        """Put the points into this order but for some far ones; their image is made when it is first needed."""
+        self.order, self.far = order, far
         self.points_image: Any = None
         self.group_by_position: tuple[Any, Any] = None, None
 
@@ -204,7 +204,7 @@ class FusedFilter(ProductFilter):
         src, dst, pair : int32 arrays
             The points, none for those that fill up a block, and the number of their component pair.
         """
-        arranged = self.order
+        arranged = self.order, self.far
         self.arrange(order)
         try:
             image = self.image()
@@ -222,7 +222,7 @@ class FusedFilter(ProductFilter):
                     return src, dst, pair
             return None
         finally:
-            self.arrange(arranged)
+            self.arrange(*arranged)
 
     # ------------------------------------------------------------------------------------------------ the image
 
