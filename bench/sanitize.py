@@ -45,7 +45,7 @@ HOPPER_ONLY = {
     "count_items", "list_items", "fill_blocks",
 }  # fmt: skip
 #: What makes the edges' kernels take a small graph for a large one, by device.
-AS_IF_LARGE: dict[str, dict[str, Any]] = {"cpu": {"LARGE": 1}, "cuda": {"LARGE": 1, "MOST_PACKED": 1, "FEW": 0}}
+AS_IF_LARGE: dict[str, dict[str, Any]] = {"cpu": {"LARGE": 1}, "cuda": {"LARGE": 1, "MOST_PACKED": 1}}
 Step = Callable[[Device], tuple[Any, ...]]
 
 

@@ -552,7 +552,7 @@ def test_sanitize_refuses_steps_that_it_has_not(capsys):
 def test_sanitize_knows_the_kernels():
     kernels = sanitize.kernels_of_package()
     assert ("neighbors/filter/filter.cu", "append_candidates") in kernels
-    assert ("spanning_tree/edges/edges.cu", "boruvka_persistent") in kernels
+    assert ("spanning_tree/edges/edges.cu", "boruvka_rounds") in kernels
     text = "".join((sanitize.PACKAGE / source).read_text() for source in {source for source, _ in kernels})
     assert len(kernels) == text.count("__global__") > 40
     assert {name for kernel in kernels for name in kernel} >= sanitize.HOPPER_ONLY

@@ -90,17 +90,12 @@ def test_any_small_forest_by_its_lightest_edges_first(engine, monkeypatch, frame
 @pytest.mark.gpu
 @SMALL_GRAPHS
 @given(frame=graphs(), maximum=st.booleans())
-def test_any_small_forest_round_by_round(frame, maximum, monkeypatch):
-    """With a launch a round; then with rows beside the words, as for 2³² edges; then with room for one edge alone."""
+def test_any_small_forest_of_separate_rows(frame, maximum, monkeypatch):
+    """With rows beside the words, as for 2³² edges; then with room for one edge alone."""
     from rapids_slink.spanning_tree.edges import cuda
 
     with monkeypatch.context() as patch:
-        patch.setattr(cuda, "FEW", 0)
-        assert_is_kruskals(frame, "cuda", maximum=maximum)
-    with monkeypatch.context() as patch:
         patch.setattr(cuda, "MOST_PACKED", 0)
-        assert_is_kruskals(frame, "cuda", maximum=maximum)
-        patch.setattr(cuda, "FEW", 0)
         assert_is_kruskals(frame, "cuda", maximum=maximum)
         light_first(resolve("cuda"), patch)
         patch.setattr(cuda, "LIGHT_EDGES", 0.0)
@@ -121,7 +116,7 @@ def long_shape(shape, weights, n):
 @pytest.mark.parametrize("weights", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["random", "equal weights", "many components", "chain", "star", "caterpillar"])
 def test_rounds_of_one_launch(kind, weights, monkeypatch):
-    """The forest is the same whichever round it begins with, and whether a block has one tile or several."""
+    """The forest is the same whether a block has one tile or several."""
     from rapids_slink.spanning_tree.edges import cuda
 
     n, rng = 30_000, np.random.default_rng(0)
@@ -135,12 +130,10 @@ def test_rounds_of_one_launch(kind, weights, monkeypatch):
     expected = minimum_spanning_tree(graph, component=True, device="cpu")
     assert expected.index.tolist() == sorted(kruskal(graph))
     everywhere = cuda.multiprocessors()
-    for few in (0, 5000, 20_000, 2**20):
-        for count in (1, 3, everywhere):
-            monkeypatch.setattr(cuda, "FEW", few)
-            monkeypatch.setattr(cuda, "multiprocessors", lambda count=count: count)
-            found = minimum_spanning_tree(graph, component=True, device="cuda")
-            pd.testing.assert_frame_equal(found, expected)
+    for count in (1, 3, everywhere):
+        monkeypatch.setattr(cuda, "multiprocessors", lambda count=count: count)
+        found = minimum_spanning_tree(graph, component=True, device="cuda")
+        pd.testing.assert_frame_equal(found, expected)
     monkeypatch.undo()
     light_first(resolve("cuda"), monkeypatch)
     found = minimum_spanning_tree(graph, component=True, device="cuda")

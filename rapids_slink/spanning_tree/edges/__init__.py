@@ -15,7 +15,7 @@
   the rounds are run on about `LIGHT_EDGES` edges a node, found through a sample, and then on those of the others that
   still join two components. The answer does not depend on where the line is drawn.
 
-Each device's module has ``collect``, ``contract``, ``flatten`` and the small kernels around them under the same names.
+Each device's module has ``boruvka_rounds``, ``flatten`` and the small kernels around them under the same names.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
     for part in parts:
         if part == REST:
             kernels.flatten(state.parent)
-        left = kernels.collect(edges, state, part, limit)
-        while left:
-            left = kernels.contract(state)
+        kernels.boruvka_rounds(edges, state, part, limit)
     return state.taken, state.parent
 
 

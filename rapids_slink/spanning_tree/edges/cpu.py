@@ -27,9 +27,9 @@ class State:
         A component's best edge so far, by its place in the worklist; -1 for none, as for all roots between rounds.
     taken : bool array of shape (m,)
     roots : int32 array
-        The components that had an edge, `active` of them, in ascending order.
+        The components that had an edge, in ascending order.
     worklist : tuple of arrays
-        Two ends, the key and the row of each edge, in the order of the rows, `left` of them.
+        Two ends, the key and the row of each edge, in the order of the rows.
     """
 
     parent: np.ndarray
@@ -37,8 +37,6 @@ class State:
     taken: np.ndarray
     roots: np.ndarray
     worklist: tuple[np.ndarray, ...]
-    active: int = 0
-    left: int = 0
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
@@ -61,26 +59,21 @@ def start(edges: EdgeList, _part: int) -> State:
     )
 
 
-def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
-    """Fill the worklist with a part of the edges and do the first round on it; how many edges it had.
+def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
+    """Fill the worklist with a part of the edges and do all rounds on it.
 
     Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
     """
     a, b, keys, rows = state.worklist
-    kind, top, invert = _weight_kind(edges)
-    state.active = _list_roots(state.parent, state.roots)
-    selection = part, limit or 0
-    worklist = a, b, keys, rows
-    columns = edges.src, edges.dst, _bits(edges.weight)
-    state.left = _collect(columns, (kind, top, invert), selection, state.parent, state.best, worklist)
-    return _merge_round(state)
-
-
-def contract(state: State) -> int:
-    """Drop what the last round has joined and do the next; how many edges it had."""
-    a, b, keys, rows = state.worklist
-    state.left = _contract(a, b, keys, rows, state.left, state.parent, state.best)
-    return _merge_round(state)
+    active = _list_roots(state.parent, state.roots)
+    columns, kind = (edges.src, edges.dst, _bits(edges.weight)), _weight_kind(edges)
+    left = _collect(columns, kind, (part, limit or 0), state.parent, state.best, state.worklist)
+    while True:
+        _hook(a, b, rows, left, state.best, state.parent, state.taken)
+        active = _compress(state.roots, active, state.parent, state.best)
+        if not left:
+            return
+        left = _contract(a, b, keys, rows, left, state.parent, state.best)
 
 
 def flatten(parent: np.ndarray) -> None:
@@ -113,13 +106,6 @@ def _weight_kind(edges: EdgeList) -> tuple[int, np.uint64, np.uint64]:
     """The kind of the weights, their sign bit, and what inverts their keys."""
     top = 1 << (8 * edges.weight.dtype.itemsize - 1)
     return ord(edges.weight.dtype.kind), np.uint64(top), np.uint64(2 * top - 1 if edges.maximum else 0)
-
-
-def _merge_round(state: State) -> int:
-    a, b, _, rows = state.worklist
-    _hook(a, b, rows, state.left, state.best, state.parent, state.taken)
-    state.active = _compress(state.roots, state.active, state.parent, state.best)
-    return state.left
 
 
 @njit(cache=True, inline="always")

@@ -1,8 +1,7 @@
 """The rounds on the GPU: launchers of `edges.cu`.
 
-A round is three launches, or four where rows are not packed into the words, and one wait for the counts. From the
-first round on that has few edges and components, all are done by one launch whose blocks wait for each other. Rows are
-packed where key and row fit into 64 bits: weights of four bytes and fewer than 2³² edges.
+All rounds on a worklist are one launch whose blocks wait for each other. Rows are packed into the words where key and
+row fit into 64 bits: weights of four bytes and fewer than 2³² edges.
 """
 
 from __future__ import annotations
@@ -18,10 +17,8 @@ from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, multipro
 from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
-FEW = 2**21  # edges and components, up to which one launch does all further rounds
-PERSISTENT_THREADS = 512  # a block of that launch, and
-MIN_BLOCKS_PER_SM = 2  # blocks a multiprocessor holds at least: its launch bounds
-ZEROS = 512  # words that it counts in, more than it can need
+RESIDENT_THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor, as in worklist.cuh
+ZEROS = 512  # words that the rounds count in, more than they can need
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # times the edges that the sample says there are
 LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
@@ -42,9 +39,9 @@ class State:
     best_row : uint64 array of shape (n,), or None where the word holds the row
     taken : bool array of shape (m,)
     lists : uint64 arrays of shape (2 or 3, capacity)
-        The worklist, `left` edges long, and the next, which change places; edges.cu says what the planes are.
+        The worklist and the next, which change places; edges.cu says what the planes are.
     roots : int32 arrays
-        The components that had an edge, `active` of them, and those of the next round, which change places.
+        Likewise, the components that had an edge.
     """
 
     parent: Any
@@ -53,8 +50,6 @@ class State:
     taken: Any
     lists: list[Any]
     roots: list[Any]
-    active: int = 0
-    left: int = 0
 
     @property
     def packed(self) -> np.int32:
@@ -88,18 +83,15 @@ def start(edges: EdgeList, part: int) -> State:
         best_row=best_row,
         taken=taken,
         lists=[cp.empty((planes, capacity), cp.uint64)],
-        roots=[cp.empty(n // 4, cp.int32), cp.empty(n // 2, cp.int32)],  # at most half are left by a round
+        roots=[cp.empty(n // 2, cp.int32), cp.empty(n // 4, cp.int32)],  # at most half are left by a round
     )
 
 
-def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
-    """Fill the worklist with a part of the edges and do the first round on it, or all; how many edges to contract.
-
-    Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
-    """
+def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
+    """As `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
     m, n = edges.src.size, edges.n_nodes
     state.lists.sort(key=_capacity, reverse=True)
-    state.roots.sort(key=len)
+    state.roots.sort(key=len, reverse=True)
     component = None if part in (ALL, LIGHTEST) else state.parent
     while True:
         counts = cp.zeros(3, cp.uint64)
@@ -108,31 +100,29 @@ def collect(edges: EdgeList, state: State, part: int, limit: int | None) -> int:
             "collect_edges", m, np.int64(m), *_columns(edges), np.int32(edges.maximum), np.int32(part),
             np.int64(limit or 0), component, np.int64(_capacity(worklist)), worklist, state.packed, state.best, counts,
         )  # fmt: skip
-        state.left = m if m <= _capacity(worklist) else int(counts[0])  # at most m: spares a wait
-        if state.left <= _capacity(worklist):
+        collected = m if m <= _capacity(worklist) else int(counts[0])  # at most m: spares a wait
+        if collected <= _capacity(worklist):
             break
         # The sample was off: once more, with room for all.
-        state.lists[0] = cp.empty((worklist.shape[0], state.left), cp.uint64)
-    if len(state.lists) == 1 or _capacity(state.lists[1]) < state.left:
-        state.lists[1:] = [cp.empty((worklist.shape[0], state.left), cp.uint64)]
-    return _merge(state, counts, None, n)
-
-
-def contract(state: State) -> int:
-    """Drop what the last round has joined and do the next, or all the rest; how many edges there are to contract."""
-    worklist, other = state.lists
-    counts = cp.zeros(3, cp.uint64)
-    _launch(
-        "contract_edges", state.left, np.int64(state.left), worklist, np.int64(_capacity(worklist)),
-        other, np.int64(_capacity(other)), state.packed, state.parent, state.best, counts,
+        state.lists[0] = cp.empty((worklist.shape[0], collected), cp.uint64)
+    if len(state.lists) == 1 or _capacity(state.lists[1]) < collected:
+        state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]
+    other = state.lists[1]
+    blocks = min(-(-max(collected, n) // (ITEMS * RESIDENT_THREADS)), BLOCKS * multiprocessors())
+    launch_resident(
+        SOURCE, "boruvka_rounds", blocks, RESIDENT_THREADS, counts, worklist, np.int64(_capacity(worklist)), other,
+        np.int64(_capacity(other)), state.packed, state.best, state.best_row, state.parent, state.taken, np.int64(n),
+        *state.roots, cp.zeros(ZEROS, cp.uint64),
     )  # fmt: skip
-    state.lists.reverse()
-    return _merge(state, counts, state.roots[0], state.active)
 
 
 def flatten(parent: Any) -> None:
     """Point every node at its root."""
-    _flatten(parent, None, parent.size)
+    while parent.size:
+        pending = cp.zeros(1, cp.uint64)
+        _launch("flatten", parent.size, np.int64(parent.size), parent, pending)
+        if not int(pending[0]):
+            return
 
 
 def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
@@ -158,44 +148,6 @@ def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
     _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, found)
     high, low, nan = found.tolist()
     return (2**64 - 1 - low) - 2**63, high - 2**63, bool(nan)
-
-
-def _merge(state: State, counts: Any, listed: Any, active: int) -> int:
-    """Merge along the best edges of the worklist, once offered, and go on to the end if they are few.
-
-    There are `counts[0]` edges, `state.left` at most; `listed` are the `active` components, or None for all nodes.
-    Returns how many edges there are to contract.
-    """
-    worklist, other = state.lists
-    other_roots, roots = state.roots
-    edges = (counts, worklist, np.int64(_capacity(worklist)))
-    best_row = state.best_row
-    if (most := max(state.left, active)) <= FEW:
-        blocks = min(-(-most // (ITEMS * PERSISTENT_THREADS)), MIN_BLOCKS_PER_SM * multiprocessors())
-        arguments = (
-            *edges, other, np.int64(_capacity(other)), state.packed, state.best, best_row, state.parent, state.taken,
-            np.int64(active), listed, roots, other_roots, cp.zeros(ZEROS, cp.uint64),
-        )  # fmt: skip
-        launch_resident(SOURCE, "boruvka_persistent", blocks, PERSISTENT_THREADS, *arguments)
-        state.left = state.active = 0
-        return 0
-    if best_row is not None:
-        _launch("offer_rows", state.left, *edges, state.best, best_row)
-    _launch("hook_components", state.left, *edges, state.packed, state.best, best_row, state.parent, state.taken)
-    _launch("compress_components", active, np.int64(active), listed, state.parent, state.best, best_row, roots, counts)
-    state.left, state.active, pending = counts.tolist()
-    if pending:
-        _flatten(state.parent, listed, active)
-    state.roots.reverse()
-    return state.left
-
-
-def _flatten(parent: Any, listed: Any, count: int) -> None:
-    while count:
-        pending = cp.zeros(1, cp.uint64)
-        _launch("flatten", count, np.int64(count), listed, parent, pending)
-        if not int(pending[0]):
-            return
 
 
 def _capacity(worklist: Any) -> int:

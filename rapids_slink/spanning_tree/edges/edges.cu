@@ -124,12 +124,6 @@ __device__ __forceinline__ void contract(
         if (!packed) out.rows[slot[j]] = rows[j];
     }
 }
-extern "C" __global__ void contract_edges(
-    long long m, word_t* __restrict__ from, long long from_capacity, word_t* __restrict__ to, long long to_capacity,
-    int packed, const int* __restrict__ parent, word_t* best, word_t* count) {
-    contract(blockIdx.x, m, from, from_capacity, to, to_capacity, packed, parent, best, count);
-}
-
 // Among a component's edges of the least key, the least row. Not needed where rows are packed.
 __device__ __forceinline__ void offer_rows_of(
     long long tile, long long m, word_t* list, long long capacity, const word_t* best, word_t* best_row) {
@@ -143,12 +137,6 @@ __device__ __forceinline__ void offer_rows_of(
         if (key == best[b]) atomic_min(best_row + b, row);
     }
 }
-extern "C" __global__ void offer_rows(
-    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, const word_t* __restrict__ best,
-    word_t* best_row) {
-    offer_rows_of(blockIdx.x, *count, list, capacity, best, best_row);
-}
-
 // Takes every component's best edge and points the component at the one across. No two edges are equal, so the only
 // cycles are pairs that chose the same edge: of such a pair the smaller stays a root.
 __device__ __forceinline__ void hook(
@@ -177,13 +165,6 @@ __device__ __forceinline__ void hook(
         if (from_a[j] || from_b[j]) taken[row] = true;
     }
 }
-extern "C" __global__ void hook_components(
-    const word_t* __restrict__ count, word_t* __restrict__ list, long long capacity, int packed,
-    const word_t* __restrict__ best, const word_t* __restrict__ best_row, int* __restrict__ parent,
-    bool* __restrict__ taken) {
-    hook(blockIdx.x, *count, list, capacity, packed, best, best_row, parent, taken);
-}
-
 // Moves v's pointer up to JUMPS pointers on; whether that was the root. Only v's thread writes parent[v], and whatever
 // is there when others read it is an ancestor: each pointer followed may skip as many as its own thread has skipped.
 __device__ __forceinline__ bool jump(int* parent, int v) {
@@ -224,12 +205,6 @@ __device__ __forceinline__ void compress(
     for (int j = 0; j < ITEMS; j++)
         if (kept[j]) roots[slot[j]] = component[j];
 }
-extern "C" __global__ void compress_components(
-    long long n, const int* __restrict__ list, int* parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
-    int* __restrict__ roots, word_t* counts) {
-    compress(blockIdx.x, n, list, parent, best, best_row, roots, counts);
-}
-
 // Brings the listed components, or all nodes, further towards their roots; `pending` is set if some have not arrived.
 __device__ __forceinline__ void jump_all(
     long long tile, long long n, const int* list, int* parent, word_t* pending) {
@@ -238,8 +213,8 @@ __device__ __forceinline__ void jump_all(
         if (i < n && !jump(parent, list ? list[i] : (int)i)) *pending = 1;
     }
 }
-extern "C" __global__ void flatten(long long n, const int* __restrict__ list, int* parent, word_t* pending) {
-    jump_all(blockIdx.x, n, list, parent, pending);
+extern "C" __global__ void flatten(long long n, int* parent, word_t* pending) {
+    jump_all(blockIdx.x, n, nullptr, parent, pending);
 }
 
 // The blocks of a cooperative launch, as far as they have not left.
@@ -262,20 +237,21 @@ struct RemainingBlocks : ResidentBlocks {
     }
 };
 
-// This round and all further ones in one launch: late rounds are shorter than a launch, let alone a wait of the host.
-// The worklist of `*count` edges has been offered; `listed` are the round's components (all nodes if it is null).
+// All rounds in one launch: late ones are shorter than a launch, let alone a wait of the host. The worklist of `*count` edges has
+// been offered; the components of the first round are all n nodes.
 //
-// `zeros` are the grid's counter, then counts of which each is used once: none is set back, which would have to wait
+// `zeros` are the blocks' counter, then counts of which each is used once: none is set back, which would have to wait
 // until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
 // most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
-// that have an edge: there are no more than FEW, in cuda.py, has bits.
+// that have an edge: there are at most 31.
 //
 // No pointer is __restrict__: what other blocks write must not be read by way of the read-only cache.
-extern "C" __global__ void __launch_bounds__(PERSISTENT_THREADS, MIN_BLOCKS_PER_SM) boruvka_persistent(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     const word_t* count, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed,
-    word_t* best, word_t* best_row, int* parent, bool* taken, long long active, const int* listed, int* roots,
-    int* next_roots, word_t* zeros) {
+    word_t* best, word_t* best_row, int* parent, bool* taken, long long n, int* roots, int* next_roots, word_t* zeros) {
     RemainingBlocks grid{zeros};
+    const int* listed = nullptr;
+    long long active = n;
     word_t* last = zeros;  // of the words in use
     long long m = *count;
     while (m && grid.needs_block_for(max(m, active))) {
