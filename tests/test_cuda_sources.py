@@ -171,3 +171,15 @@ def test_every_option_of_a_launcher_is_compiled():
     (fused,) = re.findall(r'names = ((?:"[A-Z_]+"(?:, )?)+)', launchers)
     assert {option.split("=")[0] for option in given} == set(re.findall(r"-D[A-Z_]+(?==)", launchers))
     assert set(re.findall(r"[A-Z_]+(?==)", flags)) == set(re.findall(r"[A-Z_]+", fused))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "threads", "most", "expected"),
+    [(10**6, 512, 2, 20), (10**6, 256, 6, 40), (10**6, 256, 3, 30), (700, 256, 6, 3), (0, 512, 2, 1)],
+)
+def test_blocks_that_wait_for_each_other_fit(jobs, threads, most, expected, monkeypatch):
+    """On a GPU of ten multiprocessors that hold 1,024 threads each, as those of some GPUs do."""
+    from rapids_slink.runtime import cuda
+
+    monkeypatch.setattr(cuda, "_attribute", {cuda.MULTIPROCESSORS: 10, cuda.MOST_THREADS: 1024}.__getitem__)
+    assert cuda.resident_blocks(jobs, threads, most) == expected

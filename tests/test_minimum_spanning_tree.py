@@ -129,9 +129,8 @@ def test_rounds_of_one_launch(kind, weights, monkeypatch):
         graph = random_graph(rng, n, m, [1.0] if kind == "equal weights" else None).astype({"weight": weights})
     expected = minimum_spanning_tree(graph, component=True, device="cpu")
     assert expected.index.tolist() == sorted(kruskal(graph))
-    everywhere = cuda.multiprocessors()
-    for count in (1, 3, everywhere):
-        monkeypatch.setattr(cuda, "multiprocessors", lambda count=count: count)
+    for count in (1, 3, 30):
+        monkeypatch.setattr(cuda, "resident_blocks", lambda *_, count=count: count)
         found = minimum_spanning_tree(graph, component=True, device="cuda")
         pd.testing.assert_frame_equal(found, expected)
     monkeypatch.undo()

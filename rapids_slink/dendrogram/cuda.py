@@ -39,7 +39,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.runtime.cuda import check_arrays, launch_resident, multiprocessors
+from rapids_slink.runtime.cuda import check_arrays, launch_resident, multiprocessors, resident_blocks
 
 SOURCE = "dendrogram/dendrogram.cu"
 THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor at a time, as in dendrogram.cu
@@ -54,10 +54,8 @@ def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any)
     if not m:
         return 0
     edges = np.int32(m), np.int32(n)
-    lightest_exit, key = (
-        cp.empty(2 * n, cp.int64),
-        cp.empty(m, cp.int64),
-    )  # a level has at most half the parts of the last
+    lightest_exit = cp.empty(2 * n, cp.int64)  # a level has at most half the parts of the last
+    key = cp.empty(m, cp.int64)
     children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
     levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
     _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
@@ -83,7 +81,7 @@ def label_clusters(left: Any, right: Any, n: int) -> Any:
 
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
     """Start a kernel whose blocks, as many as there is work for, wait for each other."""
-    blocks = min(BLOCKS * multiprocessors(), -(-jobs // THREADS))
+    blocks = resident_blocks(jobs, THREADS, BLOCKS)
     launch_resident(SOURCE, kernel, blocks, THREADS, *arguments, cp.zeros(COUNTERS, cp.uint64))
 
 

@@ -15,7 +15,7 @@ from rapids_slink.runtime.compiling import compiling
 THREADS = 256
 #: A null pointer, as a kernel's argument.
 NULL = np.uintp(0)
-MULTIPROCESSORS = 16  # cudaDevAttrMultiProcessorCount
+MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, and of each MaxThreadsPerMultiProcessor
 #: NumPy's types as C++ calls them.
 C_NAMES = {
     "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
@@ -122,7 +122,20 @@ def current_gpu() -> int:
 
 def multiprocessors() -> int:
     """Of the current GPU."""
-    return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(MULTIPROCESSORS, current_gpu()))
+    return _attribute(MULTIPROCESSORS)
+
+
+def resident_blocks(jobs: int, threads: int, most: int) -> int:
+    """How many blocks of so many threads to start for the jobs if they wait for each other.
+
+    `most` is how many a kernel's launch bounds promise a multiprocessor room for, if it has the threads.
+    """
+    a_multiprocessor = min(most, _attribute(MOST_THREADS) // threads)
+    return max(1, min(a_multiprocessor * multiprocessors(), -(-jobs // threads)))
+
+
+def _attribute(which: int) -> int:
+    return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(which, current_gpu()))
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, multiprocessors
+from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, resident_blocks
 from rapids_slink.spanning_tree.forest import Growth
 
 SOURCE = "spanning_tree/forest.cu"
@@ -30,7 +30,7 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
     """As `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
-    blocks = min(BLOCKS * multiprocessors(), -(-n // THREADS))
+    blocks = resident_blocks(n, THREADS, BLOCKS)
     launch_resident(
         SOURCE, "boruvka_rounds", blocks, THREADS, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,

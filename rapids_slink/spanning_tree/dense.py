@@ -14,7 +14,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.cuda import all_distances
-from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, multiprocessors
+from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
 
 SOURCE = "spanning_tree/dense.cu"
 WARP = 32
@@ -43,6 +43,6 @@ def grow_tree(values: Any, metric: Metric, min_samples: int, edges: Mapping[str,
     lightest, best_weight, taken_weight = cp.empty((3, n))
     code, best_code, taken_code = cp.empty((3, n), "int64")
     known = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
-    blocks = min(BLOCKS * multiprocessors(), -(-n * WARP // THREADS))
+    blocks = resident_blocks(n * WARP, THREADS, BLOCKS)
     arguments = matrix, np.int32(n), core, *known, *edges.values(), cp.zeros(2, "uint64")
     launch_resident(SOURCE, "grow_tree", blocks, THREADS, *arguments)

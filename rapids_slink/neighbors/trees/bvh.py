@@ -11,7 +11,15 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_resident, multiprocessors, value_option
+from rapids_slink.runtime.cuda import (
+    THREADS,
+    check_arrays,
+    launch,
+    launch_resident,
+    multiprocessors,
+    resident_blocks,
+    value_option,
+)
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
@@ -132,7 +140,7 @@ class BoxSearch:
 
     def launch_resident(self, name: str, jobs: int, most: int, *arguments: Any, source: str = SOURCE) -> None:
         """Start one whose blocks, at most so many a multiprocessor, wait for each other."""
-        blocks = min(most * multiprocessors(), -(-jobs // THREADS))
+        blocks = resident_blocks(jobs, THREADS, most)
         launch_resident(source, name, blocks, THREADS, *arguments, options=self._options(1))
 
     def scratch(self, most: int) -> tuple[Any, Any]:

@@ -8,8 +8,8 @@ has learnt in one round serves it in the next:
 - its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
   candidate attains it, or while its component has a lighter edge.
 
-The largest component waits: those that search do merge. A CPU's points search by packets, on a k-d tree
-(`cpu`, `packets`), a GPU's one a thread, on a bounding volume hierarchy (`cuda`).
+The largest component waits: those that search do merge. Neighbouring points search together: on a CPU those of a leaf
+of a k-d tree (`cpu`, `packets`), on a GPU those of a warp, on a bounding volume hierarchy (`cuda`).
 """
 
 from __future__ import annotations

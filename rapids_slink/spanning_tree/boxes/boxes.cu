@@ -26,7 +26,8 @@ struct Growth {
 
 // Zeros at first. The largest component: its size << 32 | its root; and the next point to search.
 struct Round { unsigned long long largest, next; };
-struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[64]; };
+constexpr int MAX_ROUNDS = 64;  // as in cuda.py
+struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
 // The candidates of the points of a warp that may know of a lighter edge than their components do. These points, which follow
 // each other on the curve, search together: a node is passed over if none of them has to look at it. A bound that is read late

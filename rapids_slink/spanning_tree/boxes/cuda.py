@@ -19,11 +19,11 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
     component, candidate, size, parent = cp.empty((4, n), cp.int32)
-    (weight, bound), best_code = cp.empty((2, n)), cp.empty(n, cp.int64)
+    (weight, bound), least = cp.empty((2, n)), cp.empty(n, cp.int64)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
     search.launch_resident(
         "grow_tree", n, BLOCKS, search.points, search.order, search.position, search.leaf_of, *search.tree, component,
-        candidate, size, parent, weight, bound, best_code, *search.scratch(BLOCKS), *tree.columns.values(), counters,
+        candidate, size, parent, weight, bound, least, *search.scratch(BLOCKS), *tree.columns.values(), counters,
         source=SOURCE,
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()

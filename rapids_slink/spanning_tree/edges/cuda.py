@@ -13,7 +13,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, multiprocessors
+from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
 from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
@@ -108,7 +108,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     if len(state.lists) == 1 or _capacity(state.lists[1]) < collected:
         state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]
     other = state.lists[1]
-    blocks = min(-(-max(collected, n) // (ITEMS * RESIDENT_THREADS)), BLOCKS * multiprocessors())
+    blocks = resident_blocks(-(-max(collected, n) // ITEMS), RESIDENT_THREADS, BLOCKS)
     launch_resident(
         SOURCE, "boruvka_rounds", blocks, RESIDENT_THREADS, counts, worklist, np.int64(_capacity(worklist)), other,
         np.int64(_capacity(other)), state.packed, state.best, state.best_row, state.parent, state.taken, np.int64(n),
