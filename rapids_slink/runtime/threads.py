@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -38,6 +40,29 @@ def workers(device: Device) -> int:
     return 1 if device.is_gpu else int(joblib.cpu_count())
 
 
+class _Scope(threading.local):
+    """What `thread_scope` keeps, by thread: whether there is one, and its pool once there is work for it."""
+
+    is_open = False
+    pool: Any = None
+
+
+_scope = _Scope()
+
+
+@contextmanager
+def thread_scope() -> Iterator[None]:
+    """One pool of threads for all that a run works on in chunks: to start and to end one takes a millisecond."""
+    outer = _scope.is_open, _scope.pool
+    _scope.is_open, _scope.pool = True, None
+    try:
+        yield
+    finally:
+        if _scope.pool is not None:
+            _scope.pool.shutdown()
+        _scope.is_open, _scope.pool = outer
+
+
 def for_each_chunk(
     device: Device, work: Callable[[Any], Any], chunks: Iterable[Any], progress: Progress | None = None
 ) -> list[Any]:
@@ -49,12 +74,17 @@ def for_each_chunk(
     chunks = list(chunks)
     if device.is_gpu or len(chunks) == 1:
         return [work(chunk) for chunk in with_progress(chunks, len(chunks), progress)]
-    pool = ThreadPoolExecutor(workers(device))
+    if not _scope.is_open:
+        with thread_scope():
+            return for_each_chunk(device, work, chunks, progress)
+    pool = _scope.pool = _scope.pool or ThreadPoolExecutor(workers(device))
     with _blas_controller().limit(limits=1, user_api="blas"):
         try:
             return list(with_progress(pool.map(work, chunks), len(chunks), progress))
-        finally:
+        except BaseException:
+            _scope.pool = None
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C the chunks that wait are not begun
+            raise
 
 
 @lru_cache(maxsize=1)
