@@ -28,6 +28,8 @@ less than 4 units in the last place from what a library's powers give. A dot pro
 and the odd features apart, adds the two, and adds the last feature if their number is odd. minkowski takes any
 p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
+How to add a metric, step by step, is in CONTRIBUTING.md.
+
 inner_product is no metric: it may be negative, and a row need not be nearest to itself. Its tree is the maximum
 spanning tree of the rows' dot products.
 
@@ -147,7 +149,7 @@ class Metric:
         return true_distance_bound(surrogate, self.rounding_terms(n_features), xp)
 
     def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
-        """What `true_distance_bound` adds to the surrogate distance and multiplies it by, and then the root."""
+        """(error, stretch, factor, more) of √((surrogate + error)·stretch)·factor + more, the bound's formula."""
         if self.formula == "cosine":
             error = (2 * n_features + 16) * EPSILON
             return error, 2.0, 1 + 8 * EPSILON, error

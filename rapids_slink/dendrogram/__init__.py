@@ -3,8 +3,8 @@
     tree: src, dst, weight   ──linkage──▶   left, right, height, size   ──cut──▶   labels
 
 - A tree is an edge frame of n - 1 rows over nodes 0..n-1; a forest of c components has n - c rows.
-- Inside the pipeline a tree comes sorted in the total order (`ordering`) of the kernel's values, which tells
-  apart what one root may stand for; weight is by then the height.
+- Inside the pipeline a tree comes sorted in the total order (`ordering`) of surrogate distances, of which two that
+  differ may have equal square roots; weight is by then the height.
 - Row i of a linkage frame joins clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
 - A forest's linkage is the same with fewer rows, so n has to be told.

@@ -17,8 +17,9 @@ from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
 
 #: Up to this many features points are searched by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
-#: With more as well on a GPU, from so many points on, where the fused filter serves and where another does. All pairs
-#: are about as fast then for Gaussian points, and take many times as long for points along curves: see bench/NOTES.md.
+#: On a GPU also points of 7 and of 8, from this many points on: the first number with the fused filter, the second with
+#: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
+#: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
 #: On a CPU a tree serves up to so many features as well, if a ball of neighbours touches few of its leaves. Of fewer
 #: points all pairs take about as long as to find that out.

@@ -85,7 +85,7 @@ class SearchResult:
 def drop_above_bound(ids: Any, weights: Any, upper: Any, xp: Any) -> None:
     """Empty the entries above the bound that a task of minima per group reached.
 
-    What a row listed before another row of its group tightened the bound need not be its nearest.
+    A row may have listed a point before another row of its group lowered the bound; that point need not be its nearest.
     """
     above = weights > upper[:, None]
     xp.copyto(ids, -1, where=above)

@@ -1,7 +1,7 @@
 """Input to validated points, and results back in the caller's kind.
 
     as_points(X, device)             X of any kind     ──▶  Points: a C-contiguous float array on the device
-    points.labels / frame            device results    ──▶  what the caller would have written himself
+    points.labels / frame            device results    ──▶  what the caller would have written
 
 `validate.py` says what is refused, `output.py` what comes back, `columns.py` reads frames of edges and merges.
 """

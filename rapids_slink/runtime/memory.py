@@ -124,7 +124,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         traceback.clear_frames(error.__traceback__)  # they hold the arrays that filled the memory
         release_idle_pools()
         if device.is_gpu and str(error) == "std::bad_alloc" and not run.ran_out:
-            raise KeyboardInterrupt from error  # which Thrust takes for that where it comes in the pool's allocator
+            raise KeyboardInterrupt from error  # Ctrl-C during an allocation for Thrust comes out of it as this error
         raise DeviceMemoryError(f"not enough {_kind(device)}: {_state(device, run)} ({error})") from error
     except KeyboardInterrupt as error:
         traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback

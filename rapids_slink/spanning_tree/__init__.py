@@ -2,11 +2,12 @@
 
     lists ──Borůvka──▶ forest, certain edges only ──connect──▶ tree         forest.py, connect.py, component_pairs/
     points of few features ──Borůvka on a tree of boxes──▶ tree             boxes/
-    few points; one feature; repeated rows                                  few.py; line.py; repeats.py
+    few points; one feature; repeated rows                                  few/; line.py; repeats.py
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
-`plan.py` chooses. An edge frame has the columns ``src``, ``dst``, ``weight``. Among points, ties go by the total order
-of `ordering`; in a graph to the earlier row.
+`plan.py` chooses. Why an edge is in the tree: `forest.py` says it of lists, `boxes/` of boxes, `component_pairs/` of
+the last components, and `line.py` and `repeats.py` of what they take. An edge frame has the columns ``src``, ``dst``,
+``weight``. Among points, ties go by the total order of `ordering`; in a graph to the earlier row.
 """
 
 from __future__ import annotations

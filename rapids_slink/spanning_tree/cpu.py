@@ -97,7 +97,7 @@ def _propose_edges(lists, component, cursor, nearest, bound, best):
             best_weight[own], best_code[own] = weight, code
         if lighter(weight, code, best_weight[across], best_code[across]):
             best_weight[across], best_code[across] = weight, code
-    for v in range(n):
+    for v in range(n):  # certified unless what a point does not list may come before the best: see forest.py
         own = component[v]
         if lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]):
             certified[own] = False

@@ -1,6 +1,6 @@
 """Which way leads to the tree of points, and what it takes.
 
-    pairs    every pair is weighed                                  few.py
+    pairs    every pair is weighed                                  few/
     boxes    Borůvka on a tree of boxes                             boxes/
     lists    k-NN lists, their forest, and searches to connect it   forest.py, connect.py
 

@@ -24,7 +24,7 @@ SAMPLE_FACTOR = 4
 #: So many of them, and a look at all rows is worth its time.
 MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
-#: Formulas that are not least, and zero, for equal rows.
+#: Formulas whose value for equal rows is not zero, or not the least.
 OTHER_FORMULAS = ("cosine", "inner_product", "given")
 
 

@@ -21,8 +21,8 @@ from rapids_slink.metrics import FORMULAS, OVERFLOW
 def surrogate_distance(formula, x, i, y, j, bound):
     """The surrogate distance of rows i of x and j of y, or something above `bound` if it is.
 
-    `formula` is `Metric.cpu_formula`. None, for squared_euclidean, makes of each function that takes it two: a branch
-    on None is decided when it is compiled.
+    `formula` is `Metric.cpu_formula`. squared_euclidean is passed as None: Numba compiles each function once more for
+    None, without the branch.
     """
     if formula is None:
         return squared(x, i, y, j)

@@ -1,10 +1,11 @@
 """Filters: low precision rules pairs out, under a bound on its error, and decides nothing else.
 
-    bounds.py       why no neighbour is lost
-    quantize.py     points centred, scaled and rounded, and how far each was moved
+    bounds.py       why products lose no neighbour; the true distances of the proof are `Metric.true_distance_bound`
+    quantize.py     points centred, scaled and rounded, and how far each was moved: the errors of the proof
     product.py      products of matrices, tile by tile: BLAS, cuBLAS
-    hopper/         the same products tested in registers and never written: Hopper's tensor cores
-    direct/         metrics without a product form: sums of float32 terms
+    hopper/         the same products tested in registers and never written: Hopper's tensor cores; of bytes, whose
+                    proof is in fused.cu
+    direct/         metrics without a product form: sums of float32 terms, and the proof for each metric
 
 A filter serves `brute_force.BruteForceSearch`, which re-ranks what passes.
 """

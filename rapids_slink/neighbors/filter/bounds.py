@@ -13,9 +13,9 @@ Hence every such pair passes the test that the filter's kernels make,
 with half_norm <= n(1 - η)/2, filter_radius >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in the
 accumulator's precision takes six roundings; the factors with `SLACK` roundings absorb them.
 
-The converse bounds a surrogate distance from above, without a look at the points. Let h be the half norms, and
-half = h_i - s where s is what a filter computes for product - h_j. Norms are at most 2h/(1 - η - slack). The sum s is
-off by at most η(n_i + n_j)/2 + ηh_j, and what it has for h_j is at least h_j(1 - η) - `ABSOLUTE_SLACK`. All in all
+The converse bounds a surrogate distance from above, without a look at the points. Let h be `half_norm`, s the sum
+product - h_j as a filter computes it, and half = h_i - s. Norms n are at most 2h/(1 - η - slack). The sum s is off by
+at most η(n_i + n_j)/2 + ηh_j, and what it has for h_j is at least h_j(1 - η) - `ABSOLUTE_SLACK`. All in all
 
     ‖y_i - y_j‖² <= 2(half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK),
 

@@ -131,7 +131,7 @@ def quantize_rows(
     y = cp.empty(padded * (64 * atoms or width), cp.float16)
     norm_columns = cp.empty(padded * 16, cp.float16) if with_norms else None
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
-    # The accumulator's error is relative to |y_i . y_j| + half_norm_j: hence one more of its bound for the norm
+    # The accumulator's error is relative to |y_i . y_j| + half_norm_j, so its bound is applied once more, to the norm
     # columns.
     norm_shrink = 1 - accumulation_bound(width + NORM_FEATURES, "float32")
     launch_blocks(

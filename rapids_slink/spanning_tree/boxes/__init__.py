@@ -8,6 +8,13 @@ has learnt in one round serves it in the next:
 - its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
   candidate attains it, or while its component has a lighter edge.
 
+*Each edge taken is in the tree.* Say C searches, and let e be the lightest edge that leaves it in the total order, from
+point v. No bound of C is below the weight of e, as bounds are weights of edges that leave C. The floor of v is not
+above it either, so v searches, or its candidate attains the floor. A search passes over what is above the bound, what
+is within C, and what weighs as much as a candidate and comes after it; so the candidate of v is e. The edge taken for C
+is the first in the total order of its points' candidates that attain the bound, which is e, and the cut property does
+the rest.
+
 The largest component waits: those that search do merge. Neighbouring points search together: on a CPU those of a leaf
 of a k-d tree (`cpu`, `packets`), on a GPU those of a warp, on a bounding volume hierarchy (`cuda`).
 """

@@ -176,7 +176,7 @@ def _is_concerned(tree, growth, packet, j, node):
 def _search_leaf(formula, tree, growth, packet, m, leaf):
     """The candidates of m points among those of a leaf; returns whether a bound of theirs has fallen.
 
-    The points that are looked at are as many for each leaf: those after it, or before the last one, are as good.
+    As many points are read for each leaf; a short one's neighbours are read with it, which does no harm.
     """
     order, bound, candidate, weight = tree.order, packet.bound, growth.candidate, growth.weight
     a = min(tree.first[leaf], order.size - packet.distance.size)

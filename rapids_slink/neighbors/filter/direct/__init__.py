@@ -80,7 +80,7 @@ class FilterFormula:
 
 @dataclass(frozen=True)
 class RoundedPoints:
-    """Points as the filter reads them: `y` (n, d) float32 and `error` (n,) float32, what the tests say of a row."""
+    """Points as the filter reads them: `y` (n, d) float32 and `error` (n,) float32, the e_i of the tests."""
 
     y: Any
     error: Any

@@ -1,5 +1,5 @@
 // The direct filter: sums of float32 terms of every row with every point of a tile, and the test of them as __init__.py has
-// it, which nothing is written for but the pairs that pass. FORMULA names what is summed; of `minkowski`, HALVES is twice the
+// it. Only the pairs that pass are written. FORMULA names what is summed; of `minkowski`, HALVES is twice the
 // exponent.
 //
 // The tests' slack covers any order of the sums, fused multiply-add, and zeros in position of subnormal numbers.

@@ -20,8 +20,8 @@
 //
 // LAST_STEPS is how many times 32 bytes of the last atom's features are in use.
 //
-// BYTES: the points are integers from 0 to 255, of which 128 is taken, and so the products exact in int32, at twice the
-// rate. An atom then has 128 features and the norm columns 32. With h the half of a squared norm, rounded down, and S the half
+// BYTES: the points are integers from 0 to 255. 128 is subtracted from each, so that products are exact in int32, at twice
+// the rate. An atom then has 128 features and the norm columns 32. With h the half of a squared norm, rounded down, and S the half
 // of a bound on squared distances, rounded down, a pair within the bound of either point passes
 //     product - h_j >= h_i - S:
 // 2 product = |x_i|^2 + |x_j|^2 - distance^2 >= 2 h_i + 2 h_j - 2 S - 1, and all of these but the 1 are even. `radius` and

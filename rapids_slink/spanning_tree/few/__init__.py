@@ -1,6 +1,6 @@
 """The minimum spanning tree of few points: every pair is weighed, and nothing is searched for.
 
-A CPU keeps no distance (`prim`), a GPU all of them (`dense`).
+A CPU takes Prim's algorithm and keeps no distance (`cpu`), a GPU Borůvka's on all of them (`cuda`).
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import limit_bytes
 
-#: The work of a pair is its features and what as many take as all else that is done for it. Beyond so much in all other
-#: ways take less time, and beyond less where the formula is slow: it has no vector form, or powers of any exponent.
+#: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
+#: way takes less time; above MAX_SLOW_WORK where the formula is slow: on a CPU without boxes, on a GPU minkowski's.
 PAIR_WORK = 8
 MAX_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}
 MAX_SLOW_WORK = {"cpu": 2**22, "cuda": 2**29}
 #: Points of so few features are searched fast by a CPU's trees, from so many points on.
 TREE_FEATURES, TREE_POINTS = 6, 2000
-#: Points whose distances a GPU keeps, and neighbours in a core, for each of which it reads them once.
+#: The most points whose distances a GPU keeps, and the most neighbours in a core: it reads all distances for each.
 MAX_ROWS, MAX_SAMPLES = 2**13, 2**5
-#: Where memory is limited: the bytes of a pair, and as many for all else.
+#: Where memory is limited: bytes a pair, 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
 #: At the peak, in bytes a point beside the matrix: the edges, what sorts them, and the components.
 POINT_BYTES = 128
@@ -64,12 +64,5 @@ def tree_of_few(values: Any, metric: Metric, min_samples: int, device: Device) -
         n - 1 edges in the total order, weighing surrogate distances or mutual reachability.
     """
     tree = PreallocatedFrame.empty(device, len(values) - 1, EDGE_TYPES)
-    if device.is_gpu:
-        from rapids_slink.spanning_tree import dense
-
-        dense.grow_tree(values, metric, min_samples, tree.columns)
-    else:
-        from rapids_slink.spanning_tree import prim
-
-        prim.grow_tree(values, metric, tree.columns)
+    device.kernels("spanning_tree.few").grow_tree(values, metric, min_samples, tree.columns)
     return tree

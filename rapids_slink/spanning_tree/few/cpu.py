@@ -14,7 +14,7 @@ from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
 LANES = 128  # points that are weighed at a time, in vector instructions
 
 
-def grow_tree(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
+def grow_tree(values: np.ndarray, metric: Metric, min_samples: int, edges: Mapping[str, np.ndarray]) -> None:
     """Write the minimum spanning tree of all pairs, in the total order.
 
     Parameters
@@ -22,9 +22,12 @@ def grow_tree(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray
     values : (n, d) array
         As `neighbors.rows.metric_rows` makes them.
     metric : Metric
+    min_samples : int
+        1: there are no core distances here.
     edges : dict of arrays
         The columns of an edge frame, n - 1 rows; they weigh surrogate distances.
     """
+    assert min_samples == 1
     columns = edges.values()
     if metric.boxes:
         _prim_of_columns(metric.cpu_formula, _columns(values), len(values), *columns)

@@ -16,7 +16,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.cuda import all_distances
 from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
 
-SOURCE = "spanning_tree/dense.cu"
+SOURCE = "spanning_tree/few/dense.cu"
 WARP = 32
 BLOCKS = 4  # of a multiprocessor at most: so many are there at a time
 
