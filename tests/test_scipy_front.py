@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from in_their_place import run_tests_of
+from tests_of_others import run_tests_of
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from in_their_place import run_tests_of
+from tests_of_others import run_tests_of
 from sklearn import cluster
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score

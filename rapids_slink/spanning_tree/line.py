@@ -15,7 +15,7 @@ from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 #: The formulas that are one operation of a difference.
-FORMULAS = ("squared_euclidean", "manhattan", "chebyshev")
+ONE_OPERATION = ("squared_euclidean", "manhattan", "chebyshev")
 
 
 def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame | None:
@@ -34,7 +34,7 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
         n - 1 edges in the total order, weighing surrogate distances.
     """
     xp, (n, d) = device.xp, rows.shape
-    if d > 1 or metric.formula not in FORMULAS:
+    if d > 1 or metric.formula not in ONE_OPERATION:
         return None
     x = rows[:, 0].astype("float64") + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
     order = xp.argsort(x, kind="stable").astype("int32")

@@ -30,7 +30,7 @@ from typing import Any
 from rapids_slink.metrics import EUCLIDEAN, Metric
 
 #: Spacing of float32 and float64 above 1.
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+EPSILONS = {"float32": 2.0**-23, "float64": 2.0**-52}
 SMALLEST_NORMAL = 2.0**-126  # of float32
 SLACK = 8  # in units of the accumulator's spacing
 #: Its square is above what a sum of products may lose to underflow in float32; beside |y| it is nothing.
@@ -54,7 +54,7 @@ def accumulation_bound(n_features: int, accumulator: str) -> float:
     covers what a library may add when it splits the sum into parts. A GPU is checked against it before its first
     product: see `cuda.keeps_accumulation_bound`.
     """
-    return (1.25 * n_features + 16) * EPSILON[accumulator]
+    return (1.25 * n_features + 16) * EPSILONS[accumulator]
 
 
 def round_up(length: Any, epsilon: float) -> Any:
@@ -69,22 +69,22 @@ def round_up_factor(epsilon: float) -> float:
 
 def shrink_factor(n_features: int, accumulator: str) -> float:
     """What a squared norm is multiplied by, so that the test forgives whatever the product may be off."""
-    error = accumulation_bound(n_features, accumulator) + SLACK * EPSILON[accumulator]
-    return 1 - error - n_features * EPSILON["float64"]
+    error = accumulation_bound(n_features, accumulator) + SLACK * EPSILONS[accumulator]
+    return 1 - error - n_features * EPSILONS["float64"]
 
 
 def filter_radius(
     surrogate: Any, error: Any, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
 ) -> Any:
     """The test's radius of rows with the given `error` that look for surrogate distances up to `surrogate`."""
-    epsilon = EPSILON[str(error.dtype)]
+    epsilon = EPSILONS[str(error.dtype)]
     radius = round_up(scale * metric.true_distance_bound(surrogate, n_features, xp), epsilon)
     return (error + radius).astype(error.dtype)
 
 
 def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, ...]:
     """What `filter_radius` takes for a float32 error, in the order of radius.cuh."""
-    return tuple(map(float, (*metric.rounding_terms(n_features), scale, round_up_factor(EPSILON["float32"]), TINY)))
+    return tuple(map(float, (*metric.rounding_terms(n_features), scale, round_up_factor(EPSILONS["float32"]), TINY)))
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class UpperBound:
         missing at most. All of it needs r, and so `shrink_factor`, to be positive.
         """
         width = -(-n_features // 8) * 8 + NORM_FEATURES
-        eta, slack = accumulation_bound(width, "float32"), SLACK * EPSILON["float32"]
+        eta, slack = accumulation_bound(width, "float32"), SLACK * EPSILONS["float32"]
         norm_slack = (1 + slack) / shrink_factor(width, "float32") * (1 + 2 * eta) - (1 - eta) + slack
         return cls(norm_slack, ABSOLUTE_SLACK, 2**0.5 / scale, *metric.surrogate_bound_terms(n_features))
 

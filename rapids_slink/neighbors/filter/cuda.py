@@ -12,7 +12,7 @@ from cupy_backends.cuda.libs import cublas
 
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
-    EPSILON,
+    EPSILONS,
     NORM_FEATURES,
     TINY,
     UpperBound,
@@ -137,7 +137,7 @@ def quantize_rows(
     launch_blocks(
         QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
         values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
-        np.float64(shrink / 2), np.float64(round_up_factor(EPSILON["float32"])), np.float64(TINY),
+        np.float64(shrink / 2), np.float64(round_up_factor(EPSILONS["float32"])), np.float64(TINY),
         np.float64(norm_shrink), np.int32(chunks), np.int32(atoms), y, norm_columns, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip

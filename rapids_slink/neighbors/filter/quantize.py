@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import frexp, log2
 from typing import Any
 
-from rapids_slink.neighbors.filter.bounds import EPSILON, NORM_FEATURES, SMALLEST_NORMAL, round_up, shrink_factor
+from rapids_slink.neighbors.filter.bounds import EPSILONS, NORM_FEATURES, SMALLEST_NORMAL, round_up, shrink_factor
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.device import Device
 
@@ -106,7 +106,7 @@ def quantize(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = No
     n, d = values.shape[0] if order is None else order.size, values.shape[1]
     width = d if dtype != "float16" else -(-d // 8) * 8
     accumulator = "float64" if dtype == "float64" else "float32"
-    epsilon = EPSILON[accumulator]
+    epsilon = EPSILONS[accumulator]
     shrink = shrink_factor(width + NORM_FEATURES, accumulator)
     y = xp.zeros((n, width), dtype)
     half_norm, error = xp.empty(n, accumulator), xp.empty(n, accumulator)
@@ -115,7 +115,7 @@ def quantize(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = No
         y[rows, :d] = z
         rounded = y[rows, :d].astype("float64")
         half_norm[rows] = (rounded * rounded).sum(axis=1) * (shrink / 2)
-        moved = xp.sqrt(((rounded - z) ** 2).sum(axis=1)) + xp.sqrt((z * z).sum(axis=1)) * EPSILON["float64"]
+        moved = xp.sqrt(((rounded - z) ** 2).sum(axis=1)) + xp.sqrt((z * z).sum(axis=1)) * EPSILONS["float64"]
         if values.dtype == "float32":  # CuPy's arithmetic makes zeros of subnormal values
             moved += scaling.scale * (d**0.5 * SMALLEST_NORMAL)
         error[rows] = round_up(moved, epsilon)

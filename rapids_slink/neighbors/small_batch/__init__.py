@@ -13,7 +13,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter.bounds import (
-    EPSILON,
+    EPSILONS,
     NORM_FEATURES,
     TINY,
     UpperBound,
@@ -154,7 +154,7 @@ class SmallBatchSearch:
         """What nearest.cu calls a `Search`: the `UpperBound` and `FilterRadius` of a scale of 1."""
         features = self._width + SUM_FEATURES + NORM_FEATURES
         half, norm = shrink_factor(features, "float32") / 2, 1 - accumulation_bound(features, "float32")
-        rounding = map(np.float32, (half, norm, round_up_factor(EPSILON["float32"]), TINY))
+        rounding = map(np.float32, (half, norm, round_up_factor(EPSILONS["float32"]), TINY))
         sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
         upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric).terms
         radius = radius_terms(self.d, 1.0, self.metric)
