@@ -4,9 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from tests_of_others import run_tests_of
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
+from tests_of_others import run_tests_of
 
 from rapids_slink.scipy import OWN_METRICS, linkage
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-from tests_of_others import run_tests_of
 from sklearn import cluster
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import pairwise_distances
 from sklearn.neighbors import kneighbors_graph
+from tests_of_others import run_tests_of
 
 from rapids_slink.sklearn import AgglomerativeClustering
 

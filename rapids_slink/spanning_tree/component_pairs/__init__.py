@@ -25,8 +25,13 @@ from typing import Any
 
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import EPSILONS
-from rapids_slink.neighbors.filter.bounds import NORM_FEATURES, accumulation_bound, radius_terms, shrink_factor
+from rapids_slink.neighbors.filter.bounds import (
+    EPSILONS,
+    NORM_FEATURES,
+    accumulation_bound,
+    radius_terms,
+    shrink_factor,
+)
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
