@@ -13,7 +13,7 @@ def merge_in_order(src, dst, n, left, right, size):
     """Join the ends of each edge in turn.
 
     Sets are joined by size and paths are halved, so m edges cost O(m α(m)) in whatever order a tree's shape makes them
-    come. ``members`` and ``cluster`` of a root are the size and the id of its set.
+    come. A root's row of ``sets``, which is read at once, is the size of its set and the cluster that this is.
 
     Parameters
     ----------
@@ -29,20 +29,19 @@ def merge_in_order(src, dst, n, left, right, size):
     int
         How many edges were merged: fewer than m if the next one closes a cycle.
     """
-    parent, members = np.arange(n).astype(np.int32), np.ones(n, dtype=np.int32)
-    cluster = np.arange(n).astype(np.int32)
+    parent, sets = np.arange(n).astype(np.int32), np.ones((n, 2), dtype=np.int32)
+    sets[:, 1] = parent
     for i in range(len(src)):
         u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
             return i
-        if members[u] < members[v]:
+        if sets[u, 0] < sets[v, 0]:
             u, v = v, u
         parent[v] = u
-        members[u] += members[v]
-        left[i] = min(cluster[u], cluster[v])
-        right[i] = max(cluster[u], cluster[v])
-        size[i] = members[u]
-        cluster[u] = n + i
+        left[i] = min(sets[u, 1], sets[v, 1])
+        right[i] = max(sets[u, 1], sets[v, 1])
+        size[i] = sets[u, 0] + sets[v, 0]
+        sets[u, 0], sets[u, 1] = size[i], n + i
     return len(src)
 
 
