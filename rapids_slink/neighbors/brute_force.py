@@ -196,6 +196,7 @@ class BruteForceSearch:
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)
+        del survivors  # the far rows take less
         if filter_.far.size:
             kernels.rerank(self.exact, rows, kernels.same_candidates(filter_.far, rows.size), None, bound, top)
         reached.put(rows, bound, top)
