@@ -16,6 +16,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric, distances, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import PartLists
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.distances import as_distances
@@ -214,11 +215,13 @@ def surrogate_tree(
     *,
     min_samples: int = 1,
     core: Any = None,
+    known: PartLists | None = None,
     progress: bool = False,
 ) -> tuple[PreallocatedFrame, int]:
     """The tree, weighing surrogate distances, and the components of the k-NN graph that it was grown on, 1 if none.
 
-    `rows` are as `metric_rows` makes them; core distances, if they are given, are those of points among more.
+    `rows` are as `metric_rows` makes them; core distances, if they are given, are those of points among more. Neighbour
+    lists of `plan.list_length` may be `known` within two parts of the points.
     """
     n, d = rows.shape
     if n == 1:
@@ -252,7 +255,7 @@ def surrogate_tree(
             return boxes.tree_of_boxes(search, device, report), 1
     with report.stage("neighbors", device):
         k = plan.list_length(n_neighbors, min_samples, metric, device)
-        lists = neighbor_lists(search, n, k, device, min_samples, core)
+        lists = neighbor_lists(search, n, k, device, min_samples, core, known)
     release_cached(device)
     with report.stage("components", device):
         components = count_connected_components(lists, device)

@@ -208,6 +208,30 @@ def all_survive(filter_, n, monkeypatch):
     return found
 
 
+@pytest.mark.parametrize("of_bytes", [False, True])
+@pytest.mark.parametrize(("n", "split"), [(1500, 256), (1500, 768), (1500, 1280), (512, 256), (257, 256)])
+def test_pairs_between_two_parts_survive_once(n, split, of_bytes, hopper, monkeypatch):
+    import cupy
+
+    from rapids_slink.neighbors.filter import cuda
+
+    rng = np.random.default_rng(split)
+    values = cupy.asarray(rng.integers(0, 256, (n, 64)).astype(np.float32))
+    scaling = Scaling.of(values, device=resolve("cuda"))
+    exact = ExactPoints(*[cuda.to_uint8(values, scaling)] * 2)
+    filter_ = fused_filter(hopper.ByteFilter if of_bytes else hopper.FusedFilter, values, scaling, exact=exact)
+    assert filter_.arrange_parts(cupy.asarray(rng.random(n)), split)
+    order = to_host(filter_.order)
+    assert sorted(order[:split]) == list(range(split))
+    monkeypatch.setattr(f"{FUSED}.survivor_capacity", lambda k: n)
+    found = filter_.empty_survivors(1)
+    for offsets in filter_.symmetric_slices(split):
+        filter_.append_both(offsets, cupy.full(n, cupy.inf), found, split)
+    sides = np.arange(split), np.arange(split, n)
+    for row, (count, ids) in enumerate(zip(to_host(found.count), to_host(found.ids), strict=True)):
+        np.testing.assert_array_equal(np.sort(ids[:count]), sides[row < split])
+
+
 @pytest.mark.parametrize("n_far", [0, 1, 30, 200])
 def test_rows_far_from_all_others(n_far, hopper):
     """A few are left out of the image, scanned, and offered to all others; many are points like any."""

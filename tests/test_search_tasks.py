@@ -14,7 +14,7 @@ from oracles import (
     without_self,
 )
 
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.runtime.device import to_host
 
 NAMES = ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "repeated_rows", "all_rows_equal"]
@@ -96,6 +96,32 @@ def test_least_pair_of_each_group(make_search, name, groups):
         if mine.size:
             expected = lightest(members[at], columns, distances[members[at], columns])
             assert lightest(mine, ids[mine], weights[mine]) == expected
+
+
+@pytest.mark.parametrize(
+    ("make_search", "name", "split", "k"),
+    by_case(
+        *combinations(
+            NAMES, (1, 256, 512, 700), (1, 6, 40),
+            quick=[("uneven_blobs_8d", 512, 6), ("integer_grid_10d", 700, 40), ("cauchy", 256, 1), ("cauchy", 1, 6)],
+        )
+    ),
+)  # fmt: skip
+def test_lists_known_within_two_parts(make_search, name, split, k):
+    """They are those of a k-NN graph; points in order, so that one part's bounds say little of the other."""
+    engine = make_search.engine
+    X = CASES[name]("float64")[:: 3 if name == "tight_clusters" else 1][:900]
+    X = X[np.argsort(X[:, 0], kind="stable")]
+    distances = without_self(squared_distances(X))
+    part = np.arange(len(X)) >= split
+    ids, weights = least(np.where(part[:, None] == part, distances, np.inf), k)
+    known = ids.astype(np.int32), weights
+    lists = PartLists(*(engine.asarray(array) for array in known), split)
+    rows = engine.xp.arange(len(X), dtype="int32")
+    found = make_search(X).find(SearchTask(rows, k, rows, rows, known=lists))
+    assert_lists(found, least(distances, k))
+    for before, after in zip(known, (lists.ids, lists.weights), strict=True):
+        np.testing.assert_array_equal(to_host(after), before)  # the task is left alone
 
 
 @pytest.mark.parametrize("make_search", searches(features=lambda: 8))

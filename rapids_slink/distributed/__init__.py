@@ -23,7 +23,7 @@ from rapids_slink.distributed.cluster import Run, Settings, free_for_task, on_wo
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import tree_of_blocks
+from rapids_slink.distributed.trees import list_length, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
@@ -40,8 +40,12 @@ from rapids_slink.spanning_tree import plan
 
 #: Blocks at most: 496 pairs of them.
 MAX_BLOCKS = 32
+#: The fewest blocks are taken whose expected time is so many times the least: each goes to every other.
+NEAR_LEAST = 9 / 8
 #: Of fewer rows a block takes less time than its tasks.
 MIN_BLOCK_ROWS = 2**12
+#: Of an entry of a neighbour list.
+LIST_BYTES = 12
 
 
 def fit(model: PointHierarchy, X: Any) -> None:
@@ -78,26 +82,30 @@ def count_blocks(run: Run, points: Partitions) -> int:
     n, settings, wanted = points.n_rows, points.settings, 1
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
         devices, most = run.devices(settings.device == "cuda"), min(MAX_BLOCKS, n // MIN_BLOCK_ROWS)
-        wanted = min(range(1, most + 1), key=lambda count: expected_time(count, devices), default=1)
+        times = {count: expected_time(count, devices) for count in range(1, most + 1)}
+        wanted = next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 
 
 def expected_time(blocks: int, devices: int) -> float:
-    """How long the pairs' trees take, in that of one device for all rows: time grows with the square of the rows."""
-    pairs = max(1, blocks * (blocks - 1) // 2)
-    return -(-pairs // devices) * (min(blocks, 2) / blocks) ** 2
+    """How long lists and pairs' trees take, in that of one device for all rows: it tests half of the pairs of rows.
+
+    A block's lists test half of its pairs of rows, and a pair's tree all pairs between its blocks.
+    """
+    pairs = blocks * (blocks - 1) // 2
+    return (-(-blocks // devices) + 2 * -(-pairs // devices)) / blocks**2
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:
     """From `wanted` up, the first number of blocks of which this worker's memory holds two and their tree."""
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
-    free = free_for_task(settings, device)
+    free, k = free_for_task(settings, device), list_length(settings, device)
     if free is None:
         return wanted
     for count in range(wanted, max(wanted, min(MAX_BLOCKS, n // 2)) + 1):
         m = n if count == 1 else 2 * -(-n // count)
-        values = 2 * m * d * itemsize  # the blocks and their points in one array
+        values = 2 * m * (d * itemsize + LIST_BYTES * k)  # the blocks and their lists, and both in one array
         tree = estimate_tree(m, d, itemsize, settings.n_neighbors, settings.min_samples, settings.metric, device)
         least = sequential(MemoryEstimate(values, values), tree).least
         if least <= free:

@@ -27,6 +27,9 @@ from rapids_slink.points.validate import InputTypeError, check_shape, check_span
 from rapids_slink.runtime.device import CPU, Device, cuda, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 
+#: Blocks of many rows begin at multiples of so many, which the fused filter takes together: see `PartLists`.
+ROWS_TOGETHER, MANY_ROWS = 256, 2**12
+
 
 @dataclass(frozen=True)
 class Partitions:
@@ -152,7 +155,8 @@ def _naming_partition(number: int, name: str) -> Iterator[None]:
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
     """The points dealt out to so many blocks, one after the other."""
     n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
-    starts = [n * b // count for b in range(count + 1)]
+    unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
+    starts = [*(n * b // count // unit * unit for b in range(count)), n]
     blocks = []
     for b, (first, last) in enumerate(pairwise(starts)):
         pieces = [

@@ -1,12 +1,12 @@
 """The spanning tree of points in blocks: the tree of each pair of blocks, and the forest of all their edges.
 
-    blocks ──pair_tree──▶ a tree for each pair ──join_trees──▶ ... ──▶ one tree
+    blocks ──lists_of_block──▶ their neighbour lists ──pair_tree──▶ a tree for each pair ──join_trees──▶ one tree
 
 An edge that is in the tree of all points is in the tree of any part of them that holds its two ends: no path within the
 part is lighter than the lightest among all. And any two points are in some pair of blocks. So the tree of the union of
 the pairs' trees is the tree of all points, in the total order, whatever the blocks are. (Jin et al., "DiSC: a
 distributed single-linkage hierarchical clustering algorithm using MapReduce", 2013.) A pair's tree is what one device
-makes of its points.
+makes of its points; where it searches all pairs of these, the lists within either block are made once, for all pairs.
 
 Mutual reachability needs the core distances among all points first: of each row's merged lists (search.py).
 """
@@ -19,17 +19,21 @@ from typing import Any
 
 from distributed import Future
 
-from rapids_slink.distributed.cluster import Run, Settings, concatenate, on_worker
+from rapids_slink.distributed.cluster import Run, Settings, concatenate, on_worker, work
 from rapids_slink.distributed.forest import spanning_forest
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.search import core_distances
 from rapids_slink.metrics import distances
+from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.task import PartLists
 from rapids_slink.pipeline import check_tree_memory, surrogate_tree
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
+from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
+from rapids_slink.spanning_tree import plan
 
 #: Trees that are joined at a time.
 JOINED = 4
@@ -39,13 +43,16 @@ def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> 
     """The edge frame of the minimum spanning tree: ``weight`` is the surrogate distance, beside it ``distance``."""
     settings, each = blocks.settings, range(len(blocks))
     cores: list[Any] = [None] * len(blocks)
+    own: list[Any] = [None]
+    if len(blocks) > 1:
+        own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,)) for b in each]
     if settings.min_samples > 1:
         with report.stage("neighbors", CPU):
             cores = core_distances(run, blocks, progress)
     pairs: list[tuple[int, ...]] = list(combinations(each, 2)) or [(0,)]
     found, joined = [], []
     for pair in pairs:
-        given = [[part[b] for b in pair] for part in (blocks.rows, cores, blocks.starts)]
+        given = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts)]
         found.append(run.task("tree", pair_tree, settings, *given, index=pair))
         joined.append(run.task("edges", getitem, found[-1], "edges", index=pair))
         level = 0
@@ -64,9 +71,47 @@ def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> 
     return tree
 
 
+def lists_of_block(settings: Settings, rows: Any) -> Any:
+    """Ids and surrogate distances of each row's nearest others in its block, where the block is, on a GPU or the host.
+
+    None if the trees of the block's pairs are not made from lists.
+    """
+    device = resolve(settings.device)
+    found = work(_lists_of_block, device, settings, device.asarray(rows))
+    return found if found is None or is_on_gpu(rows) else tuple(to_host(part) for part in found)
+
+
+def _lists_of_block(device: Device, settings: Settings, rows: Any) -> Any:
+    n, k, metric = len(rows), list_length(settings, device), settings.metric
+    prepared = metric_rows(metric, rows, device, alone=False)
+    core = rows if settings.min_samples > 1 else None  # whatever they are
+    given = settings.n_neighbors, settings.min_samples, metric, device, core
+    if n <= k or plan.LISTS not in plan.ways(2 * n, prepared.shape[1], *given):
+        return None
+    estimate = estimate_search(n, rows.shape[1], rows.dtype.itemsize, k, device, metric=metric)
+    check_memory(device, estimate, f"a block of {n:,} rows")
+    lists = neighbor_lists(prepare_search(prepared, device, Report(), metric=metric), n, k, device)
+    return lists.ids, lists.weights
+
+
+def list_length(settings: Settings, device: Device) -> int:
+    """How long the lists are that trees are made from."""
+    return plan.list_length(settings.n_neighbors, settings.min_samples, settings.metric, device)
+
+
+def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
+    """The lists of two blocks as those of their points in one array."""
+    if len(own) < 2 or any(lists is None for lists in own):
+        return None
+    (ids, weights), (more_ids, more_weights) = own
+    first = len(ids)
+    both = concatenate((ids, more_ids + device.xp.int32(first)), device), concatenate((weights, more_weights), device)
+    return PartLists(*both, first)
+
+
 @on_worker
 def pair_tree(
-    device: Device, settings: Settings, rows: list[Any], cores: list[Any], starts: list[int]
+    device: Device, settings: Settings, rows: list[Any], cores: list[Any], own: list[Any], starts: list[int]
 ) -> dict[str, Any]:
     """The tree of some blocks' points, its ends numbered among all; and what the report of such a run counts."""
     metric, values, report = settings.metric, concatenate(rows, device), Report()
@@ -80,7 +125,8 @@ def pair_tree(
     check_tree_memory(n, d, values.dtype.itemsize, *given)
     core = None if cores[0] is None else concatenate(cores, device)
     prepared = metric_rows(metric, values, device, alone=False)
-    tree, _ = surrogate_tree(prepared, metric, settings.n_neighbors, device, report, core=core)
+    known = lists_within_blocks(own, device)
+    tree, _ = surrogate_tree(prepared, metric, settings.n_neighbors, device, report, core=core, known=known)
     src, dst, weight = tree.columns.values()
     distance = distances(metric, weight, (src, dst), (values, values), device)
     first = len(rows[0])

@@ -25,7 +25,7 @@ from rapids_slink.metrics import Metric, distances, get_metric
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
-from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import distributed, is_collection
@@ -45,14 +45,21 @@ MAX_FRAME_ROWS = 2**31 - 1
 
 
 def neighbor_lists(
-    search: Any, n: int, k: int, device: Device, min_samples: int = 1, core: Any = None
+    search: Any,
+    n: int,
+    k: int,
+    device: Device,
+    min_samples: int = 1,
+    core: Any = None,
+    known: PartLists | None = None,
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
 
-    Weighed by mutual reachability if `min_samples` is above 1, or if core distances are given.
+    Weighed by mutual reachability if `min_samples` is above 1, or if core distances are given. Lists of that length
+    that are `known` within two parts of the points save the search for them.
     """
     rows = device.xp.arange(n, dtype="int32")
-    found = search.find(SearchTask(rows, min(k, n - 1), rows, rows))
+    found = search.find(SearchTask(rows, min(k, n - 1), rows, rows, known=known))
     lists = NeighborLists(found.ids, found.weights)
     if core is None and min_samples > 1:
         core = lists.weights[:, min_samples - 1].copy()

@@ -8,13 +8,14 @@ rows' bounds are left out: they may be many, since a point amid the others is ne
 fitted into its buffer is proven (filter/bounds.py says why); the others are done again with the bound they have
 reached, then in float64, then by computing every distance exactly.
 
-The k-NN graph by the fused filter visits pairs of blocks in place of bands, each once for both its points.
+The k-NN graph by the fused filter visits pairs of blocks in place of bands, each once for both its points. Where the
+lists within two parts of the points are known, only pairs of a point of each are visited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
@@ -98,6 +99,8 @@ class BruteForceSearch:
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         xp, m = self.device.xp, task.rows.size
+        if task.known is not None and min(task.known.split, m - task.known.split) <= task.k:
+            task = replace(task, known=None)  # lists that are not full bound nothing
         if task.core is not None and task.core is not self.core:
             self._arrange_by_core(task.core)
         reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
@@ -146,21 +149,49 @@ class BruteForceSearch:
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
+        if task.known is not None and not self.filter.is_symmetric:
+            return self._pass_between_parts(task, task.known.split, reached), rows[:0]
         return self._pass(task, self.filter, rows, reached, again=False), rows[:0]
 
-    def _pass(self, task: SearchTask, filter_: TileFilter, rows: Any, reached: _Reached, again: bool) -> Any:
-        """Filter and re-rank some of the task's rows; returns those whose lists are not proven."""
+    def _pass_between_parts(self, task: SearchTask, split: int, reached: _Reached) -> Any:
+        """`_pass` for lists known within two parts: each part's rows among the points of the other."""
+        xp, n = self.device.xp, self.values.shape[0]
+        first, second = (self.kernels.low_discrepancy_order(size) for size in (split, n - split))
+        self.filter.arrange(xp.concatenate((first, second + xp.int32(split))))
+        return xp.concatenate(
+            [
+                self._pass(task, self.filter, task.rows[rows], reached, again=False, among=others)
+                for rows, others in ((slice(0, split), slice(split, n)), (slice(split, n), slice(0, split)))
+            ]
+        )
+
+    def _pass(
+        self,
+        task: SearchTask,
+        filter_: TileFilter,
+        rows: Any,
+        reached: _Reached,
+        again: bool,
+        among: slice | None = None,
+    ) -> Any:
+        """Filter and re-rank some of the task's rows; returns those whose lists are not proven.
+
+        If the rows' lists of some points are known, the others are those `among` the order.
+        """
         xp, kernels = self.device.xp, self.kernels
 
         def search(chunk: Any) -> Any:
             ids = task.rows[chunk]
             groups = task.groups(ids), task.point_group
-            bound, top = reached.upper[chunk], kernels.empty_lists(ids.size, task.k)
+            bound = reached.upper[chunk]
+            top = task.known.of(chunk) if task.known and among else kernels.empty_lists(ids.size, task.k)
             if reached.minima is not None:
                 xp.minimum(bound, reached.minima[groups[0]], out=bound)
-            if not again and (task.upper is None or not all_true(xp.isfinite(bound))):
+            has_bounds = task.upper is not None or task.known is not None
+            if not again and not (has_bounds and all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
-            for candidates in self._candidates(task, filter_, ids, bound, again):
+            bands = self._bands(task, filter_, bound, again, among)
+            for candidates in self._candidates(task, filter_, ids, bound, bands):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
@@ -181,17 +212,19 @@ class BruteForceSearch:
         distances are computed in the end, and before that of rows whose buffers are half full.
 
         A few rows far from all others are left out, since the errors of their quantization would let whole tiles pass:
-        each is a candidate of every other row.
+        each is a candidate of every other row. Lists known within two parts are of use if there are no such rows.
         """
         filter_: Any = self.filter
-        kernels, k = self.kernels, task.k
-        filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
-        filter_.arrange(*filter_.order_by_bound(reached.upper))
+        kernels, k, known = self.kernels, task.k, task.known
+        if known is None or not filter_.arrange_parts(reached.upper, known.split):
+            known = None
+            filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
+            filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
-        top, survivors = kernels.empty_lists(rows.size, k), filter_.empty_survivors(k)
-        slices = filter_.symmetric_slices()
+        top, split = (kernels.empty_lists(rows.size, k), 0) if known is None else (known.of(rows), known.split)
+        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split)
         for offsets in with_progress(slices, len(slices), task.progress(self.progress)):
-            filter_.append_both(offsets, bound, survivors)
+            filter_.append_both(offsets, bound, survivors, split)
             filter_.tighten(survivors, bound, k)
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
@@ -219,20 +252,25 @@ class BruteForceSearch:
         rows = self.free_bytes / workers(self.device) / _row_bytes(n, d, k, self.device)
         return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
-    def _candidates(self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, again: bool) -> Iterator[Any]:
+    def _candidates(
+        self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, bands: list[slice]
+    ) -> Iterator[Any]:
         """The candidates of some rows from each band of points; the bounds may fall from one to the next."""
         queries, groups = filter_.query(ids), (task.groups(ids), task.point_group)
-        for band in self._bands(task, filter_, bound, again):
+        for band in bands:
             yield filter_.candidates(queries, band, bound, groups, task)
         if filter_.far is not None and filter_.far.size:
             yield self.kernels.same_candidates(filter_.far, ids.size)
 
-    def _bands(self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool) -> list[slice]:
+    def _bands(
+        self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool, among: slice | None
+    ) -> list[slice]:
         """The points, in the filter's order, that rows with these bounds may look for."""
-        last = filter_.order.size
+        first, last = (among.start, among.stop) if among else (0, filter_.order.size)
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
-        return geometric_slices(last if again else filter_.first_band, last, filter_.growth)
+        bands = geometric_slices(last if again else filter_.first_band, last - first, filter_.growth)
+        return [slice(first + band.start, first + band.stop) for band in bands]
 
 
 @dataclass(frozen=True)

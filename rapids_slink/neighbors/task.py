@@ -9,7 +9,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.runtime.threads import Progress
+
+
+@dataclass(frozen=True)
+class PartLists:
+    """The k nearest others of each of n points in its own one of two parts: the points before `split`, and the others.
+
+    Attributes
+    ----------
+    ids : (n, k) int32 array
+        In the total order; -1 where the part has fewer.
+    weights : (n, k) float64 array
+        Their surrogate distances, infinite where the id is -1.
+    split : int
+    """
+
+    ids: Any
+    weights: Any
+    split: int
+
+    def of(self, rows: Any) -> TopLists:
+        """Those of some rows, for more to be put into them."""
+        return TopLists(self.ids[rows], self.weights[rows], rows < 0)
 
 
 @dataclass(frozen=True)
@@ -33,6 +56,8 @@ class SearchTask:
     core : (n,) float64 array, optional
         If given, a pair weighs mutual reachability, the largest of its surrogate distance and the core distances of
         its two points, here and in the answer. The queries have to be the points themselves.
+    known : PartLists, optional
+        Of a k-NN graph's task, what need not be searched for again; a search may do so all the same.
     """
 
     rows: Any
@@ -42,6 +67,7 @@ class SearchTask:
     upper: Any = None
     per_group_minimum: bool = False
     core: Any = None
+    known: PartLists | None = None
 
     @property
     def is_knn_graph(self) -> bool:
@@ -54,6 +80,8 @@ class SearchTask:
 
     def bounds(self, xp: Any) -> Any:
         """The rows' bounds, for the search to tighten."""
+        if self.known is not None:
+            return self.known.weights[:, -1].copy()
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
     def progress(self, shown: bool) -> Progress | None:

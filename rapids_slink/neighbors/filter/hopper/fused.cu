@@ -27,8 +27,9 @@
 // 2 product = |x_i|^2 + |x_j|^2 - distance^2 >= 2 h_i + 2 h_j - 2 S - 1, and all of these but the 1 are even. `radius` and
 // `tile_radius` are S, and there are no errors.
 //
-// SYMMETRIC: rows and columns are the same points. A block's columns are then counted from itself on, modulo their number, and
-// a pair is formed once and tested for both: for the columns' sake with the largest of the tile's radii first.
+// SYMMETRIC: rows and columns are of one image. A block's columns are counted from its own number on, modulo theirs, and a pair
+// is formed once and tested for both: for the columns' sake with the largest of the tile's radii first. Columns are all points
+// or, if the pairs within each of two parts are known, the second part; the rows are the first then.
 //
 // BETWEEN_COMPONENTS: the work items are given, 256 rows and a range of tiles, of which pairs are wanted that are no farther
 // apart than their component pair's threshold.
@@ -122,7 +123,8 @@ struct Memory {
 // number; the others go to whichever block is ready, counted by `next_item`.
 __device__ __forceinline__ void produce(
     Ring& ring, const Memory& memory, const char* rows, const char* columns, const char* norm_columns, int atoms, int blocks,
-    int splits, int first_tile, int last_tile, int capacity, const u32* count, int* next_item, const int4* given) {
+    int splits, int first_tile, int last_tile, ColumnTiles among, int capacity, const u32* count, int* next_item,
+    const int4* given) {
     u32 turn = 0, items = 0, tiles = 0;  // stages used, items and tiles done
     for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
         int slot = items % SLOTS;
@@ -136,7 +138,7 @@ __device__ __forceinline__ void produce(
         const char* own = rows + (u64)item.row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, 2 * atoms * PIECE_BYTES, ring.item_full + slot);
         for (int i = item.first; i < item.last; i++, tiles++) {
-            u64 t = item.tile(i, blocks);
+            u64 t = item.tile(i, among);
             for (int a = 0; a < atoms; a++, turn++) {
                 int s = turn % STAGES;
                 char *stage = memory.stages + s * STAGE_BYTES, *norms = memory.norms + tiles % NORM_SLOTS * NORM_BYTES;
@@ -240,8 +242,8 @@ struct TileTest {
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
 // rows, each with its share of the columns. `next_item` is zero at first.
 //
-// SYMMETRIC: tiles are counted from the block's own on, i is appended to j's candidates as well, and only the row itself is
-// left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product - half_norm_j) of each.
+// SYMMETRIC: tiles are counted from the block's own on among those of `among`, i is appended to j's candidates as well, and only
+// the row itself is left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product - half_norm_j) of each.
 //
 // BETWEEN_COMPONENTS: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns
 // and the one after the last, and their component pair, whose `threshold` is added to the row's radius. By `column_group` both
@@ -250,7 +252,7 @@ struct TileTest {
 // are begun.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ norm_columns, int atoms,
-    int blocks, int splits, int first_tile, int last_tile, u32 n_columns, const sum_t* __restrict__ half_norm,
+    int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
     const sum_t* __restrict__ radius, const sum_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
@@ -269,8 +271,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     if (warpgroup == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (thread == 0)
-            produce(ring, memory, rows, columns, norm_columns, atoms, blocks, splits, first_tile, last_tile, capacity, count,
-                    next_item, given);
+            produce(ring, memory, rows, columns, norm_columns, atoms, blocks, splits, first_tile, last_tile, among, capacity,
+                    count, next_item, given);
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
@@ -288,7 +290,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const u64 own = descriptor(rows_of_group + g % 2 * (PIECE_BYTES / 2));  // the next atom, or stage, is so much further on
     const u64 first_stage = descriptor(memory.stages), first_norms = norm_descriptor(memory.norms);
     u64* queue = memory.queues + (4 * g + warp) * QUEUE;
-    Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, capacity, blocks, lane, 0};
+    Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, among, capacity, lane, 0};
     for (;; items++) {
         int slot = items % SLOTS;
         barrier_wait(ring.item_full + slot, items / SLOTS & 1);
@@ -301,13 +303,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         const sum_t own_norm[2] = {half_norm[first], half_norm[first + 8]};
         const float own_error = SYMMETRIC && !BYTES ? tile_error[item.row_tile + g / 2] : 0;
         for (int i = item.first; i < item.last; i++, tiles++) {
-            int t = item.tile(i, blocks);
+            int t = item.tile(i, among);
             u64 norms = first_norms + tiles % NORM_SLOTS * (NORM_BYTES >> 4);
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, row_units, norms, atoms, lane);
             TileTest test;
-            // Of offset 0 and half way around, if it exists, both blocks see all pairs.
-            test.for_columns = SYMMETRIC && i >= 2 && i / 2 * 2 != blocks;
+            // Among all points both blocks see all pairs of offset 0 and, if it exists, half way around.
+            test.for_columns = SYMMETRIC && (among.first || (i >= 2 && i / 2 * 2 != blocks));
             float worst_error = BYTES ? 0 : tile_error[t];
             sum_t of_columns = test.for_columns ? product_slack(tile_radius[t], own_error) : 0;
             if (SYMMETRIC)

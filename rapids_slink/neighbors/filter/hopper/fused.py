@@ -139,10 +139,21 @@ class FusedFilter(ProductFilter):
         launch(TIGHTEN, "stride_tiles", n, np.int64(n), np.int64(golden_stride(n // TILE)), by_bound, order)
         return order, by_bound[n:].astype(cp.int32)
 
-    def symmetric_slices(self) -> list[slice]:
+    def arrange_parts(self, bound: Any, split: int) -> bool:
+        """Arrange each of two parts by its bounds, unless a part has far points or the first is no whole blocks."""
+        if split % BLOCK_ROWS:
+            return False
+        (first, far), (second, more_far) = (self.order_by_bound(part) for part in (bound[:split], bound[split:]))
+        if far.size or more_far.size:
+            return False
+        self.arrange(cp.concatenate((first, second + np.int32(split))), far)
+        return True
+
+    def symmetric_slices(self, split: int = 0) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`."""
-        blocks = self.image().half_norm.size // BLOCK_ROWS
-        return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), blocks // 2 + 1, self.offset_growth)
+        blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
+        last = blocks if split else blocks // 2 + 1
+        return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, self.offset_growth)
 
     def empty_survivors(self, k: int) -> Survivors:
         """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
@@ -151,15 +162,19 @@ class FusedFilter(ProductFilter):
         ids, count = cp.empty(shape, cp.int32), cp.zeros(n, cp.int32)
         return Survivors(ids, count, self.order, cp.empty(shape, self.threshold_type))
 
-    def append_both(self, offsets: slice, bound: Any, into: Survivors) -> None:
+    def append_both(self, offsets: slice, bound: Any, into: Survivors, split: int = 0) -> None:
         """Append to the candidates of every point, taken as a row in that order, those of the blocks at these offsets.
 
         Offset s means the pairs of each block of rows with the s-th block after it, modulo their number: what passes
-        for either of the two points is appended for that one.
+        for either of the two points is appended for that one. If `split` is given, the blocks before that point meet
+        only those from it on, counted from the first of these.
         """
         image = self.image()
-        blocks, tiles = image.half_norm.size // BLOCK_ROWS, (2 * offsets.start, 2 * offsets.stop)
-        products = Products(image, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, self.order.size)
+        all_tiles, tiles = image.half_norm.size // TILE, (2 * offsets.start, 2 * offsets.stop)
+        among = split // TILE, all_tiles - split // TILE
+        blocks = (split or image.half_norm.size) // BLOCK_ROWS
+        splits = item_splits(blocks, tiles[1] - tiles[0])
+        products = Products(image, blocks, splits, tiles, self.order.size, among)
         radii = self.radii(bound, image.error, image.half_norm.size)
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 

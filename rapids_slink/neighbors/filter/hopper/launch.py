@@ -11,7 +11,7 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
-from rapids_slink.runtime.cuda import NULL, check_arrays, cuda_kernel, current_gpu, multiprocessors
+from rapids_slink.runtime.cuda import NULL, c_struct, check_arrays, cuda_kernel, current_gpu, multiprocessors
 
 FUSED = "neighbors/filter/hopper/fused.cu"
 BLOCK_ROWS, TILE = 256, 128  # rows of a block, points of a tile, as in fused.cu
@@ -69,6 +69,8 @@ class Products:
         The first tile of points and the one after the last; in a symmetric pass counted from the block's own.
     n_points : int
         Points after these are padding.
+    among : (int, int)
+        In a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles.
     """
 
     rows: QuantizedPoints
@@ -76,6 +78,7 @@ class Products:
     splits: int
     tiles: tuple[int, int]
     n_points: int
+    among: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -134,9 +137,9 @@ def append_survivors(
     kernel, shared = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, current_gpu())
     arguments = (
         rows.y, image.y, image.norm_columns, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
-        *map(np.int32, products.tiles), np.uint32(products.n_points), rows.half_norm, radii.of_row, radii.of_tile,
-        tile_error, into.row_group, into.point_group, np.int32(found.capacity), found.ids, half_sq_dist, found.count,
-        into.next_item, into.items, into.thresholds,
+        *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
+        radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(found.capacity), found.ids,
+        half_sq_dist, found.count, into.next_item, into.items, into.thresholds,
     )  # fmt: skip
     if blocks := min(products.blocks * products.splits, multiprocessors()):
         kernel((blocks,), (THREADS,), tuple(NULL if a is None else a for a in arguments), shared_mem=shared)

@@ -1,4 +1,9 @@
 // Which products a block forms, and where those that pass the test go.
+// The tiles that a symmetric pass counts its columns among: `n` from `first` on.
+struct ColumnTiles {
+    int first, n;
+};
+
 // A work item: the tile at which its rows begin, and its range of column tiles, which `tile` makes tiles of the image.
 struct WorkItem {
     int row_tile, first, last, component_pair;
@@ -13,10 +18,8 @@ struct WorkItem {
         first = first_tile + item % splits * share;
         last = min(first + share, last_tile);
     }
-    __device__ int tile(int t, int blocks) const {
-        if (!SYMMETRIC) return t;
-        t += row_tile;
-        return t < 2 * blocks ? t : t - 2 * blocks;
+    __device__ int tile(int t, ColumnTiles among) const {
+        return SYMMETRIC ? among.first + (t + row_tile) % among.n : t;
     }
 };
 
@@ -37,7 +40,8 @@ struct Survivors {
     int* out;
     u32 *half_sq_dist, *count;
     const int *row_group, *column_group;
-    int capacity, blocks, lane;
+    ColumnTiles among;
+    int capacity, lane;
     u32 queued;
 
     __device__ __forceinline__ void put(u32 position, u32 other, u32 half) {
@@ -65,7 +69,7 @@ struct Survivors {
         __syncwarp();
         u32 place = survivor, half = survivor >> 32, in_item = place & (1u << COLUMN_BITS) - 1;
         u32 row = first_row + (place >> COLUMN_BITS & 15);
-        u32 column = item.tile(item.first + in_item / COLUMNS, blocks) * COLUMNS + in_item % COLUMNS;
+        u32 column = item.tile(item.first + in_item / COLUMNS, among) * COLUMNS + in_item % COLUMNS;
         if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, item.component_pair);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (place & PASSED_ROW) put(row, column, half);
