@@ -66,11 +66,11 @@ def _measure_all(options: argparse.Namespace, device: Device) -> int:
 def measure(work: AnyWork, stage: str, clock: Clock, peer_names: list[str]) -> dict[str, Any]:
     """Check a stage's result, then time it and its peers."""
     call = STAGES[stage](work)
-    first, peak = clock.warm_up(call)
+    first, first_seconds, peak = clock.warm_up(call)
     exact, against = CHECKS[stage](work, first)
     del first
-    seconds = clock.seconds(call, READERS.get(stage))
-    by_stage = {"stage_seconds": call().report_["seconds"]} if stage == "fit" else {}
+    seconds = clock.seconds(call, READERS.get(stage)) if clock.repeats else [first_seconds]
+    by_stage = {"stage_seconds": call().report_["seconds"]} if stage == "fit" and clock.repeats else {}
     return {
         **by_stage,
         "seconds": statistics.median(seconds),
@@ -113,7 +113,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", nargs="*", choices=peers.NAMES, default=peers.NAMES, metavar="PEER")
     parser.add_argument("--device", choices=DEVICE_NAMES, default="auto")
     parser.add_argument(
-        "--repeats", type=int, default=7, help="timed calls, if --budget is enough, and of short ones more (default: 7)"
+        "--repeats",
+        type=int,
+        default=7,
+        help="timed calls, if --budget is enough, and of short ones more; 0: the first is timed (default: 7)",
     )
     parser.add_argument("--budget", type=float, default=10.0, help="seconds for them in all (default: 10)")
     data = os.environ.get("RAPIDS_SLINK_BENCH_DATA")

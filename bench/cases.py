@@ -320,6 +320,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("coast-11m-2", coast(11_000_000)),
         Case("coast-11m-2-haversine", coast(11_000_000), metric="haversine"),
         Case("deep-8m-96", directions(8_000_000, 96, decay=0.5), n_clusters=100),
+        Case("deep-40m-96", directions(40_000_000, 96, decay=0.5), n_clusters=100),
         *(Case(f"tiny-{n}-{d}", gauss(n, d, np.float64)) for n, d in TINY),
         Case("repeats-200k-16", repeats(200_000, 16, distinct=10)),
         Case("levels-200k-10", levels(200_000, 10)),

@@ -26,7 +26,8 @@ class Clock:
         Whether to wait for the whole device before either end of the time. The whole device, because peers work on
         streams of their own.
     repeats : int
-        Timed calls, if the budget is enough; on a GPU more if they take less than `TIMED`.
+        Timed calls, if the budget is enough; on a GPU more if they take less than `TIMED`. If 0, the first call's
+        time has to do.
     budget : float
         Seconds that the timed calls of one measurement may take in all; one is always made.
     """
@@ -67,21 +68,25 @@ class Clock:
 
             cupy.cuda.Device().synchronize()
 
-    def warm_up(self, call: Callable[[], Any]) -> tuple[Any, int | None]:
-        """The result of a first call, which is not timed, and the device memory that it took at its peak.
+    def warm_up(self, call: Callable[[], Any]) -> tuple[Any, float, int | None]:
+        """The result of a first call, its seconds, and the device memory that it took at its peak.
 
         The peak counts what is allocated through rmm during the call, input excluded: cuDF allocates there, and so
         does CuPy once cuDF is imported. It is an exact count, not a sample, and costs nothing that is timed. It does
         not see the CUDA context, the workspaces of cuBLAS, or what comes with kernels.
         """
         if not self.on_gpu:
-            return call(), None
+            start = time.perf_counter()
+            result = call()
+            return result, time.perf_counter() - start, None
         import cudf  # noqa: F401 (points CuPy at rmm)
         import rmm.statistics
 
         release_idle_pools()  # a run that takes such a pool would not be counted in full
         with rmm.statistics.statistics():
+            start = time.perf_counter()
             result = call()
             self.synchronize()
+            elapsed = time.perf_counter() - start
             counted = rmm.statistics.get_statistics()
-        return result, None if counted is None else int(counted.peak_bytes)
+        return result, elapsed, None if counted is None else int(counted.peak_bytes)

@@ -74,7 +74,8 @@ def test_estimates_of_stages_add_up():
     second = MemoryEstimate(3, retained=3, min_chunk=5, preferred_chunk=3)
     whole = sequential(first, second, MemoryEstimate(8))
     assert whole == MemoryEstimate(15, retained=7, min_chunk=5, preferred_chunk=3)
-    assert whole.least == 20
+    assert (whole.least, whole.preferred) == (20, 20)
+    assert MemoryEstimate(3, min_chunk=1, preferred_chunk=4).preferred == 7
 
 
 @EVERY_CALL

@@ -98,22 +98,28 @@ def expected_time(blocks: int, devices: int) -> float:
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:
-    """From `wanted` up, the first number of blocks of which this worker's memory holds two and their tree."""
+    """From `wanted` up, the first number of blocks of which this worker's memory holds two and their tree.
+
+    With room for what makes that fast, if there is one.
+    """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
     free, k = free_for_task(settings, device), list_length(settings, device)
     if free is None:
         return wanted
-    for count in range(wanted, max(wanted, min(MAX_BLOCKS, n // 2)) + 1):
+
+    def pair(count: int) -> MemoryEstimate:
         m = n if count == 1 else 2 * -(-n // count)
         values = 2 * m * (d * itemsize + LIST_BYTES * k)  # the blocks and their lists, and both in one array
         tree = estimate_tree(m, d, itemsize, settings.n_neighbors, settings.min_samples, settings.metric, device)
-        least = sequential(MemoryEstimate(values, values), tree).least
-        if least <= free:
-            return count
-    what = f"{counted(n, 'row')} of {counted(d, 'feature')} in {count} blocks"
-    raise DeviceMemoryError(
-        f"not enough memory on a worker for {what}: needs {size_text(least)}, {size_text(free)} are free"
-    )
+        return sequential(MemoryEstimate(values, values), tree)
+
+    most = max(wanted, min(MAX_BLOCKS, n // 2))
+    pairs = {count: pair(count) for count in range(wanted, most + 1)}
+    fitting = [count for count in pairs if pairs[count].least <= free]
+    if not fitting:
+        what, needed = f"{counted(n, 'row')} of {counted(d, 'feature')} in {most} blocks", size_text(pairs[most].least)
+        raise DeviceMemoryError(f"not enough memory on a worker for {what}: needs {needed}, {size_text(free)} are free")
+    return next((count for count in fitting if pairs[count].preferred <= free), fitting[0])
 
 
 @on_worker

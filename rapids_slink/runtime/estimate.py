@@ -49,6 +49,11 @@ class MemoryEstimate:
         """What it cannot do with less of."""
         return self.peak + self.min_chunk
 
+    @property
+    def preferred(self) -> int:
+        """What it is slower with less of."""
+        return self.peak + max(self.min_chunk, self.preferred_chunk)
+
 
 def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
     """The estimate of stages that follow one another."""
