@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from bench import first
 from bench.cases import Case
 from bench.graphs import Graph
 from bench.trees import Tree
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.frames import frame_of
 
-#: Of a frame that is spread over a cluster.
-PARTITIONS = 8
+#: Of a frame that is spread over a cluster there are so many partitions, or more of so many rows.
+PARTITIONS, PARTITION_ROWS = 8, 500_000
 #: The clusters of the stage that makes many cuts in one call.
 MANY_CUTS = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000)
 
@@ -56,8 +57,7 @@ class Work:
     @cached_property
     def table(self) -> Any:
         """The points as a user holds them: a frame of the device."""
-        array = self.device.asarray(self.points)
-        return self.device.frames.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+        return frame_of_points(self.points, self.device)
 
     @cached_property
     def model(self) -> Any:
@@ -206,15 +206,29 @@ def partitioned(work: Work) -> Call:
     from dask import dataframe
     from distributed import wait
 
-    case, device = work.case, work.device.name
+    case, device, n = work.case, work.device.name, len(work.points)
     if work.device.is_gpu:
-        import dask_cudf
-
-        frame = dask_cudf.from_cudf(work.table, npartitions=PARTITIONS).persist()
-    else:
-        frame = dataframe.from_pandas(work.table, npartitions=PARTITIONS).persist()
-    wait(frame)
+        import dask_cudf  # noqa: F401 (so that frames may be cuDF's)
+    parts = max(PARTITIONS, n // PARTITION_ROWS)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "points.npy"
+        np.save(path, work.points)
+        rows = [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
+        meta = rows_of_file(slice(0, 0), path, device)
+        frame = dataframe.from_map(rows_of_file, rows, path=path, device=device, meta=meta).persist()
+        wait(frame)
     return lambda: rapids_slink.fit(frame, case.n_clusters, metric=case.metric, p=case.p, device=device)
+
+
+def rows_of_file(rows: slice, path: Path, device: str) -> Any:
+    """Some of a file's points as a frame of the device."""
+    return frame_of_points(np.load(path, mmap_mode="r")[rows].copy(), resolve(device))
+
+
+def frame_of_points(points: np.ndarray, device: Device) -> Any:
+    """Points as a user holds them: a frame of the device."""
+    array = device.asarray(points)
+    return device.frames.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
 
 
 def seconds_of(stage: str) -> Callable[[Any], float]:

@@ -17,7 +17,7 @@ from rapids_slink.neighbors.exact.cpu import pair_distances
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.direct import FilterFormula
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.runtime.device import CPU, to_host
 
 
@@ -54,6 +54,22 @@ def test_searches_find_the_least_values(metric, p, name, engine):
                 on_rows, groups, bounds = (engine.asarray(part) for part in (everyone, group, upper))
                 found = search(rows, metric=metric).find(SearchTask(on_rows, k, groups, groups, bounds))
                 assert_lists(found, expected)
+
+
+@pytest.mark.parametrize(("metric", "p"), [(m, p) for m, p in ALL_METRICS if m not in ("minkowski", "haversine")])
+def test_lists_known_within_two_parts(metric, p, engine):
+    metric, n, k, split = get_metric(metric, p), 700, 5, 256
+    X = np.random.default_rng(0).normal(size=(n, 30))
+    X = (X > 0).astype(np.float64) if takes_booleans(metric.name) else X
+    rows, part = metric_rows(metric, X, CPU), np.arange(n) >= split
+    distances = distances_of_all_pairs(metric, rows)
+    np.fill_diagonal(distances, np.inf)
+    ids, weights = least(np.where(part[:, None] == part, distances, np.inf), k)
+    known = PartLists(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), split)
+    on_rows = engine.xp.arange(n, dtype="int32")
+    for way in ["brute_force", *["tiles"] * engine.is_gpu]:
+        search = SearchKind(engine.name, way)(rows, metric=metric)
+        assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, known=known)), least(distances, k))
 
 
 # -------------------------------------------------------------------------------------------------- filters
