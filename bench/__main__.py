@@ -56,7 +56,7 @@ def _measure_all(options: argparse.Namespace, device: Device) -> int:
             measured = measure(work, stage, clock, options.peers)
             result = {"case": name, "stage": stage, **measured, "n": n, "d": d, "rmm_pool": options.pool}
             if stage == "dask":
-                result["workers"] = options.workers
+                result.update(workers=options.workers, peak_device_bytes=None)  # the workers'
             path = results.save(options.out, header, result)
             print(f"{name:>18} {stage:>18} {describe(result)}  -> {path}", flush=True)
             inexact += result["exact"] is False

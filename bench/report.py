@@ -43,8 +43,8 @@ def load(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("*.json")):  # names start with the date
         run = json.loads(path.read_text())
         for result in entries_of(run):
-            case, stage, pool = identity(result)
-            key = (slug(run), stage, case, pool)
+            case, stage, *more = identity(result)
+            key = (slug(run), stage, case, *more)
             newest[key] = {**result, "date": run["date"], "file": path.name}
     return [newest[key] for key in sorted(newest)]
 
@@ -71,7 +71,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def _stage(row: dict[str, Any]) -> str:
-    return row["stage"] + (", rmm pool" if row.get("rmm_pool") else "")
+    workers = f", {row['workers']} worker{'s' * (row['workers'] > 1)}" if row.get("workers") else ""
+    return row["stage"] + workers + (", rmm pool" if row.get("rmm_pool") else "")
 
 
 def _fastest_first(row: dict[str, Any]) -> list[tuple[str, float]]:

@@ -50,9 +50,9 @@ def entries_of(run: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"device": run["device"], **entry} for entry in run["results"]]
 
 
-def identity(result: dict[str, Any]) -> tuple[str, str, bool]:
-    """The case, the stage, and whether all memory came from an rmm pool, which older results do not say."""
-    return result["case"], result["stage"], result.get("rmm_pool", False)
+def identity(result: dict[str, Any]) -> tuple[str, str, bool, int]:
+    """The case, the stage, whether all memory came from an rmm pool, which older results do not say, and workers."""
+    return result["case"], result["stage"], result.get("rmm_pool", False), result.get("workers", 0)
 
 
 def slug(header: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ from rapids_slink.runtime.threads import Progress
 from rapids_slink.spanning_tree import plan
 
 #: Trees that are joined at a time.
-JOINED = 4
+JOINED = 8
 
 
 def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> Future:
