@@ -17,8 +17,12 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.threads import for_each_chunk, workers
 
 SOURCE = "ordering.cu"
+#: Edges that a thread of the CPU sorts, at least.
+MIN_SORTED = 2**15
 
 
 @njit(cache=True, inline="always")
@@ -52,12 +56,32 @@ def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
         launch(SOURCE, "code_edges", src.size, np.int64(src.size), src, dst, code)
         by_code = xp.argsort(code)
         return by_code[xp.argsort(weight[by_code])]  # CuPy's sort is stable
-    rows = np.argsort(weight)
+    rows = _ascending(weight)
     ascending = weight[rows]
     rises = ascending[1:] != ascending[:-1]
     if not rises.all():  # the ids only matter where weights tie
         _order_ties(rows, rises, edge_codes(src, dst, np))
     return rows
+
+
+def _ascending(weight: np.ndarray) -> np.ndarray:
+    """The rows by weight: each of several ranges of weights is sorted by a thread of its own."""
+    ranges = _ranges(weight.size)
+    if len(ranges) == 1:
+        return np.argsort(weight)
+    rows = np.argpartition(weight, [part.start for part in ranges[1:]])
+
+    def sort(part: slice) -> None:
+        rows[part] = rows[part][np.argsort(weight[rows[part]])]
+
+    for_each_chunk(CPU, sort, ranges)
+    return rows
+
+
+def _ranges(n: int) -> list[slice]:
+    """n rows in a range for each thread."""
+    parts = max(1, min(workers(CPU), n // MIN_SORTED))
+    return [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
 
 
 @njit(cache=True)
@@ -88,5 +112,9 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     if xp is not np:
         launch(SOURCE, "place_edges", rows.size, np.int64(rows.size), rows, *given, src, dst, weight)
         return
-    u, v, given_weight = (column[rows] for column in given)
-    src[...], dst[...], weight[...] = np.minimum(u, v), np.maximum(u, v), given_weight
+
+    def place(part: slice) -> None:
+        u, v, weight[part] = (column[rows[part]] for column in given)
+        src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
+
+    for_each_chunk(CPU, place, _ranges(rows.size))
