@@ -61,8 +61,11 @@ def merge_in_order(tree, n, engine):
 
 
 @pytest.mark.parametrize(("n", "values"), [(1, 1), (2000, 1), (2000, 3), (5000, 200), (5000, 4000), (1000, 10**9)])
-def test_ties_go_by_ids(n, values, engine):
-    """Runs of one row, of a few and of many."""
+@pytest.mark.parametrize("threads", [1, 7])
+def test_ties_go_by_ids(n, values, threads, engine, monkeypatch):
+    """Runs of one row, of a few and of many, also of rows that several threads sort."""
+    monkeypatch.setattr(ordering, "MIN_SORTED", 100)
+    monkeypatch.setattr(ordering, "workers", lambda device: threads)
     rng = np.random.default_rng(values)
     u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
     u, v = np.where(rng.random(n) < 0.5, (u, v), (v, u))
