@@ -29,7 +29,7 @@ def spanning_forest(edges: Any, frames: Any) -> Any:
     DataFrame
         Rows of `edges` in the total order.
     """
-    edges = edges.drop_duplicates(["src", "dst"]).sort_values(ORDER, ignore_index=True)
+    edges = edges.sort_values(ORDER, ignore_index=True)
     crossing = edges[["src", "dst"]].rename(columns={"src": "a", "dst": "b"})
     crossing["edge"] = crossing.index
     taken = []

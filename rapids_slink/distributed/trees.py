@@ -5,7 +5,8 @@
 An edge that is in the tree of all points is in the tree of any part of them that holds its two ends: no path within the
 part is lighter than the lightest among all. And any two points are in some pair of blocks. So the tree of the union of
 the pairs' trees is the tree of all points, in the total order, whatever the blocks are. (Jin et al., "DiSC: a
-distributed single-linkage hierarchical clustering algorithm using MapReduce", 2013.) A pair's tree is what one device
+distributed single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Edges between its blocks come from
+one pair, and those within a block need to come from one too: the first that it is in. A pair's tree is what one device
 makes of its points; where it searches all pairs of these, the lists within either block are made once, for all pairs.
 
 Mutual reachability needs the core distances among all points first: of each row's merged lists (search.py).
@@ -51,8 +52,10 @@ def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> 
             cores = core_distances(run, blocks, progress)
     pairs: list[tuple[int, ...]] = list(combinations(each, 2)) or [(0,)]
     found, joined = [], []
+    first_pair = {b: pair for pair in reversed(pairs) for b in pair}
     for pair in pairs:
-        given = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts)]
+        is_first = [first_pair[b] == pair for b in each]
+        given = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts, is_first)]
         found.append(run.task("tree", pair_tree, settings, *given, index=pair))
         joined.append(run.task("edges", getitem, found[-1], "edges", index=pair))
         level = 0
@@ -111,14 +114,23 @@ def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
 
 @on_worker
 def pair_tree(
-    device: Device, settings: Settings, rows: list[Any], cores: list[Any], own: list[Any], starts: list[int]
+    device: Device,
+    settings: Settings,
+    rows: list[Any],
+    cores: list[Any],
+    own: list[Any],
+    starts: list[int],
+    within: list[bool],
 ) -> dict[str, Any]:
-    """The tree of some blocks' points, its ends numbered among all; and what the report of such a run counts."""
-    metric, values, report = settings.metric, concatenate(rows, device), Report()
+    """Edges of the tree of one or two blocks' points, numbered among all; and what the report of such a run counts.
+
+    Those between the blocks, and those within a block where `within` says so.
+    """
+    xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
     n, d = values.shape
     if n == 1:
         return {
-            "edges": _edge_frame(device, *(device.xp.empty(0, dtype) for dtype in EDGE_TYPES.values())),
+            "edges": _edge_frame(device, *(xp.empty(0, dtype) for dtype in EDGE_TYPES.values())),
             "counts": {},
         }
     given = settings.n_neighbors, settings.min_samples, metric, device
@@ -127,10 +139,12 @@ def pair_tree(
     prepared = metric_rows(metric, values, device, alone=False)
     known = lists_within_blocks(own, device)
     tree, _ = surrogate_tree(prepared, metric, settings.n_neighbors, device, report, core=core, known=known)
-    src, dst, weight = tree.columns.values()
-    distance = distances(metric, weight, (src, dst), (values, values), device)
     first = len(rows[0])
-    src, dst = (device.xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
+    sides = [tree.columns[end] >= first for end in ("src", "dst")]
+    kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]
+    src, dst, weight = (column[kept] for column in tree.columns.values())
+    distance = distances(metric, weight, (src, dst), (values, values), device)
+    src, dst = (xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
     counts = {stage: entry for stage, entry in report.items() if stage != "seconds"}
     return {"edges": _edge_frame(device, src, dst, weight, distance), "counts": counts}
 
