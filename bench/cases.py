@@ -317,6 +317,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("sphere-10m-3", directions(10_000_000, 3)),
         Case("uniform-10m-3", uniform(10_000_000, 3)),
         Case("halo-10m-3", haloes(10_000_000)),
+        Case("halo-80m-3", haloes(80_000_000)),
         Case("coast-11m-2", coast(11_000_000)),
         Case("coast-11m-2-haversine", coast(11_000_000), metric="haversine"),
         Case("deep-8m-96", directions(8_000_000, 96, decay=0.5), n_clusters=100),

@@ -110,7 +110,9 @@ def tree_of_few(device: Device, points: np.ndarray, min_samples: int = 1) -> tup
 def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """A tree by boxes."""
     among = search("boxes", device.asarray(points), device)
-    return tuple(boxes.tree_of_boxes(among, device, Report()).columns.values())
+    columns = boxes.tree_of_boxes(among, device, Report()).columns
+    sort_in_place(columns, device.xp)
+    return tuple(columns.values())
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:

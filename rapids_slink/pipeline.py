@@ -252,7 +252,10 @@ def surrogate_tree(
         by_boxes = plan.way_by(search, suitable) == plan.BOXES
     if by_boxes:
         with report.stage("spanning_tree", device):
-            return boxes.tree_of_boxes(search, device, report), 1
+            tree = boxes.tree_of_boxes(search, device, report)
+            del search  # the sort may have its memory
+            sort_in_place(tree.columns, device.xp)
+        return tree, 1
     with report.stage("neighbors", device):
         k = plan.list_length(n_neighbors, min_samples, metric, device)
         lists = neighbor_lists(search, n, k, device, min_samples, core, known)

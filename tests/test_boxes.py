@@ -15,6 +15,7 @@ from rapids_slink.neighbors.exact import cpu
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.trees.tree import LEAF
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve
 from rapids_slink.spanning_tree import boxes, plan, spanning_tree
@@ -25,7 +26,9 @@ METRICS = [("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkows
 
 def grown(X, device, metric=EUCLIDEAN, report=None):
     search = SearchKind(device, "tree")(X, metric=metric)
-    return on_host(boxes.tree_of_boxes(search, resolve(device), Report() if report is None else report).frame)
+    tree = boxes.tree_of_boxes(search, resolve(device), Report() if report is None else report)
+    sort_in_place(tree.columns, resolve(device).xp)
+    return on_host(tree.frame)
 
 
 def by_lists(X, device, k):

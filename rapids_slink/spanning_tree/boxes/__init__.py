@@ -28,8 +28,8 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 
-#: At the peak, in bytes a point: what is known of it, and the edges while they are sorted.
-POINT_BYTES = 112
+#: At the peak, in bytes a point: what is known of it, and its edge.
+POINT_BYTES = 64
 
 
 def estimate_tree(n: int) -> MemoryEstimate:
@@ -50,7 +50,7 @@ def tree_of_boxes(search: Any, device: Device, report: Report) -> PreallocatedFr
     Returns
     -------
     PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances.
+        n - 1 edges in no order, weighing surrogate distances.
     """
     tree: PreallocatedFrame = device.kernels("spanning_tree.boxes").tree_of_boxes(search, report)
     return tree

@@ -13,7 +13,7 @@ from numba import njit
 
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.neighbors.trees.tree import Tree
-from rapids_slink.ordering import edge_code, lighter, sort_in_place
+from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -73,7 +73,6 @@ def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
         taken, largest = _merge(tree.order, growth, largest, columns)
         components -= taken
         report.count("spanning_tree", rounds=1, rows_searched=active.size)
-    sort_in_place(edges.columns, np)
     return edges
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import cupy as cp
 
 from rapids_slink.neighbors.trees.bvh import BoxSearch
-from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
@@ -28,5 +27,4 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=searched)
-    sort_in_place(tree.columns, cp)
     return tree
