@@ -65,6 +65,6 @@ def estimate_tree(
             return sequential(MemoryEstimate(rows, rows), few.estimate_tree(n, features, device))
         k = 1 if way == BOXES else list_length(n_neighbors, min_samples, metric, device)
         search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
-        return sequential(search, boxes.estimate_tree(n) if way == BOXES else estimate_connect(n, search))
+        return sequential(search, boxes.estimate_tree(n, device) if way == BOXES else estimate_connect(n, search))
 
     return either(*map(estimate, ways(n, features, n_neighbors, min_samples, metric, device)))

@@ -134,9 +134,9 @@ class BoxSearch:
             self.core, self.cores = core, (along, least)
         return self.cores
 
-    def launch(self, name: str, jobs: int, *arguments: Any, list_size: int = 1) -> None:
+    def launch(self, name: str, jobs: int, *arguments: Any, list_size: int = 1, source: str = SOURCE) -> None:
         """Start a kernel that is compiled for these points and the metric."""
-        launch(SOURCE, name, jobs, *arguments, options=self._options(list_size))
+        launch(source, name, jobs, *arguments, options=self._options(list_size))
 
     def launch_resident(self, name: str, jobs: int, most: int, *arguments: Any, source: str = SOURCE) -> None:
         """Start one whose blocks, at most so many a multiprocessor, wait for each other."""

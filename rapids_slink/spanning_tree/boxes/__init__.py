@@ -1,10 +1,11 @@
 """Borůvka on a tree of boxes: the minimum spanning tree of points of few features.
 
-In a round each component looks for its lightest edge to a point outside. Nodes whose points are all of the component
-are passed over. An edge that is found bounds the components of both its ends, for all their points, and what a point
-has learnt in one round serves it in the next:
+Each point first finds its nearest few. In a round each component looks for its lightest edge to a point outside. Nodes
+whose points are all of the component are passed over. An edge that is found bounds the components of both its ends, for
+all their points, and what a point has learnt serves it in the next rounds:
 
-- its candidate, the lightest edge found, which bounds its component again as long as it leaves it;
+- its candidate, the lightest edge known, which bounds its component again as long as it leaves it; then the next of its
+  nearest few that is outside takes its place;
 - its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
   candidate attains it, or while its component has a lighter edge.
 
@@ -28,13 +29,15 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 
+#: Others that each point knows from the start: with five, few points of a cube search again.
+NEAREST = 5
 #: At the peak, in bytes a point: what is known of it, and its edge.
-POINT_BYTES = 64
+POINT_BYTES = {"cpu": 160, "cuda": 80}
 
 
-def estimate_tree(n: int) -> MemoryEstimate:
+def estimate_tree(n: int, device: Device) -> MemoryEstimate:
     """Bytes of `tree_of_boxes` of n points beside the search's own."""
-    return MemoryEstimate(POINT_BYTES * n)
+    return MemoryEstimate(POINT_BYTES[device.name] * n)
 
 
 def tree_of_boxes(search: Any, device: Device, report: Report) -> PreallocatedFrame:

@@ -7,6 +7,8 @@
 #include "spanning_tree/find_root.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
+constexpr int NEAREST = 5;                // as in the package
+constexpr double BEYOND = 1.5;            // a search looks so many times as far as it has to: that saves later ones
 
 // What a search reads: the points and their tree.
 struct Points {
@@ -17,9 +19,11 @@ struct Points {
     const Node* nodes;
 };
 
-// What is known, by point or by root: see the package. `least` is the code of the component's lightest edge.
+// What is known, by point or by root: see the package. `least` is the code of the component's lightest edge; `following` are
+// the positions of a point's nearest others but for the first, in NEAREST - 1 rows: -1 where there are no more, and in the
+// first row once they are of no more use.
 struct Growth {
-    int *component, *candidate, *size, *parent;
+    int *component, *candidate, *following, *size, *parent;
     double *weight, *bound;
     long long* least;
 };
@@ -28,6 +32,66 @@ struct Growth {
 struct Round { unsigned long long largest, next; };
 constexpr int MAX_ROUNDS = 64;  // as in cuda.py
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
+
+// The nearest others of each point, of which the first is its candidate. The points of a warp search together.
+extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
+    const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ leaf_of, long long n,
+    const Node* __restrict__ nodes, int* __restrict__ candidate, int* __restrict__ following, double* __restrict__ weight) {
+    long long p = thread_index(), first = p - threadIdx.x % WARP;
+    if (first >= n) return;
+    VALUE x[FEATURES];
+    for (int f = 0; f < FEATURES; f++) x[f] = features[min(p, n - 1) * FEATURES + f];
+    double least[NEAREST];
+    int nearest[NEAREST];
+#pragma unroll
+    for (int e = 0; e < NEAREST; e++) least[e] = p < n ? INFINITE : -1, nearest[e] = -1;
+    double& last = least[NEAREST - 1];
+    int last_id = EMPTY_ID;
+    auto id_of = [&](int q) { return q < 0 ? EMPTY_ID : order[q]; };
+    walk(
+        nodes, leaf_of[first], true,
+        [&](const Node& node, int) {
+            double gap = lower_bound(x, node.low, node.high);
+            return __all_sync(ALL_LANES, gap > last || (gap == last && node.least > last_id));
+        },
+        [&](int begin, int end) {
+            for (int q = begin; q <= end; q++) {
+                double w = surrogate_distance(x, features + (long long)q * FEATURES, FEATURES);
+                if (q == p || w > last || !before(w, order[q], last, last_id)) continue;
+#pragma unroll
+                for (int e = NEAREST - 1; e >= 0; e--) {
+                    bool moves = e > 0 && (w < least[e - 1] || (w == least[e - 1] && order[q] < id_of(nearest[e - 1])));
+                    least[e] = moves ? least[e - 1] : w;
+                    nearest[e] = moves ? nearest[e - 1] : q;
+                    if (!moves) break;
+                }
+                last_id = id_of(nearest[NEAREST - 1]);
+            }
+        });
+    if (p >= n) return;
+    candidate[p] = nearest[0], weight[p] = least[0];
+    for (int e = 1; e < NEAREST; e++) following[(e - 1) * n + p] = nearest[e];
+}
+
+// The nearest known point of another component becomes the candidate of p; if there is none, no such point is nearer than the
+// last known.
+__device__ __forceinline__ void next_candidate(const Points& points, const Growth& known, long long p) {
+    auto distance = [&](long long q) {
+        return surrogate_distance(points.features + p * FEATURES, points.features + q * FEATURES, FEATURES);
+    };
+    int last = -1;
+    known.candidate[p] = -1;
+    for (int e = 0; e < NEAREST - 1; e++) {
+        int q = known.following[e * points.n + p];
+        if (q < 0) break;
+        if (known.component[q] != known.component[p]) {
+            known.candidate[p] = q, known.weight[p] = distance(q);
+            return;
+        }
+        last = q;
+    }
+    if (last >= 0) known.weight[p] = distance(last), known.following[p] = -1;
+}
 
 // The candidates of the points of a warp that may know of a lighter edge than their components do. These points, which follow
 // each other on the curve, search together: a node is passed over if none of them has to look at it. A bound that is read late
@@ -43,7 +107,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     if (p == first) atomicAdd(&counters->searched, (unsigned long long)__popc(votes));
     VALUE x[FEATURES];
     for (int f = 0; f < FEATURES; f++) x[f] = points.features[min(p, points.n - 1) * FEATURES + f];
-    double least = INFINITE, reach = active ? bound[own] : -1;  // nothing is as near
+    double least = INFINITE, reach = active ? BEYOND * bound[own] : -1;  // nothing is as near
     walk(
         points.nodes, points.leaf_of[first], false,
         [&](const Node& node, int) {
@@ -55,13 +119,13 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
             double found = least;
             for (int q = begin; q <= end; q++) {
                 const VALUE* y = points.features + (long long)q * FEATURES;
-                if (component[q] == own || lower_bound(x, y, y) > reach) continue;
+                if (component[q] == own) continue;
                 double w = surrogate_distance(x, y, FEATURES);
                 if (w > reach || !before(w, points.order[q], least, other_id)) continue;
                 least = reach = w, other = q, other_id = points.order[q];
             }
             if (least < found) atomic_min(known.bound + own, least);
-            if (active) reach = fmin(reach, bound[own]);
+            if (active) reach = fmin(reach, BEYOND * bound[own]);
         });
     if (!active) return;
     bool leads = other >= 0 && least <= reach;
@@ -69,33 +133,38 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     known.weight[p] = fmax(known.weight[p], reach);
 }
 
-// The tree's edges in no order, as many as counters->taken says; `position` is the inverse of the points' order.
+// The tree's edges in no order, as many as counters->taken says, from what `find_nearest` has found; `position` is the inverse
+// of the points' order.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ position,
-    const int* __restrict__ leaf_of, long long n, int leaves, const Span* __restrict__ spans, Node* nodes, int* component,
-    int* candidate, int* size, int* parent, double* weight, double* bound, long long* least, unsigned* changes,
-    unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ edge_weight, Counters* counters) {
+    const int* __restrict__ leaf_of, long long n, int leaves, const Span* __restrict__ spans, Node* nodes,
+    int* candidate, int* following, double* weight, int* component, int* size, int* parent, double* bound, long long* least,
+    unsigned* changes, unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ edge_weight,
+    Counters* counters) {
     const Points points{features, order, leaf_of, n, nodes};
-    const Growth known{component, candidate, size, parent, weight, bound, least};
+    const Growth known{component, candidate, following, size, parent, weight, bound, least};
     ResidentBlocks blocks{&counters->arrived};
-    blocks.each(n, [&](long long p) { component[p] = p, candidate[p] = -1, weight[p] = 0, size[p] = 1; });
+    blocks.each(n, [&](long long p) { component[p] = p, size[p] = 1; });
     blocks.wait();
     for (Round* round = counters->round; *(volatile unsigned long long*)&counters->taken < n - 1; round++) {
         group_nodes(blocks, component, n, leaves, spans, nodes, changes, of_blocks);
         blocks.each(n, [&](long long p) {
+            if (component[p] != p) return;
             bound[p] = INFINITE, least[p] = NO_EDGE;
             unsigned long long own = (unsigned long long)size[p] << 32 | (unsigned)p;
             // Not if one of that size is known: else nearly all of the first round would have to wait for each other.
-            if (component[p] == p && own >> 32 > *(volatile unsigned long long*)&round->largest >> 32) atomicMax(&round->largest, own);
+            if (own >> 32 > *(volatile unsigned long long*)&round->largest >> 32) atomicMax(&round->largest, own);
         });
         blocks.wait();
         int waiting = (unsigned)round->largest;
-        // Drops the candidates that no longer leave their components, and bounds those that the others join.
+        // Replaces the candidates that no longer leave their components, and bounds those that they join.
         blocks.each(n, [&](long long p) {
             if (candidate[p] < 0) return;
+            if (component[candidate[p]] == component[p]) next_candidate(points, known, p);
+            if (candidate[p] < 0) return;
             int own = component[p], other = component[candidate[p]];
-            if (own == other) candidate[p] = -1;
-            else atomic_min(bound + own, weight[p]), atomic_min(bound + other, weight[p]);
+            if (own != waiting) atomic_min(bound + own, weight[p]);
+            if (other != waiting) atomic_min(bound + other, weight[p]);
         });
         blocks.wait();
         while (true) {
@@ -126,13 +195,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             }
             unsigned long long slot = claim_in_warp(across != root, &counters->taken);
             if (across != root) src[slot] = low, dst[slot] = high, edge_weight[slot] = bound[root];
-            if (p < n) parent[p] = across;
+            if (p < n && component[p] == root) parent[p] = across;
         });
         blocks.wait();
         blocks.each(n, [&](long long p) {
             int old = component[p], root = find_root(parent, old);
             if (old == p && root != p) atomicAdd(size + root, size[p]);
-            component[p] = root;
+            if (root != old) component[p] = root;
         });
         if (thread_index() == 0) counters->rounds++;
         blocks.wait();

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.neighbors.trees.tree import Tree
 from rapids_slink.ordering import edge_code, lighter
@@ -18,7 +19,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.threads import Progress, for_each_chunk
-from rapids_slink.spanning_tree.boxes import packets
+from rapids_slink.spanning_tree.boxes import NEAREST, packets
 from rapids_slink.union_find import find_root
 
 MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
@@ -32,6 +33,8 @@ class Growth(NamedTuple):
     ----------
     component : int32 array
         The root of each point's component.
+    nearest, distance : (n, k) int32 and float64 arrays
+        Each point's nearest others in the total order, and their distances; -1 in front once they are of no more use.
     candidate : int32 array
         The other end of the point's lightest known edge that leaves its component, or -1.
     weight : float64 array
@@ -47,6 +50,8 @@ class Growth(NamedTuple):
     """
 
     component: np.ndarray
+    nearest: np.ndarray
+    distance: np.ndarray
     candidate: np.ndarray
     weight: np.ndarray
     floor: np.ndarray
@@ -60,7 +65,8 @@ def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
     tree, formula = search.tree, search.metric.cpu_formula
     n = components = tree.order.size
     edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
-    growth, largest = _nothing_known(tree), -1
+    growth, largest = _nearest_known(search), -1
+    report.count("spanning_tree", rows_searched=n)
     while components > 1:
         active = _begin_round(tree.first, tree.last, growth, largest)
         for_each_chunk(
@@ -76,14 +82,22 @@ def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
     return edges
 
 
-def _nothing_known(tree: Tree) -> Growth:
-    """Every point a component of its own."""
-    n, nodes = tree.order.size, tree.first.size
+def _nearest_known(search: TreeSearch) -> Growth:
+    """Every point a component of its own, with its nearest others."""
+    order, nodes = search.tree.order, search.tree.first.size
+    n = order.size
+    rows, position = np.arange(n, dtype=np.int32), np.empty(n, np.int32)
+    position[order] = rows
+    lists = search.find(SearchTask(order, min(NEAREST, n - 1), rows, rows))
+    nearest, distance = position[lists.ids], lists.weights
+    weight = distance[:, 0].copy()
     return Growth(
-        component=np.arange(n, dtype=np.int32),
-        candidate=np.full(n, -1, np.int32),
-        weight=np.full(n, np.inf),
-        floor=np.zeros(n),
+        component=rows,
+        nearest=nearest,
+        distance=distance,
+        candidate=nearest[:, 0].copy(),
+        weight=weight,
+        floor=weight.copy(),
         bound=np.empty(n),
         chosen=np.empty(n, np.int32),
         node_component=np.full(nodes, -1, np.int32),
@@ -93,17 +107,17 @@ def _nothing_known(tree: Tree) -> Growth:
 @njit(nogil=True, cache=True)
 def _begin_round(first, last, growth, largest):
     """Bound components by the candidates that still leave them; returns the active points, ascending."""
-    component, candidate, weight, floor, bound, chosen, node_component = growth
+    component, _, _, candidate, weight, floor, bound, chosen, node_component = growth
     n = component.size
     _update_nodes(first, last, component, node_component)
     for p in range(n):
         bound[p], chosen[p] = UNBOUNDED, -1
     for p in range(n):
         if candidate[p] >= 0:
-            own, other = component[p], component[candidate[p]]
-            if own == other:
-                candidate[p] = -1
-            else:
+            if component[candidate[p]] == component[p]:
+                _next_candidate(growth, p)
+            if candidate[p] >= 0:
+                own, other = component[p], component[candidate[p]]
                 bound[own], bound[other] = min(bound[own], weight[p]), min(bound[other], weight[p])
     active, m = np.empty(n, np.int32), 0
     for p in range(n):
@@ -113,6 +127,20 @@ def _begin_round(first, last, growth, largest):
             active[m] = p
             m += 1
     return active[:m].copy()
+
+
+@njit(nogil=True, cache=True)
+def _next_candidate(growth, p):
+    """The nearest known point of another component; if there is none, no such point is nearer than the last known."""
+    component, nearest, distance, candidate, weight, floor = growth[:6]
+    candidate[p], k = -1, nearest.shape[1]
+    if nearest[p, 0] < 0:
+        return
+    for e in range(k):
+        if component[nearest[p, e]] != component[p]:
+            candidate[p], weight[p], floor[p] = nearest[p, e], distance[p, e], distance[p, e]
+            return
+    floor[p], nearest[p, 0] = distance[p, k - 1], -1
 
 
 @njit(nogil=True, cache=True)
@@ -137,7 +165,7 @@ def _update_nodes(first, last, component, node_component):
 @njit(nogil=True, cache=True)
 def _merge(order, growth, largest, edges):
     """Merge each component that has searched along its lightest edge; returns how many edges, and the largest root."""
-    component, candidate, weight, _, bound, chosen, _ = growth
+    component, _, _, candidate, weight, _, bound, chosen, _ = growth
     (src, dst, weights), n, m = edges, component.size, 0
     for p in range(n):
         if candidate[p] >= 0:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import cupy as cp
+import numpy as np
 
 from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.spanning_tree.boxes import NEAREST
 
 SOURCE = "spanning_tree/boxes/boxes.cu"
 BLOCKS = 6  # of a multiprocessor, as in boxes.cu
@@ -17,14 +19,18 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     """As `rapids_slink.spanning_tree.boxes.cpu.tree_of_boxes`."""
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
-    component, candidate, size, parent = cp.empty((4, n), cp.int32)
+    candidate, component, size, parent = cp.empty((4, n), cp.int32)
+    following = cp.empty((NEAREST - 1, n), cp.int32)
     (weight, bound), least = cp.empty((2, n)), cp.empty(n, cp.int64)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
+    found = candidate, following, weight
+    search.launch(
+        "find_nearest", n, search.points, search.order, search.leaf_of, np.int64(n), search.nodes, *found, source=SOURCE
+    )
     search.launch_resident(
-        "grow_tree", n, BLOCKS, search.points, search.order, search.position, search.leaf_of, *search.tree, component,
-        candidate, size, parent, weight, bound, least, *search.scratch(BLOCKS), *tree.columns.values(), counters,
-        source=SOURCE,
+        "grow_tree", n, BLOCKS, search.points, search.order, search.position, search.leaf_of, *search.tree, *found,
+        component, size, parent, bound, least, *search.scratch(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()
-    report.count("spanning_tree", rounds=rounds, rows_searched=searched)
+    report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
     return tree
