@@ -145,11 +145,11 @@ def test_way():
         return plan.way_by(prepare_search(X, CPU, Report(), metric=metric), suitable)
 
     rng = np.random.default_rng(0)
-    few, some, many = (rng.normal(size=(10_000, d)) for d in (5, 6, 16))
+    few, some, many = (rng.normal(size=(10_000, d)) for d in (8, 9, 16))
     along = np.sin(rng.uniform(0, 20, (10_000, 1)) + np.arange(16))
     assert chosen(few) == chosen(few, name="cityblock") == plan.BOXES
     assert chosen(some) == chosen(many) == plan.LISTS
-    assert chosen(along) == chosen(along[:, :7]) == plan.BOXES
+    assert chosen(along) == chosen(along[:, :9]) == plan.BOXES
     assert chosen(few, min_samples=2) == chosen(along, core=np.ones(10_000)) == plan.LISTS
     assert chosen(few[:300], name="canberra") == plan.LISTS
     assert chosen(few[:300], None) == chosen(few[:300], None, name="canberra") == plan.PAIRS
@@ -161,7 +161,7 @@ def test_estimate_is_that_of_the_way():
     def estimate(n, d, n_neighbors, min_samples=1):
         return plan.estimate_tree(n, d, 8, n_neighbors, min_samples, EUCLIDEAN, CPU)
 
-    assert estimate(10**6, 5, 8) == estimate(10**6, 5, 80)
-    assert estimate(10**6, 5, 8, 2).peak < estimate(10**6, 5, 80, 2).peak
-    for d in (8, 16, 128):
+    assert estimate(10**6, 8, 8) == estimate(10**6, 8, 80)
+    assert estimate(10**6, 8, 8, 2).peak < estimate(10**6, 8, 80, 2).peak
+    for d in (9, 16, 128):
         assert estimate(10**6, d, 8).peak < estimate(10**6, d, 80).peak

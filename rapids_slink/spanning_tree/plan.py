@@ -12,7 +12,13 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.plan import default_neighbors, estimate_search, is_low_dimensional, may_have_boxes
+from rapids_slink.neighbors.plan import (
+    default_neighbors,
+    estimate_search,
+    is_low_dimensional,
+    is_searched_by_tree,
+    may_have_boxes,
+)
 from rapids_slink.neighbors.rows import row_bytes, row_features
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
@@ -20,8 +26,6 @@ from rapids_slink.spanning_tree import boxes, few
 from rapids_slink.spanning_tree.connect import estimate_connect
 
 PAIRS, BOXES, LISTS = "pairs", "boxes", "lists"
-#: Up to so many features, any points are joined by boxes about as fast as by lists, or faster.
-BOX_FEATURES = {"cpu": 5, "cuda": 4}
 
 
 def ways(
@@ -29,15 +33,14 @@ def ways(
 ) -> tuple[str, ...]:
     """What suits n points whose rows have d values; where there are two, `way_by` takes one when there is a search.
 
-    Core distances come from lists but among few points, and with the lists most of the tree is known.
+    Where a tree would search for lists, boxes take less time than the lists alone (bench/NOTES.md). Core distances come
+    from lists but among few points, and with the lists most of the tree is known.
     """
     if n_neighbors is None and core is None and few.is_worthwhile(n, d, metric, min_samples, device):
         return (PAIRS,)
     if min_samples > 1 or core is not None or not may_have_boxes(n, d, metric, device):
         return (LISTS,)
-    if d <= BOX_FEATURES[device.name]:
-        return (BOXES,)
-    return (LISTS,) if device.is_gpu else (BOXES, LISTS)
+    return (BOXES,) if is_searched_by_tree(n, d, metric, device) else (BOXES, LISTS)
 
 
 def way_by(search: Any, suitable: tuple[str, ...]) -> str:

@@ -13,7 +13,6 @@ from numba import njit
 
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
-from rapids_slink.neighbors.trees.tree import Tree
 from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
