@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import ecl, first
+from bench import arborx, ecl, first
 from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
 from rapids_slink.hierarchy.interop import to_scipy
@@ -42,6 +42,8 @@ class Peer:
         Up to this many features it does not look at all pairs, and is asked for any size.
     read : callable, optional
         The seconds in what the call returns, for a peer that has a clock of its own.
+    works : tuple of types
+        The kinds of work it takes.
     """
 
     name: str
@@ -52,16 +54,17 @@ class Peer:
     most_work: float = float("inf")
     tree_features: int = 0
     read: Callable[[Any], float] | None = None
+    works: tuple[type, ...] = (Work, TreeWork, GraphWork)
 
     def can_do(self, work: AnyWork) -> bool:
         """Whether it is installed, works on the device and would end in time."""
         n, d = work.shape
         if self.module.startswith("$"):
-            available = bool(os.environ.get(self.module[1:])) and isinstance(work, GraphWork)
+            available = bool(os.environ.get(self.module[1:]))
         else:
             available = importlib.util.find_spec(self.module.split(".")[0]) is not None
         in_time = 0 < d <= self.tree_features or float(n) * n * d <= self.most_work
-        return available and work.device.name == self.device and in_time
+        return available and isinstance(work, self.works) and work.device.name == self.device and in_time
 
 
 def peers_of(stage: str, names: list[str]) -> list[Peer]:
@@ -137,6 +140,14 @@ def cuml_fit(work: Work) -> Call:
     return lambda: model.fit(points)
 
 
+def arborx_fit(work: Work, result: str = "dendrogram") -> Call:
+    """ArborX's executable, on a file; it counts from the points being in GPU memory to the result being there."""
+    _known(work, "ArborX", {"euclidean": "euclidean"})
+    path = Path(tempfile.mkdtemp()) / "points.arborx"
+    arborx.write(path, work.points)
+    return _with_file(path, lambda: arborx.run(os.environ["ARBORX"], path, result))
+
+
 def sklearn_knn(work: Work) -> Call:
     from sklearn.neighbors import NearestNeighbors
 
@@ -190,10 +201,11 @@ def ecl_tree(work: GraphWork) -> Call:
     """ECL-MST's executable, on a file; it counts from the graph being in GPU memory to the forest being there."""
     path = Path(tempfile.mkdtemp()) / "graph.egr"
     ecl.write(path, simple(work), work.shape[0], work.device.xp)
+    return _with_file(path, lambda: ecl.run(os.environ["ECL_MST"], path))
 
-    def call() -> float:
-        return ecl.run(os.environ["ECL_MST"], path)
 
+def _with_file(path: Path, call: Call) -> Call:
+    """The call, with which the folder of its file goes."""
     weakref.finalize(call, shutil.rmtree, path.parent)
     return call
 
@@ -242,6 +254,8 @@ PEERS = (
     Peer("sklearn", "fit", "sklearn", "cpu", sklearn_fit, 5e10),
     Peer("quitefastmst", "fit", "quitefastmst", "cpu", quitefastmst_fit, 5e10, tree_features=8),
     Peer("cuml", "fit", "cuml", "cuda", cuml_fit, 2e14),
+    Peer("arborx", "fit", "$ARBORX", "cuda", arborx_fit, 0, tree_features=3, read=float),
+    Peer("arborx-mst", "fit", "$ARBORX", "cuda", partial(arborx_fit, result="tree"), 0, tree_features=3, read=float),
     Peer("sklearn", "knn", "sklearn", "cpu", sklearn_knn, 2e12),
     Peer("cuvs", "knn", "cuvs", "cuda", cuvs_knn, 2e14),
     Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),
@@ -249,7 +263,7 @@ PEERS = (
     Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
-    Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float),
+    Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,)),
     Peer("scipy", "cut", "scipy", "cpu", scipy_cut),
     Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10),
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),

@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import rapids_slink
 from bench import __main__ as harness
-from bench import cases, checks, ecl, references, report, results, sanitize
+from bench import arborx, cases, checks, ecl, references, report, results, sanitize
 from bench.cases import CASES, DataMissingError
 from bench.clock import Clock
 from bench.cluster import cluster_of
@@ -268,6 +268,45 @@ def test_peer_with_a_clock_of_its_own(tmp_path, monkeypatch):
     assert (np.diff(rows.astype(np.int64) * n + near) > 0).all()
     with pytest.raises(RuntimeError, match="printed no time"):
         ecl.run("true", copied)
+
+
+@pytest.mark.parametrize(("name", "result"), [("arborx", "dendrogram"), ("arborx-mst", "tree")])
+def test_peer_of_few_features(tmp_path, monkeypatch, name, result):
+    """It is given a file of float32 points and asked for what its name says; its time is what counts."""
+    script = tmp_path / "arborx"
+    copied = tmp_path / "points.arborx"
+    script.write_text(
+        f"#!/bin/sh\ncp $1 {copied}\necho length 2.5\nif [ $2 = {result} ]; then echo seconds 0.00123; fi\n"
+    )
+    script.chmod(0o755)
+    (peer,) = (peer for peer in PEERS if peer.name == name)
+    gpu = SimpleNamespace(name="cuda")
+    work = Work(CASES["scaling-100-3"], gpu, None)
+    monkeypatch.delenv("ARBORX", raising=False)
+    assert not peer.can_do(work)
+    monkeypatch.setenv("ARBORX", str(script))
+    assert peer.can_do(work)
+    assert not peer.can_do(Work(CASES["digits"], gpu, None))  # of 64 features
+    assert not peer.can_do(Work(CASES["scaling-100-3"], CPU, None))
+    call = peer.prepare(work)
+    assert Clock(on_gpu=False, repeats=1).median(call, peer.read) == 0.00123
+    assert np.fromfile(copied, np.int32, 2).tolist() == [100, 3]
+    np.testing.assert_array_equal(np.fromfile(copied, np.float32, offset=8), work.points.ravel())
+    with pytest.raises(NotImplementedError, match="haversine"):
+        peer.prepare(small(CASES["places-20k-haversine"]))
+    arborx.write(copied, np.arange(4.0)[:, None])
+    assert np.fromfile(copied, np.float32, offset=8).tolist() == [0, 0, 1, 0, 2, 0, 3, 0]
+    with pytest.raises(RuntimeError, match="printed no time"):
+        arborx.run("true", copied, result)
+
+
+def test_peers_take_the_work_of_their_kind(monkeypatch):
+    """A graph, not points, is what ECL-MST's file holds."""
+    gpu = SimpleNamespace(name="cuda")
+    (peer,) = (peer for peer in PEERS if peer.name == "ecl-mst")
+    monkeypatch.setenv("ECL_MST", "true")
+    assert peer.can_do(GraphWork(CASES["rmat-12-16"], gpu))
+    assert not peer.can_do(Work(CASES["digits"], gpu, None))
 
 
 def test_trees_have_their_stages(tmp_path, capsys):
