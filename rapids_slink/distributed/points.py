@@ -23,7 +23,7 @@ from rapids_slink.distributed.collections import Layout, partitions_of
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
-from rapids_slink.points.validate import InputTypeError, check_shape, check_spans, dimension_error
+from rapids_slink.points.validate import InputTypeError, check_finite, check_shape, check_spans, dimension_error
 from rapids_slink.runtime.device import CPU, Device, cuda, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 
@@ -110,13 +110,17 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, found) for start, found in zip(starts, summaries, strict=False) if found["rows"]]
-    low, high = (np.stack([found[end] for _, found in filled]) for end in ("low", "high"))
-    check_spans(high.max(axis=0) - low.min(axis=0), names, name)
+    if not all(found["bounded"] for _, found in filled):  # else all distances between partitions fit, too
+        extremes = run.gather(
+            [run.task("extremes", _extremes, part, index=(name, p)) for p, part in enumerate(read) if sizes[p]]
+        )
+        low, high = (np.stack(ends) for ends in zip(*extremes, strict=True))
+        check_spans(high.max(axis=0) - low.min(axis=0), names, name)
     zeros = [start + row for start, found in filled for row in found["zeros"]]
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
     dtype = np.result_type(*(found["dtype"] for _, found in filled)).str
-    return Partitions(read, layout, settings.on(first["device"]), dtype, low.shape[1], names, zeros)
+    return Partitions(read, layout, settings.on(first["device"]), dtype, first["features"], names, zeros)
 
 
 def read_partition(settings: Settings, partition: Any, number: int, name: str) -> dict[str, Any]:
@@ -132,13 +136,20 @@ def read_partition(settings: Settings, partition: Any, number: int, name: str) -
 
 
 def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
-    values = as_points(partition, device).values
+    points = as_points(partition, device, checked=False)
+    bounded, values = check_finite({"X": points}, device), points.values
     metric_rows(settings.metric, values, device, alone=False)  # refuses what has no distances
     zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.is_undefined_for_zeros else []
-    low, high = (to_host(extreme).astype(np.float64) for extreme in (values.min(axis=0), values.max(axis=0)))
     if not is_on_gpu(partition):  # there it waits for tasks that want it
         values = to_host(values)
-    return values, {"dtype": values.dtype.str, "low": low, "high": high, "zeros": zeros}
+    return values, {"dtype": values.dtype.str, "features": values.shape[1], "bounded": bounded, "zeros": zeros}
+
+
+def _extremes(found: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest value of each column of a partition."""
+    values = found["values"]
+    low, high = (to_host(extreme).astype(np.float64) for extreme in (values.min(axis=0), values.max(axis=0)))
+    return low, high
 
 
 @contextmanager
