@@ -251,6 +251,7 @@ def surrogate_tree(
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
         by_boxes = plan.way_by(search, suitable) == plan.BOXES
     if by_boxes:
+        release_cached(device)
         with report.stage("spanning_tree", device):
             tree = boxes.tree_of_boxes(search, device, report)
             del search  # the sort may have its memory

@@ -2,15 +2,17 @@
 
 import gc
 
+import numpy as np
 import pytest
 from calls import EVERY_CALL, Failing, least_limit, points, spread
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, fit, pipeline
+from rapids_slink.dendrogram import MERGE_TYPES
 from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import copy_out, release_idle_pools, run_scope
 
 pytestmark = pytest.mark.gpu
@@ -111,6 +113,21 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
     size = as_bytes(limit)
     assert size / 4 < max(taken) <= size
     assert watched_memory().peak_bytes < 2 * size  # frames of cuDF and the results included
+
+
+@pytest.mark.parametrize("kind", ["uniform", "clusters"])
+def test_few_features_take_64_bytes_a_point(watched_memory, monkeypatch, kind):
+    """Beside the input and the result: the columns of the tree, of its linkage, and the labels."""
+    cupy, n = resolve("cuda").xp, 2_000_000
+    X = cupy.random.default_rng(0).random((n, 3), dtype="float32")
+    if kind == "clusters":
+        X = X[cupy.random.default_rng(1).integers(0, 1000, n)] + X * cupy.float32(1e-3)
+    monkeypatch.setattr(memory, "RESERVED_SHARE", 0)  # what is allocated at once is an estimate
+    before = watched_memory().current_bytes
+    fit(X, 3, device="cuda")
+    columns = {**EDGE_TYPES, **MERGE_TYPES, "label": "int32"}
+    result = sum(np.dtype(dtype).itemsize for dtype in columns.values())
+    assert (watched_memory().peak_bytes - before) / n < 64 + result
 
 
 def nothing_is_estimated(monkeypatch):

@@ -66,8 +66,11 @@ def estimate_tree(
         if way == PAIRS:
             rows = row_bytes(metric, d) * n
             return sequential(MemoryEstimate(rows, rows), few.estimate_tree(n, features, device))
-        k = 1 if way == BOXES else list_length(n_neighbors, min_samples, metric, device)
+        if way == BOXES:  # no lists
+            search = estimate_search(n, d, itemsize, 1, device, n_queries=0, metric=metric)
+            return sequential(search, boxes.estimate_tree(n, device))
+        k = list_length(n_neighbors, min_samples, metric, device)
         search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
-        return sequential(search, boxes.estimate_tree(n, device) if way == BOXES else estimate_connect(n, search))
+        return sequential(search, estimate_connect(n, search))
 
     return either(*map(estimate, ways(n, features, n_neighbors, min_samples, metric, device)))

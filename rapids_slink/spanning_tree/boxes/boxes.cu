@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ position,
     const int* __restrict__ leaf_of, long long n, int leaves, const Span* __restrict__ spans, Node* nodes,
     int* candidate, int* following, double* weight, int* component, int* size, int* parent, double* bound, long long* least,
-    unsigned* changes, unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ edge_weight,
+    unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ edge_weight,
     Counters* counters) {
     const Points points{features, order, leaf_of, n, nodes};
     const Growth known{component, candidate, following, size, parent, weight, bound, least};
@@ -147,7 +147,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     blocks.each(n, [&](long long p) { component[p] = p, size[p] = 1; });
     blocks.wait();
     for (Round* round = counters->round; *(volatile unsigned long long*)&counters->taken < n - 1; round++) {
-        group_nodes(blocks, component, n, leaves, spans, nodes, changes, of_blocks);
+        // `parent` is not needed yet.
+        group_nodes(blocks, component, n, leaves, spans, nodes, (unsigned*)parent, of_blocks);
         blocks.each(n, [&](long long p) {
             if (component[p] != p) return;
             bound[p] = INFINITE, least[p] = NO_EDGE;

@@ -19,7 +19,8 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     """As `rapids_slink.spanning_tree.boxes.cpu.tree_of_boxes`."""
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
-    candidate, component, size, parent = cp.empty((4, n), cp.int32)
+    candidate, component, size = cp.empty((3, n), cp.int32)
+    parent, of_blocks = search.scratch(BLOCKS)
     following = cp.empty((NEAREST - 1, n), cp.int32)
     (weight, bound), least = cp.empty((2, n)), cp.empty(n, cp.int64)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
@@ -29,7 +30,7 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     )
     search.launch_resident(
         "grow_tree", n, BLOCKS, search.points, search.order, search.position, search.leaf_of, *search.tree, *found,
-        component, size, parent, bound, least, *search.scratch(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
+        component, size, parent, bound, least, of_blocks, *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
