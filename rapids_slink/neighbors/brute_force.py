@@ -191,7 +191,10 @@ class BruteForceSearch:
             if not again and not (has_bounds and all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
-            for candidates in self._candidates(task, filter_, ids, bound, bands):
+            # Few rows are done again, and have the memory of a full chunk for their candidates.
+            room = rows_a_chunk * candidate_capacity(task.k) // max(1, ids.size)
+            capacity = min(room, self.values.shape[0]) if again else None
+            for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
@@ -201,7 +204,8 @@ class BruteForceSearch:
             return chunk[kernels.flatnonzero(top.overflowed)]
 
         most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
-        chunks = _chunks(rows, self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k))
+        rows_a_chunk = self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k)
+        chunks = _chunks(rows, rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:
@@ -253,12 +257,12 @@ class BruteForceSearch:
         return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
     def _candidates(
-        self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, bands: list[slice]
+        self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, bands: list[slice], capacity: int | None
     ) -> Iterator[Any]:
         """The candidates of some rows from each band of points; the bounds may fall from one to the next."""
         queries, groups = filter_.query(ids), (task.groups(ids), task.point_group)
         for band in bands:
-            yield filter_.candidates(queries, band, bound, groups, task)
+            yield filter_.candidates(queries, band, bound, groups, task, capacity)
         if filter_.far is not None and filter_.far.size:
             yield self.kernels.same_candidates(filter_.far, ids.size)
 

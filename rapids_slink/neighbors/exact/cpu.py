@@ -24,9 +24,9 @@ MAX_LIST = 2**31  # lists of any length
 NO_CORE = np.empty(0)
 
 
-def new_candidates(rows: int, k: int) -> Candidates:
-    """Empty buffers."""
-    return Candidates(np.empty((rows, candidate_capacity(k)), np.int32), np.zeros(rows, np.int64))
+def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
+    """Empty buffers, of `candidate_capacity` unless another is given."""
+    return Candidates(np.empty((rows, capacity or candidate_capacity(k)), np.int32), np.zeros(rows, np.int64))
 
 
 def empty_lists(rows: int, k: int) -> TopLists:

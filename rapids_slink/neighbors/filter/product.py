@@ -75,7 +75,9 @@ class TileFilter:
         """The rows, as `candidates` takes them."""
         return self.quantized_queries.take(self.position[rows])
 
-    def candidates(self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask) -> Candidates:
+    def candidates(
+        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
+    ) -> Candidates:
         """Each row's candidates among the points of a band of the order.
 
         Parameters
@@ -88,9 +90,11 @@ class TileFilter:
         groups : (m,) and (n,) int32 arrays
             The rows', and by id: pairs of one group may be left out.
         task : SearchTask
+        capacity : int, optional
+            How many a row has room for; by default `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
-        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k)
+        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
         for tile in equal_slices(band, self.kernels.TILE_POINTS):
             self.append(rows, self.quantized_points.take(tile), radius, groups, self.order[tile], found)
         return found
@@ -193,10 +197,12 @@ class Float64Filter(ProductFilter):
         """The rows, as `candidates` takes them."""
         return self.quantize(self.queries, rows)
 
-    def candidates(self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask) -> Candidates:
+    def candidates(
+        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
+    ) -> Candidates:
         """As of a `TileFilter`."""
         radius = self.radius(bound, rows)
-        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k)
+        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
         for tile in equal_slices(band, self.kernels.TILE_POINTS):
             points = self.quantize(self.points, self.order[tile])
             self.append(rows, points, radius, groups, self.order[tile], found)
