@@ -233,6 +233,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"tree of boxes, {dtype}", partial(tree_of_boxes, points=few[:, :3].copy())
         yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
+    yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
     for name in ("float32", "float64, 70 features"):

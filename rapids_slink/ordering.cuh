@@ -3,6 +3,8 @@
 
 // After every edge's code.
 constexpr long long NO_EDGE = 0x7fffffffffffffffLL;
+// After every id: of no point.
+constexpr int EMPTY_ID = 0x7fffffff;
 
 __device__ __forceinline__ long long edge_code(int u, int v) {
     return ((long long)min(u, v) << 32) | (unsigned)max(u, v);

@@ -32,8 +32,8 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
         passes.append(more["again"])
         return one_pass(*given, **more)
 
-    def cramped(rows, k):
-        new = new_candidates(rows, k)
+    def cramped(rows, k, capacity):
+        new = new_candidates(rows, k, capacity)
         return type(new)(new.ids[:, : k // 2].copy(), new.count) if len(passes) <= failing else new
 
     monkeypatch.setattr(kernels, "new_candidates", cramped)
@@ -107,9 +107,11 @@ def test_chunks_are_as_large_as_memory_allows(free, engine):
 
 @pytest.mark.gpu
 def test_long_lists_take_what_was_estimated():
-    """Above 1,024 entries a GPU sorts all distances of some rows: that is part of the estimate, and fits into it."""
+    """Above so many entries a GPU sorts all distances of some rows: that is part of the estimate, and fits into it."""
+    from rapids_slink.neighbors.exact.cuda import MAX_LIST
+
     X = np.random.default_rng(0).normal(size=(3000, 20)).astype(np.float32)
-    for k in (1000, 1100):
+    for k in (MAX_LIST - 100, MAX_LIST + 100):
         with pytest.raises(DeviceMemoryError, match="needs at least") as refused:
             knn_graph(X, k, device="cuda", memory_limit=1000)
         least_bytes = str(refused.value).split("needs at least ")[1].split(" of ")[0]
@@ -124,8 +126,10 @@ def test_long_lists_take_what_was_estimated():
 
 @pytest.mark.gpu
 def test_estimate_holds_the_distances_that_long_lists_are_sorted_from():
+    from rapids_slink.neighbors.exact.cuda import MAX_LIST
+
     engine, n = resolve("cuda"), 100_000
-    short, long = (estimate_search(n, 20, 4, k, engine) for k in (1024, 1025))
+    short, long = (estimate_search(n, 20, 4, k, engine) for k in (MAX_LIST, MAX_LIST + 1))
     sorted_at_once = 2 * 8 * 64 * n  # distances and their order, of the fewest rows
     assert long.min_chunk >= short.min_chunk + sorted_at_once
 

@@ -82,10 +82,10 @@ def direct_options() -> list[tuple[str, ...]]:
     return list(dict.fromkeys(defined(FORMULA=formula.name, HALVES=formula.halves) for formula in formulas))
 
 
-def in_boxes() -> list[tuple[str, ...]]:
-    """Features from 1 to 8, all lengths of lists, each metric once."""
-    usual = [(value, *defined(FEATURES=d, LIST=k)) for d, k in ((1, 32), (3, 16), (6, 1), (8, 8)) for value in VALUES]
-    return usual + [(VALUES[0], *defined(FEATURES=3, LIST=8), *formula) for formula in BOX_OPTIONS]
+def in_boxes(**more) -> list[tuple[str, ...]]:
+    """Features from 1 to 8, each metric once."""
+    usual = [(value, *defined(FEATURES=d, **more)) for d in (1, 3, 6, 8) for value in VALUES]
+    return usual + [(VALUES[0], *defined(FEATURES=3, **more), *formula) for formula in BOX_OPTIONS]
 
 
 #: By source, the options that its launchers give it, and those that only the full set tries.
@@ -102,21 +102,21 @@ OPTIONS = {
         [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
     ),
     "neighbors/filter/direct/direct.cu": (direct_options(), []),
-    "spanning_tree/boxes/boxes.cu": (
-        [options for options in in_boxes() if "-DLIST=1" in options or "-DFEATURES=3" in options],
-        [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)],
+    **dict.fromkeys(
+        ["spanning_tree/boxes/boxes.cu", "neighbors/trees/long_lists.cu"],
+        (in_boxes(), [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)]),
     ),
     "neighbors/trees/bvh.cu": (
-        in_boxes(),
-        [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16, 32, 64)],
+        in_boxes(LIST=8),
+        [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16)],
     ),
     "neighbors/filter/filter.cu": (
-        [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 32))],
-        [defined(KEYS_PER_LANE=keys) for keys in (2, 4, 8, 16)],
+        [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 64))],
+        [defined(KEYS_PER_LANE=keys) for keys in (2, 4, 8, 16, 32)],
     ),
     "neighbors/filter/hopper/tighten.cu": (
         [defined(KEYS_PER_LANE=4)],
-        [defined(KEYS_PER_LANE=keys) for keys in (8, 16, 32, 64, 128, 256)],
+        [defined(KEYS_PER_LANE=keys) for keys in (8, 16, 32, 64, 128, 256, 512)],
     ),
     **dict.fromkeys(
         [

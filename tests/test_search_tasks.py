@@ -36,7 +36,7 @@ def by_case(*parameters):
     ("make_search", "name", "groups", "k"),
     by_case(
         *combinations(
-            NAMES, (1, 2, 40), (1, 6),
+            NAMES, (1, 2, 40), (1, 6, 50),
             quick=[("uneven_blobs_8d", 40, 6), ("repeated_rows", 2, 6), ("integer_grid_10d", 2, 1), ("cauchy", 1, 1)],
         )
     ),
@@ -183,15 +183,16 @@ def test_search_with_cores(make_search, size, per_group_minimum, bounded):
         assert found_weights[mine].min() == weights[mine].min()
 
 
-@pytest.mark.parametrize(("make_search", "k"), searches((1100,), full(1190), features=lambda k: 9))
+@pytest.mark.parametrize(("make_search", "k"), searches((1100,), full(2050), features=lambda k: 9))
 def test_long_lists_with_cores(make_search, k):
     """Longer than a GPU's shared memory holds."""
     engine = make_search.engine
-    X = np.random.default_rng(0).integers(0, 40, (1200, 9)).astype(np.float64)
-    rows = np.arange(0, 1200, 100, dtype=np.int32)
+    n = k + 50
+    X = np.random.default_rng(0).integers(0, 40, (n, 9)).astype(np.float64)
+    rows = np.arange(0, n, 100, dtype=np.int32)
     distances = squared_distances(X)
     core = core_distances(distances, 30)
     weights = without_self(mutual_reachability(distances, core))
-    everyone, on_rows = (engine.asarray(a) for a in (np.arange(1200, dtype=np.int32), rows))
+    everyone, on_rows = (engine.asarray(a) for a in (np.arange(n, dtype=np.int32), rows))
     task = SearchTask(on_rows, k, everyone, everyone, core=engine.asarray(core))
     assert_lists(make_search(X).find(task), least(weights[rows], k))

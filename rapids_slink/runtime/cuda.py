@@ -115,6 +115,11 @@ def c_struct(*numbers: Any) -> Any:
     return np.array(numbers, np.dtype(fields, align=True))[()]
 
 
+def power_of_two(size: int) -> int:
+    """The least that is not below `size`: what is compiled for each is compiled for few."""
+    return 1 << (size - 1).bit_length()
+
+
 def current_gpu() -> int:
     """The number of the current GPU."""
     return int(sys.modules["cupy"].cuda.runtime.getDevice())

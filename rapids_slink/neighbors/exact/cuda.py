@@ -12,9 +12,17 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
 from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.runtime.cuda import THREADS, c_struct, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.cuda import (
+    THREADS,
+    c_struct,
+    check_arrays,
+    launch,
+    launch_blocks,
+    power_of_two,
+    value_option,
+)
 
-MAX_LIST = 1024  # longer lists do not fit into shared memory on every GPU
+MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU
 
 ROWS = "neighbors/rows.cu"
 RERANK, LISTS, REACHABILITY, ALL_DISTANCES = (
@@ -28,9 +36,9 @@ SAMPLED = 32  # one column in so many suggests how far a long list reaches
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 
 
-def new_candidates(rows: int, k: int) -> Candidates:
-    """Empty buffers."""
-    return Candidates(cp.empty((rows, candidate_capacity(k)), cp.int32), cp.zeros(rows, cp.int32))
+def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
+    """Empty buffers, of `candidate_capacity` unless another is given."""
+    return Candidates(cp.empty((rows, capacity or candidate_capacity(k)), cp.int32), cp.zeros(rows, cp.int32))
 
 
 def same_candidates(ids: Any, rows: int) -> Candidates:
@@ -229,6 +237,12 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     )  # fmt: skip
 
 
+def list_entries(k: int) -> tuple[int, int]:
+    """Entries of shared memory for a list of k, a power of two, and with what waits: see `TopK` in top_k.cuh."""
+    size = power_of_two(max(WARP, k))
+    return size, size + max(2 * WARP, size // 2)
+
+
 @dataclass(frozen=True)
 class _WarpScratch:
     """What `rerank.cu` calls a `WarpLayout`, the warps of a block, and the bytes of shared memory of each."""
@@ -240,9 +254,9 @@ class _WarpScratch:
 
 @lru_cache(maxsize=256)
 def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> _WarpScratch:
-    size = 1 << max(6, (k + WARP - 1).bit_length())  # a power of two that holds the list and 32 more
+    size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
-    bytes_a_warp = -(-(width * 8 + WARP * pitch + size * 12) // 16) * 16
+    bytes_a_warp = -(-(width * 8 + WARP * pitch + entries * 12) // 16) * 16
     warps = max(1, min(RERANK_WARPS, MIN_SHARED_MEMORY // bytes_a_warp))
     return _WarpScratch(c_struct(k, size, width, pitch, aligned), warps, bytes_a_warp)

@@ -6,7 +6,7 @@
 typedef unsigned char byte;  // for integers from 0 to 255
 
 #include "neighbors/exact/formulas.cuh"
-#include "ordering.cuh"
+#include "neighbors/exact/top_k.cuh"
 #include "runtime/include/copies.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -18,7 +18,6 @@ constexpr int THREADS = 2 * WARP;      // of a block at most, in the kernels tha
 constexpr int BLOCKS = 16;             // and resident blocks: more warps hide the latency of memory
 constexpr int FEW_FEATURES = 8;        // up to here a lane reads its candidate directly
 constexpr int SEGMENT = 128;           // bytes of a candidate that are copied at a time
-constexpr int EMPTY_ID = 0x7fffffff;  // of an empty entry: after every id
 
 // Four squared differences of bytes.
 __device__ __forceinline__ unsigned add_squares(unsigned total, unsigned x, unsigned y) {
@@ -118,104 +117,21 @@ __device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __res
     return sum.value(x, y, d);
 }
 
-// Bitonic sort of `size` (a power of two) entries by one warp.
-__device__ void sort_entries(double* w, int* id, int size) {
-    int lane = threadIdx.x % WARP;
-    for (int block = 2; block <= size; block *= 2)
-        for (int stride = block / 2; stride > 0; stride /= 2) {
-            __syncwarp();
-            for (int t = lane; t < size / 2; t += WARP) {
-                int a = 2 * t - (t & (stride - 1)), b = a + stride;
-                bool up = (a & block) == 0;
-                if (before(w[b], id[b], w[a], id[a]) == up && !(w[a] == w[b] && id[a] == id[b])) {
-                    double other = w[a]; w[a] = w[b]; w[b] = other;
-                    int swap = id[a]; id[a] = id[b]; id[b] = swap;
-                }
-            }
-        }
-    __syncwarp();
-}
-
-// A warp's sorted list of k entries. Up to 32 are in registers, one a lane; a longer one is in shared memory, followed by the
-// entries that wait to be merged into it.
-struct TopK {
-    double* w;
-    int* id;
-    int k, size, waiting;
-    double own_w;
-    int own_id;
-
-    __device__ bool few() const { return k <= WARP; }
-    __device__ void load(const int* ids, const double* weights) {
-        for (int e = threadIdx.x % WARP; e < (few() ? WARP : k); e += WARP) {
-            bool listed = ids && e < k && ids[e] >= 0;
-            double weight = listed ? weights[e] : 1.0 / 0.0;
-            int candidate = listed ? ids[e] : EMPTY_ID;
-            if (few()) own_w = weight, own_id = candidate;
-            else w[e] = weight, id[e] = candidate;
-        }
-        __syncwarp();
-    }
-    __device__ void store(int* ids, double* weights) const {
-        for (int e = threadIdx.x % WARP; e < k; e += WARP) {
-            int candidate = few() ? own_id : id[e];
-            ids[e] = candidate == EMPTY_ID ? -1 : candidate;
-            if (weights) weights[e] = few() ? own_w : w[e];
-        }
-    }
-    __device__ double last_weight() const { return few() ? __shfl_sync(ALL_LANES, own_w, k - 1) : w[k - 1]; }
-    __device__ void offer(double weight, int candidate, bool wanted) {
-        int lane = threadIdx.x % WARP;
-        double last_w = last_weight();
-        int last_id = few() ? __shfl_sync(ALL_LANES, own_id, k - 1) : id[k - 1];
-        wanted = wanted && before(weight, candidate, last_w, last_id);
-        unsigned votes = __ballot_sync(ALL_LANES, wanted);
-        if (!votes) return;
-        if (few()) return merge(wanted ? weight : 1.0 / 0.0, wanted ? candidate : EMPTY_ID);
-        int slot = k + waiting + __popc(votes & ((1u << lane) - 1));
-        if (wanted) w[slot] = weight, id[slot] = candidate;
-        waiting += __popc(votes);
-        __syncwarp();
-        if (k + waiting + WARP > size) finish();
-    }
-    // The least 32 of the list and of one entry a lane: these sorted downwards, the lesser of each two, and those sorted.
-    __device__ void merge(double weight, int candidate) {
-        int lane = threadIdx.x % WARP;
-#pragma unroll
-        for (int block = 2; block <= WARP; block *= 2)
-#pragma unroll
-            for (int offset = block / 2; offset; offset /= 2)
-                exchange(weight, candidate, offset, ((lane & offset) == 0) != ((lane & block) == 0));
-        if (before(weight, candidate, own_w, own_id)) own_w = weight, own_id = candidate;
-#pragma unroll
-        for (int offset = WARP / 2; offset; offset /= 2) exchange(own_w, own_id, offset, (lane & offset) == 0);
-    }
-    // Merges what waits.
-    __device__ void finish() {
-        if (!waiting) return;
-        int lane = threadIdx.x % WARP, used = 2;
-        while (used < k + waiting) used *= 2;
-        for (int i = k + waiting + lane; i < used; i += WARP) w[i] = 1.0 / 0.0, id[i] = EMPTY_ID;
-        sort_entries(w, id, used);
-        waiting = 0;
-    }
-};
-
-// A list of k entries and of those that wait, `size` in all, and the shape of a `Features`.
+// A list of k entries in `size`, and the shape of a `Features`.
 struct WarpLayout {
     int k, size, width, pitch;
     bool aligned;
 };
 
-// A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then `size` weights and
-// ids.
+// A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then the list's weights and
+// ids, with room for those that wait.
 __device__ TopK divide_shared_memory(char* shared, const WarpLayout& layout, Features& features) {
-    int width = layout.width, pitch = layout.pitch, size = layout.size;
-    size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)size * 12 + 15) / 16 * 16;
+    int width = layout.width, pitch = layout.pitch, entries = layout.size + waiting_room(layout.size);
+    size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)entries * 12 + 15) / 16 * 16;
     char* mine = shared + bytes * (threadIdx.x / WARP);
     char* list = mine + (size_t)width * 8 + WARP * pitch;
     features = Features{(double*)mine, mine + (size_t)width * 8, width, pitch, layout.aligned};
-    return TopK{(double*)list, (int*)(list + (size_t)size * 8), layout.k, size, 0};
+    return TopK{(double*)list, (int*)(list + (size_t)entries * 8), layout.k, layout.size, 0};
 }
 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,

@@ -29,6 +29,7 @@ from rapids_slink.runtime.cuda import (
     current_gpu,
     launch_blocks,
     multiprocessors,
+    power_of_two,
     value_option,
 )
 from rapids_slink.runtime.device import cuda
@@ -44,7 +45,7 @@ FILTER, QUANTIZE = "neighbors/filter/filter.cu", "neighbors/filter/quantize.cu"
 WARP = 32
 QUANTIZE_WARPS = 2  # a block, of which each has a row
 ROWS_PER_BLOCK, THREADS, POINTS_PER_THREAD = 32, 256, 4  # as in filter.cu
-MAX_BUCKETS = 1024  # a block's threads
+MAX_BUCKETS, MAX_THREADS = 2048, 1024
 
 
 def keeps_accumulation_bound(dtype: str) -> bool:
@@ -186,11 +187,6 @@ def to_uint8(values: Any, scaling: Scaling) -> Any:
     return padded
 
 
-def power_of_two(size: int) -> int:
-    """The least that is not below `size`: what is compiled for each is compiled for few."""
-    return 1 << (size - 1).bit_length()
-
-
 def append_candidates(
     product: Any,
     rows: QuantizedPoints,
@@ -226,6 +222,8 @@ def seed_bounds(
     """As `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
     m, n = product.shape
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
+    if k > buckets:
+        raise ValueError(f"bounds for lists of {k} cannot be taken from {buckets} buckets")
     check_arrays("float64", bound)
     check_arrays("float32", product, rows.half_norm, rows.error, points.half_norm, points.error)
     check_arrays("int32", *groups, ids)
@@ -233,7 +231,7 @@ def seed_bounds(
     check_arrays("int32", of_rows)
     check_arrays("float64", cores)
     launch_blocks(
-        FILTER, "seed_bounds", (m,), buckets,
+        FILTER, "seed_bounds", (m,), min(MAX_THREADS, buckets),
         product, np.int32(n), rows.half_norm, rows.error, points.half_norm, points.error, *groups, ids, np.int32(k),
         c_struct(*upper_bound.terms), of_rows, cores, bound,
         options=(f"-DKEYS_PER_LANE={buckets // WARP}",),

@@ -41,8 +41,9 @@ __device__ __forceinline__ int warp_max(int x) { return ~warp_min(~x); }
 // if there are fewer than k. Keys are below EMPTY_KEY, which fills up what is left of the lanes' arrays.
 constexpr int EMPTY_KEY = 0x7fffffff;
 template <int N> __device__ __forceinline__ int kth_least(const int (&key)[N], int n, int k, int tolerance) {
+    constexpr int UNROLLED = N <= 32 ? N : 1;  // long loops would take many seconds to compile
     int low = EMPTY_KEY, high = -EMPTY_KEY;
-#pragma unroll
+#pragma unroll UNROLLED
     for (int e = 0; e < N; e++) {
         low = min(low, key[e]);
         if (key[e] < EMPTY_KEY) high = max(high, key[e]);
@@ -54,14 +55,14 @@ template <int N> __device__ __forceinline__ int kth_least(const int (&key)[N], i
     for (bool bisect = false; high - low >= tolerance && up_to != k; bisect = !bisect) {
         float share = bisect ? 0.5f : __fdividef(k - below - 0.5f, up_to - below);
         int cut = low + min((int)(share * (float)(high - low)), high - low - 1), count = 0;
-#pragma unroll
+#pragma unroll UNROLLED
         for (int e = 0; e < N; e++) count += key[e] <= cut;
         count = warp_sum(count);
         if (count >= k) high = cut, up_to = count;
         else low = cut + 1, below = count;
     }
     int found = -EMPTY_KEY;
-#pragma unroll
+#pragma unroll UNROLLED
     for (int e = 0; e < N; e++)
         if (key[e] <= high) found = max(found, key[e]);
     return warp_max(found);

@@ -38,7 +38,6 @@ constexpr int OVERFLOWED = 1 << 30;            // a count that no capacity is en
 constexpr float MAX_SQUARE = 1e13f;            // above the square of any row of 1,024 features that fp16 holds
 constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, of which each has a query
 constexpr int FEATURES = 16;                   // of two rows that are read at a time
-constexpr int EMPTY_ID = 0x7fffffff;           // after every id
 
 #include "neighbors/small_batch/rounding.cuh"
 

@@ -20,7 +20,6 @@
 constexpr int LEAF = 8;               // points at most
 constexpr int MIXED = -1;             // the group of a node whose points are of several
 constexpr int NO_NODE = -1;
-constexpr int EMPTY_ID = 0x7fffffff;  // after every id
 constexpr double INFINITE = 1.0 / 0.0;
 
 struct __align__(16) Node {

@@ -9,12 +9,14 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact.cuda import list_entries
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     THREADS,
     check_arrays,
     launch,
+    launch_blocks,
     launch_resident,
     multiprocessors,
     resident_blocks,
@@ -23,14 +25,19 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
-SOURCE = "neighbors/trees/bvh.cu"
+SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))
+WARP = 32
 NO_NODE = -1  # as in bvh.cuh
 MAX_BITS = 31  # of a code, per feature
-MAX_NODES = 2  # a point, where each is a leaf
+NODES = 1  # a point, at most, but for clusters within clusters of ever smaller scales; of uniform points a third
 BLOCKS = 8  # of a multiprocessor, as in bvh.cu
 BOX_THREADS = 2**16  # that find the box of the points
-#: Lengths of lists that are compiled; longer ones than the last are left to brute force.
-LIST_SIZES = (1, 8, 16, 32, 64)
+#: Lengths of lists that a thread keeps, each compiled for itself. Longer ones are a warp's, in shared memory;
+LIST_SIZES = (1, 8, 16)
+#: a block's has room for so many entries. What does not fit is left to brute force.
+SHARED_ENTRIES, ENTRY_BYTES = 4096, 12
+MAX_LIST = 2048
+MAX_WARPS = 4  # of a block
 
 
 class BoxSearch:
@@ -81,22 +88,22 @@ class BoxSearch:
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
-        if k > LIST_SIZES[-1]:
+        if k > MAX_LIST:
             first = BoxSearch.estimate(n, m, d, 1, itemsize, device, metric)
             return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
-        size = next(size for size in LIST_SIZES if size >= k)
-        tree = n * (d * itemsize + 12) + MAX_NODES * n * (_node_bytes(d, itemsize) + 12)
+        size = next((size for size in LIST_SIZES if size >= k), k)
+        tree = n * (d * itemsize + 12) + NODES * n * (_node_bytes(d, itemsize) + 12)
         lists = m * (12 * size + 8)
         return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         m, k = task.rows.size, task.k
-        if k > LIST_SIZES[-1]:
+        if k > MAX_LIST:
             metric, progress = self.metric, self.progress
             search = BruteForceSearch(self.values, self.device, self.report, self.queries, progress, metric=metric)
             return search.find(task)
-        size = next(size for size in LIST_SIZES if size >= k)
+        size = next((size for size in LIST_SIZES if size >= k), k)
         ids, weights, upper = cp.empty((m, size), cp.int32), cp.empty((m, size)), task.bounds(cp)
         if not m:
             return SearchResult(ids[:, :k], weights[:, :k], upper)
@@ -112,10 +119,19 @@ class BoxSearch:
         queries = self.values if self.queries is None else self.queries
         check_arrays("int32", task.rows, task.row_group, group)
         check_arrays("float64", upper)
+        given = queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order, group, self.leaf_of
+        cores, queue = (core, least_core), queue.astype(cp.int32)
+        if size > LIST_SIZES[-1]:
+            list_size, entries = list_entries(k)
+            warps = min(MAX_WARPS, SHARED_ENTRIES // entries)
+            launch_blocks(
+                LONG_LISTS, "search_by_warp", (-(-m // warps),), warps * WARP, *given, self.tree[2], self.nodes, *cores,
+                queue, np.int32(k), np.int32(list_size), upper, ids, weights,
+                options=self._options(1)[:-1], shared_memory=warps * entries * ENTRY_BYTES,
+            )  # fmt: skip
+            return SearchResult(ids, weights, upper)
         self.launch(
-            "search", m, queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order,
-            group, self.leaf_of, self.nodes, core, least_core,
-            queue.astype(cp.int32), upper, minima, ids, weights, list_size=size,
+            "search", m, *given, self.nodes, *cores, queue, upper, minima, ids, weights, list_size=size,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
         if task.per_group_minimum:

@@ -10,7 +10,7 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, candidate_capacity
 from rapids_slink.neighbors.filter.bounds import UpperBound, radius_terms
-from rapids_slink.neighbors.filter.cuda import WARP, power_of_two, quantize_rows
+from rapids_slink.neighbors.filter.cuda import WARP, quantize_rows
 from rapids_slink.neighbors.filter.hopper.launch import (
     ATOM_STEPS,
     BLOCK_ROWS,
@@ -27,7 +27,7 @@ from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks
+from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, power_of_two
 from rapids_slink.runtime.device import Device
 
 TIGHTEN = "neighbors/filter/hopper/tighten.cu"
@@ -96,7 +96,13 @@ class FusedFilter(ProductFilter):
         return quantize_rows(self.queries, self.scaling, rows, padded(rows.size, BLOCK_ROWS), self.atoms)
 
     def candidates(
-        self, rows: QuantizedPoints, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask
+        self,
+        rows: QuantizedPoints,
+        band: slice,
+        bound: Any,
+        groups: tuple[Any, Any],
+        task: SearchTask,
+        capacity: int | None = None,
     ) -> Candidates:
         """As of a `TileFilter`, in one launch.
 
@@ -108,7 +114,7 @@ class FusedFilter(ProductFilter):
         check_arrays("int32", row_group, point_group)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
-        found = Candidates(cp.empty((m, candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
+        found = Candidates(cp.empty((m, capacity or candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
         blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
         last = min(band.stop, self.order.size)
         products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)

@@ -11,6 +11,7 @@
 #endif
 
 constexpr int TILE = 128;  // rows, as in fused.cu
+constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
 // Position i of `order` gets points of `sorted`: whole tiles of them in a low-discrepancy order, tile i times `stride` modulo
 // their number; what is no whole tile stays at the end.
@@ -96,12 +97,12 @@ __device__ __forceinline__ void tighten_bounds(
     int n = overflowed ? capacity : count[i], id[KEYS_PER_LANE], key[KEYS_PER_LANE];
     REAL half[KEYS_PER_LANE];
     ids += (size_t)i * capacity, half_sq_dist += (size_t)i * capacity;
-#pragma unroll
+#pragma unroll UNROLLED
     for (int e = 0; e < KEYS_PER_LANE; e++) {
         bool real = e * WARP + lane < n;
         id[e] = real ? ids[e * WARP + lane] : 0, half[e] = real ? half_sq_dist[e * WARP + lane] : 0;
     }
-#pragma unroll
+#pragma unroll UNROLLED
     for (int e = 0; e < KEYS_PER_LANE; e++) {
         key[e] = EMPTY_KEY;
         if (e * WARP >= n) continue;
@@ -114,7 +115,7 @@ __device__ __forceinline__ void tighten_bounds(
     if (lane == 0) bound[i] = within;
     if (overflowed) return;
     int kept = 0;
-#pragma unroll
+#pragma unroll UNROLLED
     for (int e = 0; e < KEYS_PER_LANE; e++) {
         if (e * WARP >= n) break;
         bool passes = e * WARP + lane < n && known.passes(threshold, id[e], half[e]);
