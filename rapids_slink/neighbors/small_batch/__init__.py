@@ -35,7 +35,7 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.estimate import MemoryEstimate
 
 SOURCE = "neighbors/small_batch/nearest.cu"
-TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in nearest.cu
+TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in sizes.cuh
 STAGE_BYTES = 2 * TILE * (2 * (4 * STEP + 8) + 16)
 QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
 #: The norms' sums in float32 may be off by what so many features more would be, and once more for the converse.

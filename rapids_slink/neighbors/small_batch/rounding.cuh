@@ -1,5 +1,7 @@
-// Rows rounded to fp16 by neighbouring lanes, as they are read; needs fp16.cuh, threads.cuh, VALUE and nearest.cu's sizes.
+// Rows rounded to fp16 by neighbouring lanes, as they are read.
 #pragma once
+#include "neighbors/filter/fp16.cuh"
+#include "neighbors/small_batch/sizes.cuh"
 
 // What is the same for all rows. The centring is the centre, followed by the scale and its inverse.
 struct Rounding {

@@ -1,4 +1,4 @@
-"""The kernels on the GPU: launchers of `component_pairs.cu`."""
+"""The kernels on the GPU: launchers of the sources beside this file."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from rapids_slink.spanning_tree.component_pairs.components import (
 )
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
+PROJECTIONS = "spanning_tree/component_pairs/projections.cu"
+WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
 ROWS, POINTS, THREADS, FACING = 64, 128, 128, 1024  # as there, and SAMPLED
 
 _launch = partial(launch, SOURCE)
@@ -113,8 +115,8 @@ def project(points: Any, origin: Any, components: Components, centroids: Any, pa
     check_arrays("float64", origin, centroids)
     blocks = cp.cumsum(-(-(components.size[pairs.first] + components.size[pairs.second]) // POINTS))
     value = cp.empty(int(end[-1]))
-    _launch_blocks(
-        "project", (int(blocks[-1]),), THREADS,
+    launch_blocks(
+        PROJECTIONS, "project", (int(blocks[-1]),), THREADS,
         points, np.int32(points.shape[1]), origin, components.order, components.start, centroids, np.int32(end.size),
         *_ends(pairs), end, blocks, value, options=(value_option(points.dtype),),
     )  # fmt: skip
@@ -129,7 +131,9 @@ def facing_points(
     check_arrays("float64", value, most, upper, core)
     near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
     layout = components.order, components.start, *_ends(pairs)
-    _launch_blocks("list_facing_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count)
+    launch_blocks(
+        PROJECTIONS, "list_facing_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count
+    )
     return near, count
 
 
@@ -143,8 +147,8 @@ def facing_pairs(
     found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
     of_first, of_second = count.astype(cp.int64).T
     blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // FACING))
-    _launch_blocks(
-        "list_facing_pairs", (int(blocks[-1]),), THREADS,
+    launch_blocks(
+        PROJECTIONS, "list_facing_pairs", (int(blocks[-1]),), THREADS,
         value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, most,
         np.int32(capacity), *found, n_found,
     )  # fmt: skip
@@ -176,7 +180,7 @@ def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
     n, k = pairs.first.size, len(components)
     counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
     sizes = np.int64(n), np.int32(k)
-    _launch("count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
+    launch(WORK_ITEMS, "count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
     n_items, n_blocks, tiles = totals.tolist()
     return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
@@ -186,9 +190,11 @@ def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) ->
     order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k, sorted_points = np.int32(len(components)), (components.order, components.start)
-    _launch("fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
+    launch(WORK_ITEMS, "fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
     sizes = np.int64(plan.n_items), k, np.int32(pairs.first.size)
-    _launch("list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items)
+    launch(
+        WORK_ITEMS, "list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items
+    )
     return order, items
 
 

@@ -66,13 +66,6 @@ constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;  // warpgroups of 64 rows, a
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
 
-// How far below its two half norms a pair's product may be, for one of its points.
-#if BYTES
-__device__ __forceinline__ int product_slack(int radius, int) { return radius; }
-#else
-__device__ __forceinline__ float product_slack(float radius, float error) { return (radius + error) * (radius + error); }
-#endif
-
 // v[i] of N values in registers.
 template <int N>
 __device__ __forceinline__ sum_t select(const sum_t* v, u32 i) {
@@ -87,75 +80,9 @@ struct __align__(8) Pair {
     sum_t x, y;
 };
 
-// Invariant: stage s is written only between empty[s] and full[s], and read only between full[s] and empty[s]; likewise work
-// items. Items are written and read as atomics only for `racecheck`, which does not follow barriers in PTX.
-struct Ring {
-    u64 full[STAGES], empty[STAGES], item_full[SLOTS], item_empty[SLOTS];
-    int item[SLOTS];
-};
-
-// Releases the last LATER + 1 stages up to `last`, each once this warp's products of it are formed.
-template <int LATER>
-__device__ __forceinline__ void release(Ring& ring, u32 last, int lane) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
-    if (lane == 0) barrier_arrive(ring.empty + (last - LATER) % STAGES);
-    if constexpr (LATER > 0) release<LATER - 1>(ring, last, lane);
-}
-
 #include "neighbors/filter/hopper/survivors.cuh"
-
-// Shared memory: the rows' pieces if they are resident, the ring of stages, that of norm columns, the warps' queues.
-struct Memory {
-    char *resident, *stages, *norms;
-    u64* queues;
-    __device__ Memory(char* begin)
-        : resident(begin), stages(begin + RESIDENT_ATOMS * 2 * PIECE_BYTES), norms(stages + STAGES * STAGE_BYTES),
-          queues((u64*)(norms + NORM_SLOTS * NORM_BYTES)) {
-        // The swizzle goes by an address's lower bits, which the descriptors leave out. The compiler takes them to be zero, as
-        // declared, and would drop the test: hence an address that it knows nothing of.
-        u32 address = shared_address(begin);
-        asm volatile("" : "+r"(address));
-        if (address % 1024) __trap();
-    }
-};
-
-// Copies the pieces of every work item's tiles into the ring, by one thread. It begins with the item of the block's own
-// number; the others go to whichever block is ready, counted by `next_item`.
-__device__ __forceinline__ void produce(
-    Ring& ring, const Memory& memory, const char* rows, const char* columns, const char* norm_columns, int atoms, int blocks,
-    int splits, int first_tile, int last_tile, ColumnTiles among, int capacity, const u32* count, int* next_item,
-    const int4* given) {
-    u32 turn = 0, items = 0, tiles = 0;  // stages used, items and tiles done
-    for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
-        int slot = items % SLOTS;
-        if (items >= SLOTS) barrier_wait(ring.item_empty + slot, (items / SLOTS + 1) & 1);
-        if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = blocks * splits;
-        atomicExch(ring.item + slot, i);
-        bool done = i >= blocks * splits;
-        barrier_expect(ring.item_full + slot, RESIDENT_ATOMS && !done ? 2 * atoms * PIECE_BYTES : 0);
-        if (done) return;
-        WorkItem item(i, splits, first_tile, last_tile, given);
-        const char* own = rows + (u64)item.row_tile * atoms * PIECE_BYTES;
-        if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, 2 * atoms * PIECE_BYTES, ring.item_full + slot);
-        for (int i = item.first; i < item.last; i++, tiles++) {
-            u64 t = item.tile(i, among);
-            for (int a = 0; a < atoms; a++, turn++) {
-                int s = turn % STAGES;
-                char *stage = memory.stages + s * STAGE_BYTES, *norms = memory.norms + tiles % NORM_SLOTS * NORM_BYTES;
-                bool last = a == atoms - 1;  // a tile's last stage brings the norm columns
-                if (turn >= STAGES) barrier_wait(ring.empty + s, (turn / STAGES + 1) & 1);
-                barrier_expect(ring.full + s, STAGE_BYTES + (last ? NORM_BYTES : 0));
-                bulk_copy(stage, columns + (t * atoms + a) * PIECE_BYTES, PIECE_BYTES, ring.full + s);
-                if (last) bulk_copy(norms, norm_columns + t * NORM_BYTES, NORM_BYTES, ring.full + s);
-                if (!RESIDENT_ATOMS)
-                    for (int g = 0; g < 2; g++) {
-                        const char* piece = own + (g * atoms + a) * PIECE_BYTES;
-                        bulk_copy(stage + (1 + g) * PIECE_BYTES, piece, PIECE_BYTES, ring.full + s);
-                    }
-            }
-        }
-    }
-}
+#include "neighbors/filter/hopper/ring.cuh"
+#include "neighbors/filter/hopper/tile_test.cuh"
 
 // Starts all products of 64 rows, by the descriptor `own`, with the tile that comes next in the ring; `turn` goes on.
 __device__ __forceinline__ void form_tile(
@@ -196,47 +123,6 @@ __device__ __forceinline__ void form_tile(
     commit();
     turn++;
 }
-
-// The test of a tile's products. A thread's sums belong to two rows, eight apart.
-struct TileTest {
-    sum_t half_norm[2], row_slack[2];  // of the two rows
-    sum_t threshold[2];                // below it no pair of the row passes for either of its points
-    sum_t column_slack[4];             // lane 4u + q has those of columns 16u + 2q, + 1, + 8 and + 9
-    bool for_columns;                  // whether a pair is tested for its column, too
-
-    // A bit for each 16 columns in which a lane has a hit: only those are looked at one by one.
-    __device__ __forceinline__ u32 hits(const sum_t (&sum)[64]) const {
-        u32 hit = 0;
-#pragma unroll
-        for (int j = 0; j < 64; j += 8) {
-            bool passes = max(max(sum[j], sum[j + 1]), max(sum[j + 4], sum[j + 5])) >= threshold[0];
-            passes |= max(max(sum[j + 2], sum[j + 3]), max(sum[j + 6], sum[j + 7])) >= threshold[1];
-            if (passes) hit |= 1u << j / 8;
-        }
-        return hit;
-    }
-    // Bit j of the two words: sum j passes for the row's sake or, in `reverse`, for the column's. It belongs to the first
-    // row or, if j has the bit 2, to the other, and to column 8 (j / 4) + (j & 1) of this thread's. `any`: the warp's hits.
-    __device__ __forceinline__ void test(
-        const sum_t (&sum)[64], u32 any, int lane, u32 (&passed)[2], u32 (&reverse)[2]) const {
-#pragma unroll
-        for (int j = 0; j < 64; j += 8)
-            if (any >> j / 8 & 1) {
-                sum_t back[4];
-                if (SYMMETRIC)
-#pragma unroll
-                    for (int c = 0; c < 4; c++) back[c] = __shfl_sync(~0u, column_slack[c], j / 2 + lane % 4);
-#pragma unroll
-                for (int q = 0; q < 8; q++) {
-                    int r = q / 2 % 2;
-                    u32 bit = 1u << (j + q) % 32;
-                    sum_t near = SYMMETRIC ? half_norm[r] - row_slack[r] : threshold[r];
-                    if (sum[j + q] >= near) passed[j / 32] |= bit;
-                    if (for_columns && sum[j + q] >= half_norm[r] - back[q / 4 * 2 + q % 2]) reverse[j / 32] |= bit;
-                }
-            }
-    }
-};
 
 // Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
