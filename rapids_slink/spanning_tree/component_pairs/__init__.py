@@ -19,8 +19,6 @@ nearly the closest of the two where components are well apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from rapids_slink.metrics import EPSILON
@@ -29,12 +27,10 @@ from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
     NORM_FEATURES,
     accumulation_bound,
-    radius_terms,
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.product import ProductFilter
-from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
+from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.ordering import sorting_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device, to_host
@@ -46,6 +42,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
     Projections,
     SeparationErrors,
 )
+from rapids_slink.spanning_tree.component_pairs.context import FOUND_BYTES, ROUNDING, JoinContext
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MAX_COMPONENTS = 4096  # their pairs are listed
@@ -60,79 +57,13 @@ MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # of searches that would be made otherwise
 #: Cost model, in units of one filter pair: a float64 projection, a comparison of two, an exact weight.
 PROJECTION_COST, COMPARISON_COST, WEIGHT_COST = 512, 2, 1024
-PROJECTION_BYTES, FOUND_BYTES = 16, 64  # of a projection, and of a pair of points that is left, or a work item
+PROJECTION_BYTES = 16
 FIRST_PAIRS, MAX_PAIRS, MAX_COMPARISONS = 2**22, 2**26, 2**31 - 1
-ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
 UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
 ROOT_OF_UNDERFLOW = 1.5e-154  # and than the root of a square does
 
 #: Pairs of points, src and dst, and which component pair's they are, or None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
-
-
-@dataclass(frozen=True)
-class JoinContext:
-    """What is to be connected, and by what.
-
-    Attributes
-    ----------
-    search : BruteForceSearch
-        Whose filter is a `ProductFilter`.
-    core : (n,) float64 array, optional
-    components : Components
-    budget : int
-        As many pairs of points rounds of searches would look at.
-    """
-
-    search: BruteForceSearch
-    core: Any
-    components: Components
-    budget: int
-
-    @property
-    def device(self) -> Device:
-        """The search's."""
-        return self.search.device
-
-    @property
-    def filter(self) -> ProductFilter:
-        """The search's."""
-        assert isinstance(self.search.filter, ProductFilter)
-        return self.search.filter
-
-    @property
-    def kernels(self) -> Any:
-        """The device's."""
-        return self.device.kernels("spanning_tree.component_pairs")
-
-    def pair_weights(self, src: Any, dst: Any) -> Any:
-        """What pairs of points weigh."""
-        weight = self.search.distances(src, dst)
-        return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
-
-    def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
-        """What pairs of points of these component pairs weigh, whose bounds are tightened to the least."""
-        weight = self.pair_weights(src, dst)
-        self.search.kernels.scatter_min(bound, pair, weight[:, None])
-        return weight
-
-    def capacity(self, bytes_of_each: int) -> int:
-        """How many there may be of what takes so many bytes each."""
-        return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
-
-    def blocks(self, n: int, size: int) -> list[slice]:
-        """Rows of `size` numbers, a few at a time."""
-        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
-
-    @cached_property
-    def samples(self) -> tuple[Any, Any]:
-        """Points of each component and their means, the centroids, for which any finite vectors would serve."""
-        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
-
-    @cached_property
-    def radius_terms(self) -> tuple[float, ...]:
-        """What tells how far pairs of some weight are apart at most, in the filter's scale."""
-        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
 
 
 def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
