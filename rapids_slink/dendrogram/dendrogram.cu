@@ -1,14 +1,14 @@
 // From ranked tree edges to a dendrogram, and from a dendrogram to labels; cuda.py says what each step means and why it is
 // right. Each kernel is one cooperative launch, since most steps take less time than a launch.
 //
-// A *part* is a set of nodes: numbers 0..n-1 are the leaves themselves, higher ones what contraction made of them.
+// A *part* is a set of nodes: parts 0..n-1 are the leaves, those of higher numbers are made by contraction.
 // lightest_exit[part] is (rank of the lightest edge that leaves the part) << 32 | x, where x is first the part across that
 // edge and later the part that this one becomes a piece of; NO_EDGE where no edge leaves. Ranks and parts fit in 31 bits.
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
 
-constexpr int THREADS = 512, BLOCKS = 2;  // a multiprocessor holds so many blocks
+constexpr int THREADS = 512, BLOCKS = 2;  // of a block; resident on a multiprocessor
 constexpr int HOPS = 3, MAX_LEVELS = 32;
 
 struct Pair { int a, b; };

@@ -18,7 +18,7 @@ from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, cuda, is_on_gpu, to_host
 
-#: Okabe and Ito's colours, which people with any kind of colour blindness can tell apart, without black and yellow.
+#: Okabe and Ito's colours, distinguishable with any kind of colour blindness, without black and yellow.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 OTHERS = "#999999"
 
@@ -34,8 +34,8 @@ def plot_dendrogram(
     """Draw a dendrogram with SciPy and matplotlib.
 
     Only the last ``p - 1`` merges are drawn by default, over `p` leaves that are whole clusters: "(1234)" is a
-    cluster of 1,234 rows, "17" is row 17. That takes milliseconds beside reading the frame, whatever its size or
-    depth.
+    cluster of 1,234 rows, "17" is row 17. Apart from reading the frame that takes milliseconds, whatever its size
+    or depth.
 
     Parameters
     ----------
@@ -112,9 +112,9 @@ def _name_axes(ax: Any, sideways: bool) -> None:
 def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:
     """Draw the heights of the merges, the highest first, against the number of clusters.
 
-    Over k clusters stands the distance at which they become k - 1: a cut between two heights that are far apart
-    changes little when the data does. Of more than 2,000 heights a sample is drawn, evenly along the logarithmic axis:
-    all of the highest, ever fewer of the lower ones.
+    The curve gives, for k clusters, the height of the merge that leaves k - 1: a cut between two very different
+    heights changes little when the data does. Of more than 2,000 heights a sample is drawn, evenly along the
+    logarithmic axis: all of the highest, ever fewer of the lower ones.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     One column is drawn as a strip, whose other axis means nothing; two as they are; more by their first two principal
     components (of the rows that are drawn). The six largest clusters have a colour each, in order of size; all others
     and noise are grey. The fewer points a colour has, the larger they are. Of more than 20,000 rows so many are drawn,
-    evenly spaced within each colour: those of many rows are thinned out before those of few are.
+    evenly spaced within each colour, the same number of each: small clusters are drawn whole.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     labels : Series or array of shape (n,)
         From 0 to the number of clusters less one; -1 is noise.
     ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default. The legend stands to their right.
+        Where to draw; the current Axes by default. The legend is to their right.
     **kwargs
         Passed on to `matplotlib.axes.Axes.scatter`.
 
@@ -232,7 +232,7 @@ def _pyplot() -> Any:
 
 
 def _axes(ax: Any) -> Any:
-    """The caller's axes, or the current ones: in a figure that keeps room for a legend beside them if it is new."""
+    """The caller's axes, or the current ones: in a figure that leaves space for a legend if it is new."""
     pyplot = _pyplot()
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")

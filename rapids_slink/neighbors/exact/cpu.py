@@ -79,7 +79,7 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
 
 
 def scan_bytes(n: int, k: int) -> int:
-    """Bytes that `scan` takes for a row among n points, its list not included."""
+    """Bytes that `scan` takes for a row, its list not included."""
     return 0
 
 
@@ -172,7 +172,7 @@ def comes_before_last(ids, weights, i, id_, weight):
 
 @njit(cache=True)
 def core_above(core, j, bound):
-    """Whether no pair with point j weighs as little as `bound`; without cores, not to be known from j alone."""
+    """Whether every pair with point j has a weight above `bound` by its core distance alone; False without cores."""
     return core[j] > bound if core.size else False
 
 

@@ -50,9 +50,9 @@ def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Qu
 
 
 def centre_of_rows(values: Any, step: int) -> np.ndarray:
-    """The mean of every `step`-th row but those far from the others, which would move it away from all.
+    """The mean of every `step`-th row, without outliers.
 
-    0 where it is not finite: any finite centre serves.
+    0 where it is not finite: the filter is exact with any finite centre.
     """
     sample = values[::step].astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):

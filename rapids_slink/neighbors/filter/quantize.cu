@@ -82,8 +82,8 @@ extern "C" __global__ void quantize(
 }
 
 // Points of bytes for fused.cu, one warp a row: all values less 128, and half of each row's squared norm,
-// rounded down; those alone if `y` is null. Rows of `values` are `pitch` bytes, a multiple of 16, apart; rows from m to
-// `padded` become zeros, their norms too.
+// rounded down; those alone if `y` is null. Rows of `values` have a stride of `pitch` bytes, a multiple of 16; rows from
+// m to `padded` become zeros, their norms too.
 extern "C" __global__ void quantize_bytes(
     const byte* __restrict__ values, int pitch, const int* __restrict__ rows, long long m, long long padded, int atoms,
     uint4* __restrict__ y, int* __restrict__ half_norm) {
@@ -130,8 +130,8 @@ __device__ __forceinline__ void raise(double* most, double value) {
     if (threadIdx.x % WARP == 0) atomic_max(most, value);
 }
 
-// Where the rows lie, by every `step`-th of them: a block has 32 features and a warp for every 32nd of these rows, and takes
-// the median of the warps' means, which no few rows far away can move. 0 where it is not finite.
+// A robust centre of every `step`-th row: a block has 32 features and a warp for every 32nd of these rows, and takes the median of
+// the warps' means, on which a few outliers have no influence. 0 where it is not finite.
 extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
     const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ centre) {
     __shared__ double means[WARP][WARP];

@@ -1,14 +1,13 @@
-// The nearest point of each of a few queries, without a look at the points beforehand: one read of the points.
+// The nearest point of each of a few queries in one pass over the points, without preprocessing them.
 //
 //     quantize_queries ──▶ find_near, of a sample of the points ──▶ find_near, of all ──▶ rerank_near
 //
-// The test and its proof are bounds.py's; `Query.radius` is tightened as points turn out to be near (its converse), by all
-// blocks at once, and a point is appended if it passes at the time. The centre and the scale are those of a sample of the
-// points, and whatever does not suit them (numbers that are not finite, or far out of the sample's range) makes a row
-// unproven: the caller then searches in another way.
+// bounds.py has the test and its proof. All blocks tighten `Query.radius` concurrently, by the converse of the test; a point
+// is appended if it passes with the radius read at that time. Centre and scale come from a sample of the points. Values that do
+// not fit them (not finite, or far outside the sample's range) make the result unproven: the caller then searches in another way.
 //
-// Points are rounded to fp16 as they are read. z is computed in the points' own type, and norms and errors are float32 sums
-// of at most d / 8 + 3 terms, for which __init__.py widens the bounds.
+// Points are rounded to fp16 as they are read. z is computed in the points' type, norms and errors as float32 sums of at most
+// d / 8 + 3 terms, for which __init__.py widens the bounds.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/radius.cuh"
@@ -17,14 +16,14 @@
 #include "neighbors/small_batch/rounding.cuh"
 #include "ordering.cuh"
 
-// What a product less the point's half norm is at least, if that point may be within a query's radius.
+// The least value of a product less the point's half norm for a point that may be within a query's radius.
 __device__ __forceinline__ float threshold_of(const Query& query, float point_error) {
     float both = query.radius + point_error;
     return query.half_norm - both * both;
 }
 
-// What a search knows beforehand, as __init__.py lays it out: n points, m queries, the tiles of either, how many candidates of a
-// query there is room for, and whether the root of the surrogate distance is asked for.
+// A search's parameters, as __init__.py packs them: n points, m queries, the tiles of either, the capacity for candidates of a
+// query, and whether to write the root of the surrogate distance.
 struct Search {
     long long n;
     int m, tiles, point_tiles, capacity;
@@ -34,8 +33,8 @@ struct Search {
     FilterRadius radius;
 };
 
-// The queries' y, row by row and filled up to tiles, with nothing found yet; the centring, of a sample of the n points; and an
-// empty `state`. Every block looks at the sample.
+// Writes the queries' y, padded to whole tiles, their initial `Query`, the centring (computed by every block from a sample of the
+// n points), and the initial `state`.
 extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, u16* __restrict__ y,
     Query* __restrict__ rows, double* __restrict__ centring, State* __restrict__ state) {
@@ -62,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     atomicMax(&widest, __float_as_int(spread));
     __syncthreads();
     spread = __int_as_float(widest);
-    // Of other spreads something here overflows or is lost.
+    // With any other spread something below overflows or underflows.
     bool suits = !not_finite && (spread == 0 || (spread >= 0x1p-50f && spread < 0x1p100f));
     int power = suits && spread > 0 ? MAX_EXPONENT - 1 - ilogbf(spread) : 0;
     VALUE scale = (VALUE)ldexp(1.0, power);
@@ -85,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     }
 }
 
-// A block's points, in shared memory: BATCH together, the next of them `point_tiles` times BATCH further on.
+// A block's points, in shared memory: groups of BATCH consecutive ids, at a stride of `point_tiles` times BATCH.
 struct PointTile {
     u16* y;
     int pitch;
@@ -94,7 +93,7 @@ struct PointTile {
     __device__ int id(int c) const { return (int)(c / BATCH * stride + first + c % BATCH); }
 };
 
-// Rounds the block's points, and writes what their products start from: less their half norms. False if any does not suit.
+// Rounds the block's points, and writes the initial values of their sums: the half norms, negated. False if fp16 cannot hold one.
 __device__ __forceinline__ bool round_points(
     const VALUE* values, const Search& search, const double* centring, PointTile& tile, float* start) {
     __shared__ int most_norm, most_error, unsuitable;
@@ -172,9 +171,9 @@ __device__ __forceinline__ void test_products(
     }
 }
 
-// A block holds a tile of points from all over in shared memory. Of the tiles of queries it takes the share blockIdx.y, in
-// turn from one on that depends on the block, so that not all look for the same queries at once. Without `candidates` it only
-// tightens their radii.
+// A block keeps a tile of points, spread over all points, in shared memory, and loops over its share (blockIdx.y) of the tiles of
+// queries. Blocks start at different tiles, so that they do not update the same queries at once. Without `candidates` only the
+// radii are tightened.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) find_near(
     const VALUE* __restrict__ values, const Search search, const u16* __restrict__ y, Query* rows,
     const double* __restrict__ centring, State* state, Candidate* __restrict__ candidates) {
@@ -240,8 +239,8 @@ __device__ __forceinline__ double distance_of_rows(const VALUE* x, const VALUE* 
     return sum.total;
 }
 
-// The edge from query i, a warp each, to the nearest of its candidates that are still within its radius. state->unproven is set
-// if of any query nothing is proven.
+// The edge from query i to the nearest of its candidates that are within its final radius; one warp per query. Sets
+// state->unproven if a query has too many candidates or none.
 extern "C" __global__ void __launch_bounds__(THREADS) rerank_near(
     const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, const Query* __restrict__ rows,
     State* state, const Candidate* __restrict__ candidates, int* __restrict__ src, int* __restrict__ dst,

@@ -32,7 +32,7 @@ struct Stage {
     Query query[TILE];  // of the tile that the stage belongs to
 };
 
-// The ring that a block's share of the queries is copied through, tile by tile and chunk by chunk of their features.
+// The ring of stages through which a block's share of the queries is copied, by tiles and by chunks of features.
 struct QueryRing {
     Stage* stage;
     const u16* y;
@@ -40,7 +40,7 @@ struct QueryRing {
     int first_tile, tiles, steps, chunks;
     int tile, chunk = 0, started = 0;  // what is copied next
 
-    // The next chunk, if there is one; without waiting.
+    // Starts the copy of the next chunk, if there is one.
     __device__ __forceinline__ void load() {
         constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // of 16 bytes in a row; rows of a thread
         int own_row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS, width = steps * STEP;
@@ -62,8 +62,8 @@ struct QueryRing {
     }
 };
 
-// Products of 64 queries and 32 points less the points' half norms: of 16 queries each, of 8 points each; of every thread rows
-// `lane / 4` and that + 8, points `lane % 4 * 2` and the next.
+// A warp's products of 64 queries and 32 points, less the points' half norms: 4 x 4 fragments of 16 queries and 8 points, of
+// which a thread has rows `lane / 4` and `lane / 4 + 8`, points `lane % 4 * 2` and the next.
 struct Sums {
     float sum[4][4][4];
     __device__ __forceinline__ void start(const float* from) {

@@ -13,23 +13,23 @@ constexpr int PITCH = STEP * STEPS + 8;        // of a stage's rows: an odd numb
 constexpr int PIPELINE_STAGES = 2;             // of the ring that queries are copied into
 constexpr int LANES = 8, BATCH = 4;            // lanes that round rows together, and rows that they do at a time
 constexpr int ROWS = THREADS / LANES * BATCH;  // that a block rounds
-constexpr int LOADS = 8 / sizeof(VALUE);       // steps of LANES * 4 features of a row that are under way at a time
+constexpr int LOADS = 8 / sizeof(VALUE);       // steps of LANES * 4 features of a row in flight at a time
 static_assert(ROWS == TILE, "a block rounds its tile at once");
 constexpr int SAMPLE = 32;                     // points
 constexpr int MAX_EXPONENT = 8;                // the sample's features end up below 2 to this: fp16 goes to 2^16
 constexpr float INFINITE_RADIUS = 1e14f;       // beyond all products,
 constexpr float PADDING_NORM = 1e30f;          // and the half norm of a padding row
-constexpr int OVERFLOWED = 1 << 30;            // a count that no capacity is enough for
+constexpr int OVERFLOWED = 1 << 30;            // a count above every capacity
 constexpr float MAX_SQUARE = 1e13f;            // above the square of any row of 1,024 features that fp16 holds
-constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, of which each has a query
+constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, each with a query
 constexpr int FEATURES = 16;                   // of two rows that are read at a time
 constexpr int EMPTY_ID = 0x7fffffff;           // after every id
 
-// What is known of a query while its nearest point is searched for.
+// A query's state during the search.
 struct Query {
     float half_norm, error;  // as in bounds.py
-    float radius;            // tightened by whoever finds a point that is near
-    int count;               // of its candidates, with those for which there was no room
+    float radius;            // tightened by all blocks
+    int count;               // of its candidates, including those beyond the capacity
 };
 struct Candidate {
     int id;
@@ -37,5 +37,5 @@ struct Candidate {
 };
 struct State {
     int error;     // the largest of all points': a float that is not negative, as an integer
-    int unproven;  // whether anything stood in the way of the filter
+    int unproven;  // whether the filter proves nothing for some row
 };

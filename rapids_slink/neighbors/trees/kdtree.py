@@ -75,7 +75,7 @@ class TreeSearch:
         return SearchResult(ids, weights, reached.upper)
 
     def _queries(self, task: SearchTask) -> Queries:
-        """The task's rows, neighbours in space one after the other: their nodes are in the cache."""
+        """The task's rows in the order of the tree's leaves, so that consecutive ones visit the same nodes."""
         tree, group = self.tree, task.row_group[task.rows]
         if self.queries is None:
             row_at: np.ndarray = np.full(tree.order.size, -1, np.int32)  # by position: which of the task's rows

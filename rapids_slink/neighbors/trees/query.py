@@ -1,7 +1,8 @@
 """The kernels of the search by a k-d tree, in Numba.
 
-The rows that start in one leaf, `LEAF` at most, search together, in vector instructions, one row a lane: they step up
-from their leaf, and at each step search the sibling's subtree, nearer child first, as far as any of them has to.
+The rows that start in one leaf, at most `LEAF`, search together, in vector instructions, one row to a lane: from their
+leaf they step up to the root, and at each step search the sibling's subtree, nearer child first, if any row's bound
+reaches it.
 
 `formulas.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
 """
@@ -29,7 +30,7 @@ class Queries(NamedTuple):
         Their features: those of row i are column column[i].
     column : int array
     start : int array
-        Near which position of the tree each begins, ascending.
+        The tree position at which each starts, ascending.
     rows : int array
         Which of the task's rows each is.
     group : int32 array
@@ -44,7 +45,7 @@ class Queries(NamedTuple):
 
 
 class Excluded(NamedTuple):
-    """What a search passes over: `group` and `core` by position, `node_group` and `node_core` by node.
+    """Groups and core distances, by which pairs are excluded: by position, and by node.
 
     A node's group is the one that all its points share, or -1; its core distance the least of its points'.
     """
@@ -56,7 +57,7 @@ class Excluded(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """What the rows have reached: bounds, the least distance found in each group (or nothing), and lists."""
+    """The state of the search: bounds, the least distance found in each group (empty if not wanted), and lists."""
 
     upper: np.ndarray
     minima: np.ndarray

@@ -16,7 +16,7 @@ constexpr int SAMPLED = 64;  // points of a component
 
 // --- Components --------------------------------------------------------------------------------------------------------------
 
-// Points sorted by component, as int32, and where another component than that of the one before begins.
+// The points sorted by component, as int32, and flags at the first point of each component but the first.
 extern "C" __global__ void mark_starts(
     long long n, const int* __restrict__ component, const long long* __restrict__ sorted, int* __restrict__ order,
     int* __restrict__ begins) {
@@ -26,7 +26,7 @@ extern "C" __global__ void mark_starts(
     begins[i] = i && component[sorted[i]] != component[sorted[i - 1]];
 }
 
-// Where each of k components starts, and n; and the number of each point's.
+// Where each of k components starts, and n; and the component number of each point.
 extern "C" __global__ void list_starts(
     long long n, int k, const int* __restrict__ order, const int* __restrict__ number, long long* __restrict__ start,
     int* __restrict__ of_point) {
@@ -37,8 +37,8 @@ extern "C" __global__ void list_starts(
     if (i == n - 1) start[k] = n;
 }
 
-// Some points of each component, of small ones several times, and their mean, in which features that are not finite are those
-// of `otherwise`. A block a component.
+// A sample of each component's points (with repeats if it is small) and their mean; features that are not finite are taken
+// from `otherwise`. One block per component.
 extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
     const VALUE* __restrict__ values, int d, const int* __restrict__ order, const long long* __restrict__ start,
     const double* __restrict__ otherwise, int* __restrict__ sample, double* __restrict__ centroid) {
@@ -58,8 +58,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
 
 // --- Pairs -----------------------------------------------------------------------------------------------------------------
 
-// support[a, b]: how much larger the product with b's centroid is than that with a's, at most, and where: of m rows of products
-// with k centroids, which are of the points from position `first` on.
+// support[a, b]: the largest difference, over a's points, of the product with b's centroid and that with a's, and the point. The
+// rows of `product` are the products of m points, from position `first` on, with k centroids.
 extern "C" __global__ void update_supports(
     const float* __restrict__ product, int m, int k, int first, const int* __restrict__ number, u64* __restrict__ support) {
     int b = blockIdx.y * blockDim.x + threadIdx.x, begin = blockIdx.x * ROWS;
@@ -82,8 +82,8 @@ struct SeparationErrors {
     double products, sq_distance, moved;
 };
 
-// All pairs of k components: their separation, and the support points, which are in this order. `inner` are the centroids'
-// products with each other.
+// All pairs of k components: their separations and support points; `order` are the sorted points, `inner` the products of the
+// centroids.
 extern "C" __global__ void measure_pairs(
     int k, const u64* __restrict__ support, const int* __restrict__ order, const double* __restrict__ inner,
     const SeparationErrors errors, int* __restrict__ first, int* __restrict__ second, double* __restrict__ separation,
@@ -99,7 +99,7 @@ extern "C" __global__ void measure_pairs(
     support_first[pair] = order[~(u32)forth], support_second[pair] = order[~(u32)back];
 }
 
-// Pairs whose separation is less than half of how far two points are apart at most that weigh as much as the pair.
+// Pairs whose separation is below half the largest distance at which points have the pair's weight.
 extern "C" __global__ void list_overlapping(
     long long pairs, const double* __restrict__ separation, const double* __restrict__ weight, const FilterRadius radius,
     int* __restrict__ at, int* __restrict__ count) {
@@ -109,8 +109,7 @@ extern "C" __global__ void list_overlapping(
     if (overlaps) at[slot] = c;
 }
 
-// Every sampled point of the first component with every one of the second, and the pair, of each pair: `taken` of either,
-// `step` apart.
+// For each listed component pair all pairs of sampled points, `taken` of either component: every `step`-th.
 extern "C" __global__ void pair_samples(
     long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
     const int* __restrict__ pair, int taken, int step, int* __restrict__ a, int* __restrict__ b, int* __restrict__ of_pair) {
@@ -121,9 +120,8 @@ extern "C" __global__ void pair_samples(
     of_pair[i] = of;
 }
 
-// Pairs whose separation is at most how far points are apart that weigh as much as their bottleneck, and that. A path's is the
-// larger of two overlapping power-of-two ranges of heights that cover it: in `table` a row of n for each length follows one of
-// the nodes' positions.
+// Pairs whose separation is at most the distance of points of their bottleneck's weight, and the bottlenecks: range maxima over
+// leaf order, each of two overlapping power-of-two ranges. `table` has the nodes' positions, then a row of n for each length.
 extern "C" __global__ void list_within_bottlenecks(
     long long pairs, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ separation,
     const double* __restrict__ table, int n, const FilterRadius radius, int* __restrict__ at, double* __restrict__ upper,

@@ -1,4 +1,4 @@
-"""What is to be connected, by what search, and how much of anything there may be."""
+"""The input of connecting components at once, the weights of pairs of points, and limits by memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.spanning_tree.component_pairs.components import Components
 
 FOUND_BYTES = 64  # of a pair of points that is left, or a work item
-ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
+ROUNDING = 1e-9  # relative; above what float64 loses in sums of 2²¹ features
 
 
 @dataclass(frozen=True)
 class JoinContext:
-    """What is to be connected, and by what.
+    """The components to connect, and the search that gives distances and filter.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class JoinContext:
     core : (n,) float64 array, optional
     components : Components
     budget : int
-        As many pairs of points rounds of searches would look at.
+        How many pairs of points rounds of searches would test.
     """
 
     search: BruteForceSearch
@@ -54,18 +54,18 @@ class JoinContext:
         return self.device.kernels("spanning_tree.component_pairs")
 
     def pair_weights(self, src: Any, dst: Any) -> Any:
-        """What pairs of points weigh."""
+        """The weights of pairs of points."""
         weight = self.search.distances(src, dst)
         return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
 
     def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
-        """What pairs of points of these component pairs weigh, whose bounds are tightened to the least."""
+        """The weights of pairs of points; `bound`, by component pair, is lowered to the least of them."""
         weight = self.pair_weights(src, dst)
         self.search.kernels.scatter_min(bound, pair, weight[:, None])
         return weight
 
     def capacity(self, bytes_of_each: int) -> int:
-        """How many there may be of what takes so many bytes each."""
+        """How many items of so many bytes each fit into memory."""
         return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
 
     def blocks(self, n: int, size: int) -> list[slice]:
@@ -74,10 +74,10 @@ class JoinContext:
 
     @cached_property
     def samples(self) -> tuple[Any, Any]:
-        """Points of each component and their means, the centroids, for which any finite vectors would serve."""
+        """A sample of each component and its mean, the centroid; a separation holds for any finite vectors."""
         return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
 
     @cached_property
     def radius_terms(self) -> tuple[float, ...]:
-        """What tells how far pairs of some weight are apart at most, in the filter's scale."""
+        """The terms of an upper bound of the distance of a pair by its weight, in the filter's scale."""
         return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)

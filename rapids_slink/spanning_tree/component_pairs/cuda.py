@@ -1,4 +1,4 @@
-"""The kernels on the GPU: launchers of the sources beside this file."""
+"""The kernels on the GPU: launchers of the sources in this folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
 PROJECTIONS = "spanning_tree/component_pairs/projections.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
-ROWS, POINTS, THREADS, FACING = 64, 128, 128, 1024  # as there, and SAMPLED
+ROWS, POINTS, THREADS, SECOND_POINTS = 64, 128, 128, 1024  # as there, and SAMPLED
 
 _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)
@@ -52,7 +52,7 @@ def sample_components(points: Any, components: Components, otherwise: Any) -> tu
 
 
 def new_supports(k: int) -> Any:
-    """What `update_supports` keeps for each two of k components."""
+    """The support values and points of each two of k components, for `update_supports`."""
     return cp.zeros((k, k), cp.uint64)
 
 
@@ -123,32 +123,32 @@ def project(points: Any, origin: Any, components: Components, centroids: Any, pa
     return value
 
 
-def facing_points(
+def near_points(
     projected: Projections, components: Components, pairs: ComponentPairs, upper: Any, core: Any
 ) -> tuple[Any, Any]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.facing_points`."""
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.near_points`."""
     value, end, most = projected.value, projected.end, projected.most
     check_arrays("float64", value, most, upper, core)
     near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
     layout = components.order, components.start, *_ends(pairs)
     launch_blocks(
-        PROJECTIONS, "list_facing_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count
+        PROJECTIONS, "list_near_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count
     )
     return near, count
 
 
-def facing_pairs(
+def near_pairs(
     projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
 ) -> tuple[Any, int]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.facing_pairs`."""
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.near_pairs`."""
     value, end, most = projected.value, projected.end, projected.most
     check_arrays("float64", value, most)
     check_arrays("int32", near, count)
     found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
     of_first, of_second = count.astype(cp.int64).T
-    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // FACING))
+    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // SECOND_POINTS))
     launch_blocks(
-        PROJECTIONS, "list_facing_pairs", (int(blocks[-1]),), THREADS,
+        PROJECTIONS, "list_near_pairs", (int(blocks[-1]),), THREADS,
         value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, most,
         np.int32(capacity), *found, n_found,
     )  # fmt: skip

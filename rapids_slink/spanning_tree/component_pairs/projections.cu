@@ -12,9 +12,9 @@
 typedef unsigned int u32;
 
 constexpr int POINTS = 128;   // that a block of THREADS projects
-constexpr int AT_A_TIME = 4;  // of them by a warp
+constexpr int AT_A_TIME = 4;  // of these, by a warp
 constexpr int THREADS = 128;
-constexpr int FACING = 1024;  // points that face those of a block
+constexpr int SECOND_POINTS = 1024;  // of a block of pairs
 
 struct ComponentPair {
     int a, b;
@@ -30,8 +30,8 @@ struct ComponentPair {
     }
 };
 
-// value = (x - origin) . (centroid of the second - centroid of the first). A block has POINTS of one pair, a warp some at a
-// time.
+// value = (x - origin) . (centroid of the second - centroid of the first). A block projects POINTS of one pair, a warp
+// AT_A_TIME of them together.
 extern "C" __global__ void __launch_bounds__(THREADS) project(
     const VALUE* __restrict__ values, int d, const double* __restrict__ origin, const int* __restrict__ order,
     const long long* __restrict__ start, const double* __restrict__ centroids, int pairs, const int* __restrict__ first,
@@ -61,16 +61,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
     }
 }
 
-// Which points may be in a pair whose projections differ by no more than `most_apart`: their numbers within their component go
-// to the beginning of its part of `near`, and how many there are to `count`. If points have core distances, theirs are at most
-// `upper`. A block a pair.
-extern "C" __global__ void __launch_bounds__(THREADS) list_facing_points(
+// The points of either component with a point of the other within `most_difference` by projection: their numbers within their
+// component, at the beginning of its part of `near`, and their count. If points have core distances, only those with one of at
+// most `upper`. One block per pair.
+extern "C" __global__ void __launch_bounds__(THREADS) list_near_points(
     const double* __restrict__ value, const int* __restrict__ order, const long long* __restrict__ start,
     const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ end,
-    const double* __restrict__ most_apart, const double* __restrict__ upper, const double* __restrict__ core,
+    const double* __restrict__ most_difference, const double* __restrict__ upper, const double* __restrict__ core,
     int* __restrict__ near, int* __restrict__ count) {
     __shared__ double extreme[2][THREADS];
-    __shared__ int n_facing[2];
+    __shared__ int n_near[2];
     int c = blockIdx.x, t = threadIdx.x;
     ComponentPair pair(c, first, second, start, end);
     const double *of_a = value + pair.begin, *of_b = of_a + pair.size_a;
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) list_facing_points(
     for (long long i = t; i < pair.size_a; i += THREADS) most = fmax(most, of_a[i]);
     for (long long i = t; i < pair.size_b; i += THREADS) least = fmin(least, of_b[i]);
     extreme[0][t] = most, extreme[1][t] = least;
-    if (t < 2) n_facing[t] = 0;
+    if (t < 2) n_near[t] = 0;
     __syncthreads();
     for (int step = THREADS / 2; step; step /= 2) {
         if (t < step) {
@@ -93,35 +93,35 @@ extern "C" __global__ void __launch_bounds__(THREADS) list_facing_points(
         long long size = side ? pair.size_b : pair.size_a, position = start[side ? pair.b : pair.a];
         for (long long first_of_all = 0; first_of_all < size; first_of_all += THREADS) {
             long long i = first_of_all + t;
-            bool faces = i < size && !((side ? of_b[i] - most : least - of_a[i]) > most_apart[c]);
-            if (faces && core) faces = core[order[position + i]] <= upper[c];
-            int slot = claim_in_warp(faces, n_facing + side);
-            if (faces) into[slot] = i;
+            bool is_near = i < size && !((side ? of_b[i] - most : least - of_a[i]) > most_difference[c]);
+            if (is_near && core) is_near = core[order[position + i]] <= upper[c];
+            int slot = claim_in_warp(is_near, n_near + side);
+            if (is_near) into[slot] = i;
         }
     }
     __syncthreads();
-    if (t < 2) count[2 * c + t] = n_facing[t];
+    if (t < 2) count[2 * c + t] = n_near[t];
 }
 
-// Every two of a pair's facing points whose projections differ by no more than `most_apart`: the points and the pair, as far
-// as there is room. A block has THREADS of the first component's and FACING of the second's; last_block[c] is where those of
-// pair c end.
-extern "C" __global__ void __launch_bounds__(THREADS) list_facing_pairs(
+// The pairs of such points whose projections differ by at most `most_difference`: both points and the component pair, up to
+// `capacity`. A block has THREADS points of the first component and SECOND_POINTS of the second; last_block[c] is where pair c's
+// blocks end.
+extern "C" __global__ void __launch_bounds__(THREADS) list_near_pairs(
     const double* __restrict__ value, const int* __restrict__ near, const int* __restrict__ count,
     const long long* __restrict__ last_block, const int* __restrict__ order, const long long* __restrict__ start, int pairs,
     const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ end,
-    const double* __restrict__ most_apart, int capacity, int* __restrict__ found_a, int* __restrict__ found_b,
+    const double* __restrict__ most_difference, int capacity, int* __restrict__ found_a, int* __restrict__ found_b,
     int* __restrict__ found_pair, int* __restrict__ found) {
     __shared__ double of_b[THREADS];
     __shared__ int id_b[THREADS];
     int c = first_above(last_block, pairs, blockIdx.x), t = threadIdx.x, lane = t % WARP;
     ComponentPair pair(c, first, second, start, end);
     long long block = blockIdx.x - (c ? last_block[c - 1] : 0), size_b = count[2 * c + 1];
-    long long across = (size_b + FACING - 1) / FACING;
-    long long i = block / across * THREADS + t, j = block % across * FACING, last = min(j + FACING, size_b);
+    long long across = (size_b + SECOND_POINTS - 1) / SECOND_POINTS;
+    long long i = block / across * THREADS + t, j = block % across * SECOND_POINTS, last = min(j + SECOND_POINTS, size_b);
     bool real = i < count[2 * c];
     int a = real ? near[pair.begin + i] : 0;
-    const double most = most_apart[c], of_a = value[pair.begin + a];
+    const double most = most_difference[c], of_a = value[pair.begin + a];
     a = order[start[pair.a] + a];
     near += pair.begin + pair.size_a, value += pair.begin + pair.size_a, order += start[pair.b];
     for (; j < last; j += THREADS) {

@@ -4,8 +4,8 @@
 
 typedef unsigned long long u64;
 
-// How a pair's products are formed: the larger component's rows, in blocks, by the other's points, in tiles, SPLIT at most to an
-// item.
+// How a pair's products are formed: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles
+// per item.
 constexpr int SPLIT = 64;
 struct PairTiling {
     int rows, points;
@@ -20,8 +20,8 @@ struct PairTiling {
     }
 };
 
-// The blocks of each of k components and then the items of each of n pairs. In all there are so many of either, and the items
-// form so many tiles, with one more for the start of each.
+// The number of blocks of each of k components, then of items of each of n pairs; and the totals of items, of blocks, and of
+// tiles that the items form, one more for each item's start.
 extern "C" __global__ void count_items(
     long long n, int k, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
     int of_rows, int of_points, long long* __restrict__ counts, u64* __restrict__ totals) {
@@ -40,7 +40,7 @@ extern "C" __global__ void count_items(
     }
 }
 
-// As fused.cu takes them. `ends` are where each of k components' blocks end and, counted on, each pair's items.
+// The items, as fused.cu takes them. `ends` are running totals over the blocks of k components and then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
     const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points,
@@ -50,14 +50,14 @@ extern "C" __global__ void list_items(
     const long long* last_item = ends + k;
     int c = first_above(last_item, pairs, ends[k - 1] + i), tiles_a_block = of_rows / of_points;
     PairTiling tiling(first[c], second[c], start, of_rows, of_points);
-    long long of_couple = ends[k - 1] + i - (last_item[c] - tiling.blocks * tiling.splits);
-    long long row_block = of_couple / tiling.splits, at = of_couple % tiling.splits * SPLIT;
+    long long of_pair = ends[k - 1] + i - (last_item[c] - tiling.blocks * tiling.splits);
+    long long row_block = of_pair / tiling.splits, at = of_pair % tiling.splits * SPLIT;
     long long rows = tiling.rows ? ends[tiling.rows - 1] : 0, points = tiling.points ? ends[tiling.points - 1] : 0;
     int row_tile = (rows + row_block) * tiles_a_block, tile = points * tiles_a_block + at;
     item[i] = make_int4(row_tile, tile, tile + min(tiling.tiles - at, (long long)SPLIT), c);
 }
 
-// The sorted points with each component in blocks of its own, filled up with its last point.
+// The sorted points, each component padded to whole blocks by copies of its last point.
 extern "C" __global__ void fill_blocks(
     long long n, int components, const int* __restrict__ order, const long long* __restrict__ start,
     const long long* __restrict__ last_block, int of_rows, int* __restrict__ filled) {

@@ -61,7 +61,7 @@ class EdgeList:
 
 
 def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
-    """Bytes that `spanning_forest` takes, and the copy of its edges."""
+    """Bytes of `spanning_forest` and of the copy of its edges."""
     kernels = device.kernels("spanning_tree.edges")
     m, n = edges.src.size, edges.n_nodes
     first = int(kernels.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, kernels.LARGE) else m

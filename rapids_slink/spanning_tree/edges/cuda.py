@@ -21,7 +21,7 @@ RESIDENT_THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor, as in 
 ZEROS = 512  # words that the rounds count in, more than they can need
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # times the edges that the sample says there are
-LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
+LARGE = 2**22  # edges, from which on a second set of rounds, with its synchronizations, is worthwhile
 KINDS = {"u": 0, "i": 1, "f": 2}
 SOURCE = "spanning_tree/edges/edges.cu"
 _launch = partial(launch, SOURCE, items=ITEMS)

@@ -31,8 +31,8 @@
 // is formed once and tested for both: for the columns' sake with the largest of the tile's radii first. Columns are all points
 // or, if the pairs within each of two parts are known, the second part; the rows are the first then.
 //
-// BETWEEN_COMPONENTS: the work items are given, 256 rows and a range of tiles, of which pairs are wanted that are no farther
-// apart than their component pair's threshold.
+// BETWEEN_COMPONENTS: the work items are given, each of 256 rows and a range of tiles; the pairs wanted are those within their
+// component pair's threshold.
 #include "runtime/include/copies.cuh"
 
 #ifndef RESIDENT_ATOMS
@@ -128,14 +128,15 @@ __device__ __forceinline__ void form_tile(
 // left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
 // rows, each with its share of the columns. `next_item` is zero at first.
 //
-// SYMMETRIC: tiles are counted from the block's own on among those of `among`, i is appended to j's candidates as well, and only
-// the row itself is left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product - half_norm_j) of each.
+// SYMMETRIC: tiles are counted from the block's own, modulo those of `among`; i is appended to j's candidates as well, and only
+// the row itself is left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product -
+// half_norm_j) of each pair.
 //
 // BETWEEN_COMPONENTS: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns
 // and the one after the last, and their component pair, whose `threshold` is added to the row's radius. By `column_group` both
 // are points, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
-// are begun.
+// are started.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const char* __restrict__ norm_columns, int atoms,
     int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,

@@ -1,14 +1,14 @@
 // Which pairs of a tile pass, by their products.
 #pragma once
 
-// How far below its two half norms a pair's product may be, for one of its points.
+// The most by which the product of a pair within the bound of one of its points is below the sum of the half norms.
 #if BYTES
 __device__ __forceinline__ int product_slack(int radius, int) { return radius; }
 #else
 __device__ __forceinline__ float product_slack(float radius, float error) { return (radius + error) * (radius + error); }
 #endif
 
-// The test of a tile's products. A thread's sums belong to two rows, eight apart.
+// The test of a tile's products. A thread has sums of two rows, r and r + 8.
 struct TileTest {
     sum_t half_norm[2], row_slack[2];  // of the two rows
     sum_t threshold[2];                // below it no pair of the row passes for either of its points
