@@ -124,7 +124,7 @@ extern "C" __global__ void count_members(long long n, const int* __restrict__ co
 extern "C" __global__ void find_largest(long long n, const int* __restrict__ size, unsigned long long* largest) {
     long long c = thread_index();
     unsigned long long most = c < n && size[c] ? (unsigned long long)size[c] << 32 | ~(unsigned)c : 0;
-    for (int step = 16; step; step /= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
+    most = warp_max(most);
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 

@@ -93,7 +93,7 @@ extern "C" __global__ void seed_bounds(
         surrogate = fmax(surrogate, core[rows[i]]);
         for (int b = threadIdx.x; b < BUCKETS; b += WARP)
             if (nearest[b] >= 0 && keys[b] <= kth) surrogate = fmax(surrogate, core[ids[nearest[b]]]);
-        for (int step = WARP / 2; step; step /= 2) surrogate = fmax(surrogate, __shfl_xor_sync(ALL_LANES, surrogate, step));
+        surrogate = warp_max(surrogate);
     }
     if (threadIdx.x == 0) bound[i] = fmin(bound[i], surrogate);
 }

@@ -18,11 +18,6 @@ constexpr int CHUNK = 8;                 // features in 16 bytes
 constexpr int TILE = 128;                // rows of an image's tile
 constexpr int ATOM = 8;                  // chunks of an atom
 
-__device__ __forceinline__ double warp_sum(double x) {
-    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
-    return x;
-}
-
 union Chunk {
     uint4 bits;
     u16 half[CHUNK];
@@ -103,7 +98,7 @@ extern "C" __global__ void quantize_bytes(
         norm = __dp4a((int)out.z, (int)out.z, __dp4a((int)out.w, (int)out.w, norm));
         if (y) y[((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7))] = out;
     }
-    for (int step = WARP / 2; step; step /= 2) norm += __shfl_xor_sync(ALL_LANES, norm, step);
+    norm = warp_sum(norm);
     if (lane == 0) half_norm[r] = norm >> 1;
 }
 
@@ -126,7 +121,7 @@ extern "C" __global__ void split_byte_norms(
 
 // Raises *most to the largest value of the warp.
 __device__ __forceinline__ void raise(double* most, double value) {
-    for (int step = WARP / 2; step; step /= 2) value = fmax(value, __shfl_xor_sync(ALL_LANES, value, step));
+    value = warp_max(value);
     if (threadIdx.x % WARP == 0) atomic_max(most, value);
 }
 

@@ -35,7 +35,7 @@ extern "C" __global__ void count_items(
     if (i < k) counts[i] = count[1] = (start[i + 1] - start[i] + of_rows - 1) / of_rows;
 #pragma unroll
     for (int c = 0; c < 3; c++) {
-        for (int step = WARP / 2; step; step /= 2) count[c] += __shfl_xor_sync(~0u, count[c], step);
+        count[c] = warp_sum(count[c]);
         if (threadIdx.x % WARP == 0) atomicAdd(totals + c, count[c]);
     }
 }

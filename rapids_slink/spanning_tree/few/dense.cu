@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         int rank = 0;
         for (int other = lane; other < n - 1; other += WARP)
             rank += lighter(taken_weight[other], taken_code[other], own, ends);
-        for (int offset = WARP / 2; offset; offset /= 2) rank += __shfl_xor_sync(ALL_LANES, rank, offset);
+        rank = warp_sum(rank);
         if (lane == 0) src[rank] = ends >> 32, dst[rank] = ends, weight[rank] = own;
     }
 }

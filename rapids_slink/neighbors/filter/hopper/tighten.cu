@@ -23,7 +23,7 @@ extern "C" __global__ void stride_tiles(
 // The largest value of this block's tile of rows, a thread each.
 template <class REAL> __device__ __forceinline__ void put_largest(REAL value, REAL* of_tile) {
     __shared__ REAL of_warp[TILE / WARP];
-    for (int step = WARP / 2; step; step /= 2) value = max(value, __shfl_xor_sync(ALL_LANES, value, step));
+    value = warp_max<REAL>(value);
     __syncthreads();  // what was there has been read
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();
