@@ -213,7 +213,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
 
 
 def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
-    """What the user reads in place of the surrogate distances of some pairs of rows.
+    """The distances of some pairs of rows, as reported, by their surrogate distances.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ __device__ __forceinline__ int claim(bool wanted, int* counter) {
     return slot[0];
 }
 
-// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to. A pointer read late
-// only lags behind: what a round starts with leads at least (HOPS + 1)^round steps on, so it ends with (HOPS + 1) times that.
+// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to. A stale pointer
+// is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at its end (HOPS + 1) times as many.
 // Each round takes one of the zeros at `pending`; returns those that are left.
 __device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* pointer, int* pending) {
     do {

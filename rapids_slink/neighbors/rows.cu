@@ -1,4 +1,4 @@
-// What is made of each row.
+// Hashes and norms of rows.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 

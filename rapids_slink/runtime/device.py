@@ -70,7 +70,7 @@ CPU = Device("cpu", np)
 
 
 def all_true(flags: Any) -> bool:
-    """Whether all booleans of an array are true; what CuPy's own `all` runs takes seconds to compile."""
+    """Whether all booleans of an array are true; the kernel of CuPy's own `all` takes seconds to compile."""
     return not flags.size or bool(flags.view("int8").min())
 
 

@@ -23,7 +23,7 @@ union Chunk {
     u16 half[CHUNK];
 };
 
-// Rows `rows` of `values` (all in turn if it is null) to rows 0.. of y, which have `chunks` times 8 features.
+// Rows `rows` of `values` (all in order if it is null) to rows 0.. of y, which have `chunks` times 8 features.
 // `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are those of bounds.round_up. `norm_columns`, if given, get
 // -half_norm, times `norm_shrink`, in the units of fused.cu, each part rounded towards zero. Rows from m to `padded` are zeros
 // with an infinite half norm and the least norm columns there are.

@@ -18,7 +18,7 @@ FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 @dataclass
 class State:
-    """What lasts over the rounds.
+    """The state that is kept over the rounds.
 
     Attributes
     ----------

@@ -217,9 +217,9 @@ extern "C" __global__ void flatten(long long n, int* parent, word_t* pending) {
     jump_all(blockIdx.x, n, nullptr, parent, pending);
 }
 
-// The blocks of a cooperative launch, as far as they have not left.
+// The blocks of a cooperative launch that have not returned.
 struct RemainingBlocks : ResidentBlocks {
-    // Whether this block is still needed for so many items. Blocks leave in the order of their numbers, the last first.
+    // Whether this block is still needed for so many items; if not it returns, those of the highest numbers first.
     __device__ __forceinline__ bool needs_block_for(long long items) {
         long long tile = (long long)ITEMS * blockDim.x, needed = items <= SINGLE_BLOCK ? 1 : (items + tile - 1) / tile;
         if (needed < blocks) blocks = (unsigned)needed;
@@ -240,8 +240,8 @@ struct RemainingBlocks : ResidentBlocks {
 // All rounds in one launch: the late ones take less time than a launch, let alone a synchronization with the host. The
 // worklist of `*count` edges has been offered; the components of the first round are all n nodes.
 //
-// `zeros` are the blocks' counter, then counts of which each is used once: none is set back, which would have to wait
-// until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
+// `zeros` are the blocks' counter, then counts of which each is used once: to reset one would take another barrier, after
+// all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
 // most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
 // that have an edge: there are at most 31.
 //

@@ -26,7 +26,7 @@ struct Worklist {
     __device__ word_t row(long long i) const { return rows ? rows[i] : words[i] & 0xffffffff; }
 };
 
-// The j-th item of this thread in a tile: what a block does at a time, the tile of its number unless it has several.
+// The j-th item of this thread in a tile, the items that a block processes together; by default the tile of its number.
 __device__ __forceinline__ long long item(int j, long long tile = blockIdx.x) {
     return (tile * ITEMS + j) * blockDim.x + threadIdx.x;
 }

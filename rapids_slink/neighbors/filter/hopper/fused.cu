@@ -1,12 +1,12 @@
 // architectures: sm_90a
 // The fused filter on Hopper's tensor cores: the product of two fp16 images is tested tile by tile in registers
 // and never written. bounds.py derives the test; here error_j is replaced by the largest of its tile of columns, E, and a
-// few more features, the norm columns, have the tensor cores mma_norms half_norm_j, in units of 2^15, 2^8, 1, 2^-7 and 2^-14:
+// few more features, the norm columns, make the product subtract half_norm_j, in units of 2^15, 2^8, 1, 2^-7 and 2^-14:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 //
 //     producer warp ──bulk copies──▶ ring of stages ──▶ four warpgroups, 64 rows each: wgmma, test, append
 //
-// The rows of the product are the rows that search, its columns the points that they search among.
+// The rows of the product are the queries, its columns the points.
 //
 // An image holds tiles of 128 rows; a tile is `atoms` pieces of 64 features, a piece 128 rows of 128 bytes, the
 // eight 16-byte chunks of row r stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, so that
@@ -15,8 +15,8 @@
 // and stay in registers. A work item is 256 rows and a range of column tiles.
 //
 // RESIDENT_ATOMS is the number of atoms, if the rows' pieces fit into shared memory and stay there; with 0 a stage
-// carries a piece of the rows as well. A warpgroup hands the tensor cores all of a tile's products and tests them while
-// the others' are formed. A test is a chain of short dependent steps: it takes four warps a scheduler to hide them.
+// carries a piece of the rows as well. A warpgroup issues all products of a tile and tests them while those of the others
+// are formed. A test is a chain of short dependent steps, whose latency takes four warps per scheduler to hide.
 //
 // LAST_STEPS is how many times 32 bytes of the last atom's features are in use.
 //
@@ -109,12 +109,12 @@ __device__ __forceinline__ void form_tile(
         fence();
         mma_piece(sum, own + s * STAGE_STEP, first_stage + s * STAGE_STEP, a, 4);
         commit();
-        if (a) {  // the piece before has been read by now: its stage is free
+        if (a) {  // the previous piece has been read: its stage is free
             asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
             if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
         }
     }
-    // The last on its own: ptxas makes wgmmas wait for each other if there are branches between them.
+    // The last piece separately: ptxas serializes wgmmas that have branches between them.
     int s = turn % STAGES;
     barrier_wait(ring.full + s, turn / STAGES & 1);
     fence();
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     extern __shared__ __align__(1024) char shared[];
     __shared__ __align__(8) Ring ring;
     const Memory memory(shared);
-    int warpgroup = __shfl_sync(~0u, threadIdx.x >> 7, 0);  // by which the compiler sees that it is the whole warp's
+    int warpgroup = __shfl_sync(~0u, threadIdx.x >> 7, 0);  // uniform over the warp, as the compiler can see
     int thread = threadIdx.x & 127;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
@@ -165,8 +165,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
     u32 turn = 0, items = 0, tiles = 0;  // stages used, items and tiles done
     int warp = thread >> 5, lane = thread & 31, g = warpgroup - 1;
-    // The rows' norm columns: the units, two in a register, and zeros in fp16. Four registers that the compiler knows nothing
-    // of: what it put together right before a wgmma would have to wait for the one before.
+    // The rows' norm columns: the units, two in a register, and zeros in fp16. The registers are made opaque to the compiler: if
+    // it set them up right before a wgmma, that would wait for the previous one.
     u32 quarter = lane & 3, more = BYTES ? ~0u : 0;
     u32 unit = quarter == 0 ? 0x5c007800 : quarter == 1 ? 0x20003c00 : quarter == 2 ? 0x0400 : 0;
     if (BYTES) unit = quarter ? ~0u : 0xffff0101;
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, row_units, norms, atoms, lane);
             TileTest test;
-            // Among all points both blocks see all pairs of offset 0 and, if it exists, half way around.
+            // Among all points, the pairs of offset 0 and of half the blocks, if that is whole, are formed by both blocks.
             test.for_columns = SYMMETRIC && (among.first || (i >= 2 && i / 2 * 2 != blocks));
             float worst_error = BYTES ? 0 : tile_error[t];
             sum_t of_columns = test.for_columns ? product_slack(tile_radius[t], own_error) : 0;

@@ -23,8 +23,8 @@ struct Memory {
     __device__ Memory(char* begin)
         : resident(begin), stages(begin + RESIDENT_ATOMS * 2 * PIECE_BYTES), norms(stages + STAGES * STAGE_BYTES),
           queues((u64*)(norms + NORM_SLOTS * NORM_BYTES)) {
-        // The swizzle goes by an address's lower bits, which the descriptors leave out. The compiler takes them to be zero, as
-        // declared, and would drop the test: hence an address that it knows nothing of.
+        // The swizzle depends on the address's lower bits, which the descriptors omit. The compiler assumes the declared
+        // alignment and would drop the test: hence an address that is opaque to it.
         u32 address = shared_address(begin);
         asm volatile("" : "+r"(address));
         if (address % 1024) __trap();

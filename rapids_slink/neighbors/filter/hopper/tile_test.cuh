@@ -26,7 +26,7 @@ struct TileTest {
         }
         return hit;
     }
-    // Bit j of the two words: sum j passes for the row's sake or, in `reverse`, for the column's. It belongs to the first
+    // Sets bit j of `passed` if sum j passes for its row, and of `reverse` if it passes for its column. Sum j belongs to the first
     // row or, if j has the bit 2, to the other, and to column 8 (j / 4) + (j & 1) of this thread's. `any`: the warp's hits.
     __device__ __forceinline__ void test(
         const sum_t (&sum)[64], u32 any, int lane, u32 (&passed)[2], u32 (&reverse)[2]) const {
