@@ -207,14 +207,14 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _summary(labels: Any, output: Path | None, shown: int = 20) -> str:
+def _summary(labels: Any, output: Path | None, most: int = 20) -> str:
     """How many rows each cluster has, the largest first."""
     sizes = labels.value_counts().sort_index().sort_values(ascending=False, kind="stable")
     heading = f"{len(labels):,} rows in {len(sizes):,} clusters"
     if output is not None:
         return f"{heading}, written to {output}"
     lines = [f"{'cluster':>10} {'size':>10}"]
-    lines += [f"{label:>10} {size:>10,}" for label, size in sizes.head(shown).items()]
-    if len(sizes) > shown:
-        lines.append(f"... and {len(sizes) - shown:,} smaller ones")
+    lines += [f"{label:>10} {size:>10,}" for label, size in sizes.head(most).items()]
+    if len(sizes) > most:
+        lines.append(f"... and {len(sizes) - most:,} smaller ones")
     return "\n".join([f"{heading}:", *lines])

@@ -31,9 +31,9 @@ class HDBSCAN(PointHierarchy):
     min_cluster_size : int
         Smaller branches of the tree are rows that fall out of a cluster. At least 2.
     min_samples : int, optional
-        Two rows are as far apart as the largest of their distance and the distances from either to its `min_samples`-th
-        nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 where there are fewer rows. This is
-        the count of the packages hdbscan and cuML; scikit-learn's counts the row itself too, so that its
+        The mutual reachability of two rows is the largest of their distance and the distances from either to its
+        `min_samples`-th nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 if there are fewer
+        rows. This is the count of the packages hdbscan and cuML; scikit-learn's counts the row itself too, so that its
         ``min_samples`` is one more.
     metric : str
         Any of `SingleLinkage` whose distances are not negative.
@@ -42,13 +42,13 @@ class HDBSCAN(PointHierarchy):
     cluster_selection_method : {"eom", "leaf"}
         By excess of mass, the clusters that are the most stable together; or those that do not split any more.
     cluster_selection_epsilon : float
-        Clusters that split off below this distance are not told apart.
+        Clusters that split off below this distance are merged into the one that they split from.
     allow_single_cluster : bool
         Whether all rows may be one cluster.
     max_cluster_size : int, optional
         Larger clusters are not selected by excess of mass. None, or 0, for no limit.
     n_neighbors : int, optional
-        As in `SingleLinkage`: it has no say in the result.
+        As in `SingleLinkage`: it does not change the result.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back. Clusters are selected on the host.
     progress : bool

@@ -1,8 +1,8 @@
 """The metrics: one table, which the kernels, the searches, the documentation and the tests are made from.
 
-Inside the pipeline an edge weighs the *surrogate distance* of its two rows x and y, the value of the metric's formula.
-It is computed in float64 from its definition, term by term in the order of the features and without fused multiply-add,
-to the same bits on either device; `distances` turns it into what the user reads, at the very end.
+Inside the pipeline the weight of an edge is the *surrogate distance* of its two rows x and y, the value of the metric's
+formula. It is computed in float64 from its definition, term by term in the order of the features and without fused
+multiply-add, to the same bits on either device; `distances` converts it to the distance that is reported, at the end.
 
 ============= ================================ =============== ======== =====
 metric        surrogate distance               distance        filter   boxes
@@ -25,7 +25,7 @@ haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 
 These are SciPy's definitions and the bits of its `pdist` (SciPy 1.17 on x86-64), but for minkowski, which for p >= 1 is
 less than 4 units in the last place from what a library's powers give. A dot product sums the even
-and the odd features apart, adds the two, and adds the last feature if their number is odd. minkowski takes any
+and the odd features separately, adds the two, and adds the last feature if their number is odd. minkowski takes any
 p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
@@ -158,7 +158,7 @@ class Metric:
     def surrogate_bound_terms(self, n_features: int) -> tuple[float, float, float]:
         """The converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
 
-        It is (D + more)² factor + error for points that are at most D apart in the product form. The errors are those
+        It is (D + more)² factor + error for points at a distance of at most D in the product form. The errors are those
         of `true_distance_bound`; the factor has room for a few roundings of this expression.
         """
         rounding = 1 + 2.0**-40
@@ -213,7 +213,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
 
 
 def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
-    """What the user reads in place of the surrogate distances of some pairs of rows.
+    """The distances of some pairs of rows, as reported, by their surrogate distances.
 
     Parameters
     ----------

@@ -4,10 +4,10 @@
 
     nx.minimum_spanning_tree(G, backend="rapids_slink")                  # this call
     nx.minimum_spanning_tree(G, backend="rapids_slink", device="cuda")   # on a GPU or not at all
-    nx.config.backend_priority.algos = ["rapids_slink"]                  # every call that it serves
+    nx.config.backend_priority.algos = ["rapids_slink"]                  # every call that it supports
 
-Edges that weigh the same are taken in the order of ``G.edges``, as Kruskal's algorithm in NetworkX takes them, and the
-result comes in its order too, whichever algorithm is asked for. Weights are compared as Python compares them: integers
+Edges of equal weight are taken in the order of ``G.edges``, as Kruskal's algorithm in NetworkX takes them, and the
+result comes in its order too, whichever algorithm is given. Weights are compared as Python compares them: integers
 of any size and fractions keep every digit. A graph of NetworkX is a dictionary of dictionaries; reading it takes longer
 than finding its tree.
 
@@ -169,7 +169,7 @@ def _comparable(weights: list[Any]) -> Any:
 
 
 def _shown(edges: Iterator[tuple[Any, ...]], multigraph: bool, keys: bool, data: bool) -> Iterator[tuple[Any, ...]]:
-    """Edges without the key and the data that nobody asked for."""
+    """Edges, with their key and data only if these are requested."""
     for edge in edges:
         key = edge[2:-1] if multigraph and keys else ()
         yield (*edge[:2], *key, edge[-1]) if data else (*edge[:2], *key)

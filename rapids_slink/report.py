@@ -62,7 +62,7 @@ class Report(dict[str, Any]):
         lines = [", ".join(settings)] if settings else []
         for stage in dict.fromkeys([*seconds, *counts]):
             time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
-            found = [f"{in_words(name)} {shown(value)}" for name, value in counts.get(stage, {}).items()]
+            found = [f"{in_words(name)} {count_text(value)}" for name, value in counts.get(stage, {}).items()]
             lines.append(f"{in_words(stage):<14}{time:<12}  {', '.join(found)}".rstrip())
         if seconds:
             lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")
@@ -79,7 +79,7 @@ def in_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def shown(value: Any) -> str:
+def count_text(value: Any) -> str:
     """A count as text."""
     return f"{value:,}" if isinstance(value, int) else str(value)
 

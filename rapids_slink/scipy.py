@@ -16,8 +16,8 @@ from rapids_slink.single_linkage import fit
 
 #: The methods that SciPy computes.
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
-#: SciPy's metrics that are computed here, for rows of any numbers; pairs of the others are weighed by SciPy's `pdist`,
-#: which takes any number for a boolean.
+#: SciPy's metrics that are computed here, for rows of any numbers; the others are computed by SciPy's `pdist`, which
+#: takes any number for a boolean.
 OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} & set(distance._METRICS_NAMES)
 
 

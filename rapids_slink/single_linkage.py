@@ -35,17 +35,17 @@ class SingleLinkage(PointHierarchy):
     p : float
         The exponent of minkowski, above 0.
     n_neighbors : int, optional
-        Neighbours of each row in the k-NN graph that the tree is first grown on. It trades the time of one stage
-        against that of another and has no say in the result. By default 8, or no graph where there are so few rows
-        that weighing every pair takes less time. On a CPU there is none either, whatever this is, where the tree grows
-        on a k-d tree: of up to five features, or of more that lie along curves or in clusters far apart, unless there
-        is `min_samples`.
+        Neighbours of each row in the k-NN graph from which the tree is first built. It trades the time of one stage
+        against that of another and does not change the result. By default 8, or no graph where there are so few rows
+        that computing all distances takes less time. On a CPU there is none either, whatever this is, where the tree
+        is built on a k-d tree: of up to five features, or of more that lie along curves or in well-separated clusters,
+        unless `min_samples` is given.
     min_samples : int, optional
-        Cluster by mutual reachability, as HDBSCAN does: two rows are as far apart as the largest of their distance and
-        the distances from either to its `min_samples`-th nearest other row, and the heights are those of SciPy's
-        ``linkage`` of these. At most n - 1. This is the count of the package hdbscan; scikit-learn's HDBSCAN counts
-        the row itself too, so that its ``min_samples`` is one more. 1 is the same as None: the distances themselves.
-        The k-NN graph then has at least one neighbour more than this.
+        Cluster by mutual reachability, as HDBSCAN does: the distance of two rows becomes the largest of their
+        distance and the distances from either to its `min_samples`-th nearest other row, and the heights are those of
+        SciPy's ``linkage`` of these. At most n - 1. This is the count of the package hdbscan; scikit-learn's HDBSCAN
+        counts the row itself too, so that its ``min_samples`` is one more. 1 is the same as None: the distances
+        themselves. The k-NN graph then has at least one neighbour more than this.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back.
     progress : bool
@@ -53,7 +53,7 @@ class SingleLinkage(PointHierarchy):
     memory_limit : int or str, optional
         Bytes, or text such as "8GiB": what `fit` may take at a time on top of its input. Work is cut into smaller
         chunks, which changes no result; the neighbour lists, 12 bytes a neighbour, and the tree have to fit. A GPU's
-        memory pool holds to it; on a CPU it rests on an estimate. By default, what is free.
+        memory pool enforces it; on a CPU it is checked by an estimate. By default, what is free.
 
     Attributes
     ----------

@@ -179,7 +179,7 @@ def facing_by_definition(value, ends, most, cores_are_low):
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (129, 1025), (40, 5000), full((128, 1024)), full((5000, 33))])
-def test_facing_points_and_pairs(sizes, engine, kernels, components_of):
+def test_near_points_and_pairs(sizes, engine, kernels, components_of):
     """Of three components, every two points whose projections are near, no matter how many of either; each once."""
     rng = np.random.default_rng(sum(sizes))
     components = components_of(rng.permutation(np.repeat([0, 1, 2], [*sizes, 7])))
@@ -191,8 +191,8 @@ def test_facing_points_and_pairs(sizes, engine, kernels, components_of):
     projected = Projections(*map(engine.asarray, (value, end, most)))
     core, upper = rng.random(order.size), engine.xp.full(3, 0.9)
     for cores in (None, engine.asarray(core)):
-        near, count = kernels.facing_points(projected, components, pairs, upper, cores)
-        found, n_found = kernels.facing_pairs(projected, near, count, components, pairs, 2_000_000)
+        near, count = kernels.near_points(projected, components, pairs, upper, cores)
+        found, n_found = kernels.near_pairs(projected, near, count, components, pairs, 2_000_000)
         assert n_found <= 2_000_000
         found = set(map(tuple, to_host(found)[:, :n_found].T.tolist()))
         assert len(found) == n_found
@@ -207,7 +207,7 @@ def test_facing_points_and_pairs(sizes, engine, kernels, components_of):
                 np.testing.assert_array_equal(np.sort(listed), np.flatnonzero(flags))
             expected |= {(int(points[0][i]), int(points[1][j]), c) for i, j in both}
         assert found == expected
-        assert kernels.facing_pairs(projected, near, count, components, pairs, 1)[1] == n_found
+        assert kernels.near_pairs(projected, near, count, components, pairs, 1)[1] == n_found
 
 
 def test_projections(engine, kernels, components_of):

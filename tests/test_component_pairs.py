@@ -255,13 +255,13 @@ def test_more_pairs_than_there_is_room_for(engine, monkeypatch):
         engine.asarray((4 * rng.normal(size=(4, 16)))[label] + rng.normal(size=(900, 16))), engine, Report()
     )
     kernels, capacities = engine.kernels("spanning_tree.component_pairs"), []
-    facing_pairs = kernels.facing_pairs
+    near_pairs = kernels.near_pairs
 
     def noted(*given):
         capacities.append(given[-1])
-        return facing_pairs(*given)
+        return near_pairs(*given)
 
-    monkeypatch.setattr(kernels, "facing_pairs", noted)
+    monkeypatch.setattr(kernels, "near_pairs", noted)
     component = by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
     assert len(capacities) == 2

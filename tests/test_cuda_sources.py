@@ -124,6 +124,7 @@ OPTIONS = {
             "neighbors/rows.cu",
             "neighbors/small_batch/nearest.cu",
             "spanning_tree/component_pairs/component_pairs.cu",
+            "spanning_tree/component_pairs/projections.cu",
         ],
         (list(product(VALUES)), []),
     ),

@@ -12,18 +12,8 @@ from scipy.cluster import hierarchy
 from rapids_slink import fit, fit_graph
 from rapids_slink.dendrogram import linkage
 from rapids_slink.hierarchy.interop import to_scipy
-from rapids_slink.hierarchy.plots import (
-    COLORS,
-    MAX_HEIGHTS,
-    MAX_POINTS,
-    OTHERS,
-    _evenly,
-    _last_merges,
-    _spread,
-    plot_clusters,
-    plot_dendrogram,
-    plot_heights,
-)
+from rapids_slink.hierarchy.plots import COLORS, OTHERS, plot_clusters, plot_dendrogram, plot_heights
+from rapids_slink.hierarchy.plotted import MAX_HEIGHTS, MAX_POINTS, last_merges, sample_of_heights, sample_of_rows
 from rapids_slink.points.output import on_device
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -74,7 +64,7 @@ def test_the_last_merges_are_a_valid_linkage():
     for seed in range(20):
         Z = to_scipy(grown(50, seed))
         for p in (2, 3, 10, 50):
-            top, clusters = _last_merges(Z, p)
+            top, clusters = last_merges(Z, p)
             assert len(top) == p - 1
             assert hierarchy.is_valid_linkage(top)
             np.testing.assert_array_equal(top[:, 2], Z[50 - p :, 2])
@@ -194,7 +184,7 @@ def test_many_heights_are_sampled_on_logarithmic_axes():
 
 @pytest.mark.parametrize("n", [0, 1, 2, MAX_HEIGHTS, MAX_HEIGHTS + 1, 10**7])
 def test_sample_of_heights(n):
-    drawn = _spread(n)
+    drawn = sample_of_heights(n)
     assert len(drawn) <= MAX_HEIGHTS
     assert (np.diff(drawn) > 0).all()
     assert drawn.tolist() == list(range(n)) if n <= MAX_HEIGHTS else (drawn[0], drawn[-1]) == (0, n - 1)
@@ -276,7 +266,7 @@ def test_many_rows_are_thinned_out():
 @given(st.lists(st.integers(1, 30_000), min_size=1, max_size=7), st.integers(0, 9))
 def test_sample_takes_as_many_of_every_group(sizes, seed):
     group = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    rows = _evenly(group)
+    rows = sample_of_rows(group)
     assert (np.diff(rows) > 0).all()
     taken = np.bincount(group[rows], minlength=len(sizes))
     if sum(sizes) <= MAX_POINTS:

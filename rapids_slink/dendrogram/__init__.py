@@ -3,11 +3,11 @@
     tree: src, dst, weight   ──linkage──▶   left, right, height, size   ──cut──▶   labels
 
 - A tree is an edge frame of n - 1 rows over nodes 0..n-1; a forest of c components has n - c rows.
-- Inside the pipeline a tree comes sorted in the total order (`ordering`) of surrogate distances, of which two that
-  differ may have equal square roots; weight is by then the height.
+- Inside the pipeline a tree is sorted in the total order (`ordering`) of surrogate distances, since two that differ
+  may have equal square roots; its weights are already the heights.
 - Row i of a linkage frame joins clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
-- A forest's linkage is the same with fewer rows, so n has to be told.
+- A forest's linkage is the same with fewer rows, so n has to be given.
 
 Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` that behind `cut_labels`.
 `inheritance` is a cut by groupby and merge alone.
@@ -112,7 +112,7 @@ def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> Prealloca
     merged = device.kernels("dendrogram").merge_in_order(src, dst, n, left, right, size)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))
-        raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that weigh no more)")
+        raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")
     heights[...] = height
     return merges
 

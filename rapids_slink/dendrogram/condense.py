@@ -1,9 +1,9 @@
-"""HDBSCAN's clusters of a dendrogram: those that last, of those that are not small.
+"""HDBSCAN's clusters of a dendrogram: the stable ones among those of a minimum size.
 
-A merge of two large parts makes two clusters of one, seen from the top; any other lets the small part's points fall out
-of the cluster that goes on. λ = 1 / height, infinite at zero and where it overflows: a cluster is born at the λ of the
-merge that made it, and a point leaves it at the λ at which it falls out. The stability of a cluster is the sum over its
-points of how long, in λ, they are in it (Campello, Moulavi and Sander, PAKDD 2013).
+Seen from the top, a merge of two large parts splits a cluster into two; at any other merge the points of the small part
+fall out of the cluster, which goes on. λ = 1 / height, infinite at zero and where it overflows: a cluster is born at
+the λ of the merge that made it, and a point leaves it at the λ at which it falls out. The stability of a cluster is the
+sum over its points of how long, in λ, they are in it (Campello, Moulavi and Sander, PAKDD 2013).
 
 All that is done here is linear in the points. It is host work: a dendrogram is a chain of dependent steps.
 """
@@ -46,10 +46,10 @@ class Rule(NamedTuple):
     allow_single : bool
         Whether all points may be one cluster.
     max_size : float
-        Points that a cluster may have at its birth, unless it is a leaf that is asked for. Of the cluster of all points
-        those count that it hands on to clusters within it, as in the package hdbscan.
+        The most points that a cluster may have at its birth; with `leaves` it is ignored. For the cluster of all points
+        those count that its child clusters have, as in the package hdbscan.
     epsilon : float
-        Clusters that split off below this height are not told apart.
+        Clusters that split off below this height are merged into the one that they split from.
     """
 
     leaves: bool = False

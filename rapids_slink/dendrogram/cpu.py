@@ -12,8 +12,8 @@ from rapids_slink.union_find import find_root
 def merge_in_order(src, dst, n, left, right, size):
     """Join the ends of each edge in turn.
 
-    Sets are joined by size and paths are halved, so m edges cost O(m α(m)) in whatever order a tree's shape makes them
-    come. A root's row of ``sets``, which is read at once, is the size of its set and the cluster that this is.
+    Union by size with path halving: O(m α(m)) for m edges in any order. A root's row of ``sets``, in one cache line, is
+    the size of its set and the cluster that the set is.
 
     Parameters
     ----------

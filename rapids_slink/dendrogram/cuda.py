@@ -1,7 +1,7 @@
 """The dendrogram kernels on the GPU: launchers of `dendrogram.cu`.
 
 A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). Edges come sorted, so an edge's position
-is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the next edge to take in what it made.
+is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the edge that merges the cluster it made.
 
 *Contraction.* Every part (at first a node) points across its lightest edge. These edges are contracted, which makes the
 parts of the next level, at most half as many; the edges that are the lightest at neither end (alpha edges) remain, and
@@ -27,8 +27,8 @@ So an edge's children are the edge before it in its chain and the end of the cha
 was; the chain's first is core_edge(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums
 along the chains of each edge's children, level by level, since children are of a lower level.
 
-The numbers that parts get depend on the order of threads; what is made of them does not. No step costs depth: there are
-at most log2(n) levels, and pointers are doubled.
+The numbers that parts get depend on the order of threads; what is made of them does not. The time does not
+depend on the depth of the dendrogram: there are at most log2(n) levels, and chains are followed by pointer doubling.
 """
 
 from __future__ import annotations

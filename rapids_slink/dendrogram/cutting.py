@@ -1,9 +1,9 @@
 """Labels from a linkage frame, on whichever device the frame is.
 
 A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster; following these
-pointers finds the last one, on a GPU by doubling them in as many steps as the depth has bits, so that the shape of the
-tree has no say in the time. Of many cuts the finest comes first, and each further one is a cut of what is then a
-dendrogram over the clusters of the one before.
+pointers finds the last one. On a GPU this is by pointer doubling, in as many steps as the depth has bits, so that the
+time hardly depends on the shape of the tree. Of several cuts the finest is made first, and each further one is a cut of
+the dendrogram over the clusters of the one before.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def cut_labels(
     Returns
     -------
     PreallocatedFrame of int32
-        A row a leaf, a column a cut, named by its value; "label" if not a sequence of cuts was asked for.
+        A row for each leaf and a column for each cut, named by its value, or "label" for a single cut.
     """
     device, xp = linkage.device, linkage.device.xp
     left, right, height = (linkage.columns[name] for name in COLUMNS[:3])

@@ -1,14 +1,14 @@
 // From ranked tree edges to a dendrogram, and from a dendrogram to labels; cuda.py says what each step means and why it is
 // right. Each kernel is one cooperative launch, since most steps take less time than a launch.
 //
-// A *part* is a set of nodes: numbers 0..n-1 are the leaves themselves, higher ones what contraction made of them.
+// A *part* is a set of nodes: parts 0..n-1 are the leaves, those of higher numbers are made by contraction.
 // lightest_exit[part] is (rank of the lightest edge that leaves the part) << 32 | x, where x is first the part across that
 // edge and later the part that this one becomes a piece of; NO_EDGE where no edge leaves. Ranks and parts fit in 31 bits.
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
 
-constexpr int THREADS = 512, BLOCKS = 2;  // a multiprocessor holds so many blocks
+constexpr int THREADS = 512, BLOCKS = 2;  // of a block; resident on a multiprocessor
 constexpr int HOPS = 3, MAX_LEVELS = 32;
 
 struct Pair { int a, b; };
@@ -28,8 +28,8 @@ __device__ __forceinline__ int claim(bool wanted, int* counter) {
     return slot[0];
 }
 
-// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to. A pointer read late
-// only lags behind: what a round starts with leads at least (HOPS + 1)^round steps on, so it ends with (HOPS + 1) times that.
+// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to. A stale pointer
+// is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at its end (HOPS + 1) times as many.
 // Each round takes one of the zeros at `pending`; returns those that are left.
 __device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* pointer, int* pending) {
     do {

@@ -22,7 +22,7 @@ class Hierarchy:
     its kinds.
 
     Where cuML is loaded and its global output type names a kind ("numpy", "cupy", "pandas" or "cudf"), `labels_` is of
-    that kind as it is made, and `children_`, `distances_` and the answers of `cut` as they are asked for. `linkage_`
+    that kind as it is made, and `children_`, `distances_` and the results of `cut` when they are read. `linkage_`
     and `mst_` are DataFrames in any case.
 
     Attributes
@@ -34,7 +34,7 @@ class Hierarchy:
         ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
         which they merge.
     labels_ : Series or array of shape (n,), int32
-        The cut that was asked for.
+        The cut that the parameters choose.
     n_leaves_ : int
         Rows, or nodes of a graph.
     n_clusters_ : int
@@ -72,7 +72,7 @@ class Hierarchy:
             Exactly this many clusters, equal heights included. A list, tuple, range or 1-d array makes a cut for each
             value.
         distance_threshold : float or sequence of float, optional
-            Clusters at or above this distance stay apart. Give one of the two.
+            Clusters at or above this distance are not merged. Give one of the two.
         min_cluster_size : int
             Clusters of fewer rows are labelled -1, the others 0..k-1.
 
@@ -255,8 +255,8 @@ class Hierarchy:
         Parameters
         ----------
         path : path
-            The file is written beside it under another name and then renamed: an older file of that name stays whole
-            until the new one is. No suffix is added; ``.slink`` is a good one.
+            The file is written under another name in the same folder and then renamed, so that an older file of that
+            name is never left half overwritten. No suffix is added; ``.slink`` is a good one.
 
         Raises
         ------
@@ -316,5 +316,5 @@ class Hierarchy:
 
 
 def number_of_clusters(labels: Any, n_clusters: Any) -> int:
-    """How many clusters a cut leaves: as many as were asked for, or as its labels 0..k-1 name."""
+    """How many clusters a cut leaves: `n_clusters` if it is given, otherwise the number of labels 0..k-1."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)

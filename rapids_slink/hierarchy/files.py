@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a draft beside `path`, then put it in its place: readers see the old file or the new one."""
+    """Write a temporary file in the same folder, then rename it to `path`: readers see the old file or the new one."""
     path = path.resolve()
     draft = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}{path.suffix}")
     try:

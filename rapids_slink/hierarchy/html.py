@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rapids_slink.points.output import on_host
-from rapids_slink.report import counted, in_words, shown
+from rapids_slink.report import count_text, counted, in_words
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
@@ -38,10 +38,10 @@ def to_html(model: Hierarchy) -> str:
     title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(sizes.size, 'cluster')}"
     report = getattr(model, "report_", {})
     counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
-    proven = [(stage, in_words(name), shown(v)) for stage, entry in counts.items() for name, v in entry.items()]
+    proven = [(stage, in_words(name), count_text(v)) for stage, entry in counts.items() for name, v in entry.items()]
     seconds = report.get("seconds", {})
     blocks = [
-        _table("Clusters", ("cluster", "rows"), [*_largest(sizes), *([("noise", shown(noise))] if noise else [])]),
+        _table("Clusters", ("cluster", "rows"), [*_largest(sizes), *([("noise", count_text(noise))] if noise else [])]),
         _table("Proven", ("stage", "count", ""), proven),
         _table("Time", ("stage", "seconds"), [*_times(seconds)]),
     ]

@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.plotted import last_merges, plane_coordinates, sample_of_heights, sample_of_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, cuda, is_on_gpu, to_host
 
-#: Okabe and Ito's colours, which people with any kind of colour blindness can tell apart, without black and yellow.
+#: Okabe and Ito's colours, distinguishable with any kind of colour blindness, without black and yellow.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 OTHERS = "#999999"
-#: How many rows `plot_clusters`, and how many heights `plot_heights` draws at most.
-MAX_POINTS = 20_000
-MAX_HEIGHTS = 2_000
 
 
 def plot_dendrogram(
@@ -36,8 +34,8 @@ def plot_dendrogram(
     """Draw a dendrogram with SciPy and matplotlib.
 
     Only the last ``p - 1`` merges are drawn by default, over `p` leaves that are whole clusters: "(1234)" is a
-    cluster of 1,234 rows, "17" is row 17. That takes milliseconds beside reading the frame, whatever its size or
-    depth.
+    cluster of 1,234 rows, "17" is row 17. Apart from reading the frame that takes milliseconds, whatever its size
+    or depth.
 
     Parameters
     ----------
@@ -73,7 +71,7 @@ def plot_dendrogram(
     if as_integer(p, "p") < 2:
         raise ValueError(f"p must be at least 2, got {p}")
     Z = to_scipy(linkage)
-    top, clusters = _last_merges(Z, len(Z) + 1 if truncate_mode is None else p)
+    top, clusters = last_merges(Z, len(Z) + 1 if truncate_mode is None else p)
     ax = _axes(ax)
     if len(top):
         kwargs["labels"] = _leaf_labels(Z, clusters[: len(top) + 1], kwargs.get("labels"))
@@ -91,26 +89,6 @@ def plot_dendrogram(
             ) from error
     _name_axes(ax, sideways=kwargs.get("orientation") in ("left", "right"))
     return ax
-
-
-def _last_merges(Z: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """The top of a tree as a tree of at most `p` leaves, and the cluster in `Z` that each of its ids stands for.
-
-    The kept merges are the last, so the clusters they join, but for the merges themselves, are p in number: those
-    are the leaves. They keep their order, so left stays below right. A size counts the new leaves, for SciPy
-    refuses anything else.
-    """
-    n = len(Z) + 1
-    kept = min(p - 1, n - 1)
-    top = Z[n - 1 - kept :].copy()
-    first = 2 * n - 1 - kept  # the id of the first kept merge
-    children = top[:, :2].astype(np.int64)
-    leaves = np.sort(children[children < first])
-    top[:, :2] = np.where(children < first, np.searchsorted(leaves, children), children - first + kept + 1)
-    size = np.ones(2 * kept + 1)
-    for i, (left, right) in enumerate(top[:, :2].astype(np.int64)):
-        size[kept + 1 + i] = top[i, 3] = size[left] + size[right]
-    return top, np.concatenate([leaves, np.arange(first, 2 * n - 1)])
 
 
 def _leaf_labels(Z: np.ndarray, clusters: np.ndarray, names: Any) -> list[str]:
@@ -134,9 +112,9 @@ def _name_axes(ax: Any, sideways: bool) -> None:
 def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:
     """Draw the heights of the merges, the highest first, against the number of clusters.
 
-    Over k clusters stands the distance at which they become k - 1: a cut between two heights that are far apart
-    changes little when the data does. Of more than 2,000 heights a sample is drawn, evenly along the logarithmic axis:
-    all of the highest, ever fewer of the lower ones.
+    The curve gives, for k clusters, the height of the merge that leaves k - 1: a cut between two very different
+    heights changes little when the data does. Of more than 2,000 heights a sample is drawn, evenly along the
+    logarithmic axis: all of the highest, ever fewer of the lower ones.
 
     Parameters
     ----------
@@ -164,7 +142,7 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     """
     heights = np.asarray(on_host(linkage["height"]))[::-1]
     trees = n_leaves - heights.size
-    drawn = _spread(heights.size)
+    drawn = sample_of_heights(heights.size)
     ax = _axes(ax)
     kwargs = {"color": COLORS[0], "marker": "o" if heights.size <= 50 else None, "markersize": 4, **kwargs}
     ax.plot(drawn + trees + 1, heights[drawn], **kwargs)
@@ -187,7 +165,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     One column is drawn as a strip, whose other axis means nothing; two as they are; more by their first two principal
     components (of the rows that are drawn). The six largest clusters have a colour each, in order of size; all others
     and noise are grey. The fewer points a colour has, the larger they are. Of more than 20,000 rows so many are drawn,
-    evenly spaced within each colour: those of many rows are thinned out before those of few are.
+    evenly spaced within each colour, the same number of each: small clusters are drawn whole.
 
     Parameters
     ----------
@@ -196,7 +174,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     labels : Series or array of shape (n,)
         From 0 to the number of clusters less one; -1 is noise.
     ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default. The legend stands to their right.
+        Where to draw; the current Axes by default. The legend is to their right.
     **kwargs
         Passed on to `matplotlib.axes.Axes.scatter`.
 
@@ -221,8 +199,8 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     largest = np.argsort(-sizes, kind="stable")[: len(COLORS)]
     color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is that of noise, label -1
     color[largest] = np.arange(largest.size)
-    rows = _evenly(color[labels])
-    coordinates, names = _in_the_plane(to_host(points.values[device.asarray(rows)]), rows, points.names)
+    rows = sample_of_rows(color[labels])
+    coordinates, names = plane_coordinates(to_host(points.values[device.asarray(rows)]), rows, points.names)
     drawn = color[labels[rows]]
     names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
     rest = sizes.sum() - sizes[largest].sum()
@@ -254,18 +232,11 @@ def _pyplot() -> Any:
 
 
 def _axes(ax: Any) -> Any:
-    """The caller's axes, or the current ones: in a figure that keeps room for a legend beside them if it is new."""
+    """The caller's axes, or the current ones: in a figure that leaves space for a legend if it is new."""
     pyplot = _pyplot()
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")
     return pyplot.gca() if ax is None else ax
-
-
-def _spread(n: int) -> np.ndarray:
-    """At most `MAX_HEIGHTS` of the numbers below n, the first and the last among them, evenly by their logarithm."""
-    if n <= MAX_HEIGHTS:
-        return np.arange(n)
-    return np.unique(np.rint(np.geomspace(1, n, MAX_HEIGHTS)).astype(np.int64)) - 1
 
 
 def _cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
@@ -274,41 +245,3 @@ def _cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
     above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
     below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""
     return counted(n_clusters, "cluster") + (f" ({above}distance{below})" if above or below else "")
-
-
-def _evenly(group: np.ndarray) -> np.ndarray:
-    """At most `MAX_POINTS` rows, in order: of every group the same number, evenly spaced, or all if it has no more."""
-    if group.size <= MAX_POINTS:
-        return np.arange(group.size)
-    sizes = np.bincount(group)
-    low, high = 0, int(sizes.max())
-    while low < high:  # for the largest number that fits
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= MAX_POINTS else (low, middle - 1)
-    order = np.argsort(group, kind="stable")
-    size = sizes[group[order]]
-    position = np.arange(group.size) - (np.cumsum(sizes) - sizes)[group[order]]
-    kept = np.minimum(size, low)
-    return np.sort(order[(position + 1) * kept // size > position * kept // size])
-
-
-def _in_the_plane(values: np.ndarray, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
-    """Two coordinates for each of the rows, and what they are called."""
-    n, d = values.shape
-    if d == 1:
-        scatter = rows * 0.6180339887498949 % 1  # the golden ratio's multiples are spread evenly
-        return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
-    if d == 2:
-        return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]
-    from sklearn.decomposition import PCA
-
-    titles = ["first principal component", "second principal component"]
-    centred = values.astype(np.float64) - values[0]
-    scale = np.abs(centred).max()
-    if scale == 0:
-        return np.zeros((n, 2)), titles
-    model = PCA(2, random_state=0)
-    coordinates = model.fit_transform(centred / scale) * scale  # scaled, its squares stay in range
-    return coordinates, [
-        f"{title} ({share:.0%})" for title, share in zip(titles, model.explained_variance_ratio_, strict=True)
-    ]

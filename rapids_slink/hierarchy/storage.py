@@ -98,7 +98,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
                 model = _read(file)
         except (_RefusedError, MemoryError):
             raise
-        except Exception as error:  # there is no end to the ways in which a damaged archive fails
+        except Exception as error:  # a damaged archive may fail in any way
             file.seek(0)
             what = "is damaged or cut short" if file.read(2) == b"PK" else "is not a hierarchy that rapids_slink saved"
             raise ValueError(f"{path} {what}: {error}") from error
@@ -109,7 +109,7 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
 
 
 def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
-    """Who asks for the answers now, of the GPU or not: what was a frame of pandas is one, by proxy or not."""
+    """The kind of output in this process, on the GPU or not: what was a pandas frame is one, as a proxy or not."""
     proxied = pandas_is_proxied()
     if gpu is None:
         gpu = saved.gpu and (proxied or not saved.proxy) and gpu_is_usable()
@@ -285,4 +285,4 @@ def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
         import cudf
 
         value = cudf.from_pandas(value)
-    return value if name.startswith("_") else output.wrap_proxy(value)  # an index for later answers stays bare
+    return value if name.startswith("_") else output.wrap_proxy(value)  # not a proxy: it is an index for later results

@@ -3,12 +3,12 @@
     points ──▶ rows of the metric ──▶ search ──▶ SearchResult: ids and surrogate distances in order, bound reached
     rows.py                           plan.py
 
-A search answers a `task.SearchTask`: for some rows, the k nearest points outside the row's group. The k-NN graph is the
-task in which every point is a group; the search of connect has the components for groups and k = 1;
+A search solves a `task.SearchTask`: for some rows, find the k nearest points outside the row's group. The k-NN graph is
+the task in which every point is a group; the search of connect has the components for groups and k = 1;
 `nearest_neighbors` has two point sets and no groups.
 
     exact/           surrogate distances in float64, and lists of the least
-    filter/          what rules pairs out: products of matrices, fused on Hopper GPUs, and float32 terms
+    filter/          tests in low precision that rule pairs out: matrix products, fused on Hopper GPUs; float32 terms
     brute_force.py   all pairs: filter, re-rank, prove
     trees/           few features: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
@@ -55,8 +55,8 @@ def neighbor_lists(
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
 
-    Weighed by mutual reachability if `min_samples` is above 1, or if core distances are given. Lists of that length
-    that are `known` within two parts of the points save the search for them.
+    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. Lists of that length
+    that are `known` within two parts of the points are not searched for again.
     """
     rows = device.xp.arange(n, dtype="int32")
     found = search.find(SearchTask(rows, min(k, n - 1), rows, rows, known=known))

@@ -2,14 +2,14 @@
 
     rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
 
-Points are visited in a low-discrepancy order. With bands growing g-fold, each band adds about g·k candidates a row.
-Where points have core distances they come in the order of these instead, and those whose core distance is above all
-rows' bounds are left out: they may be many, since a point amid the others is near to all. A row whose candidates all
-fitted into its buffer is proven (filter/bounds.py says why); the others are done again with the bound they have
-reached, then in float64, then by computing every distance exactly.
+Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
+g·k candidates a row. If points have core distances they are visited in ascending order of these instead, and a search
+stops where they exceed the bounds of all its rows. A row whose candidates all fitted into its buffer is proven
+(filter/bounds.py says why). The others are searched again with the bound that they have reached, then in float64, then
+by computing every distance.
 
-The k-NN graph by the fused filter visits pairs of blocks in place of bands, each once for both its points. Where the
-lists within two parts of the points are known, only pairs of a point of each are visited.
+For the k-NN graph the fused filter forms each pair of points once and tests it for both: a symmetric pass. If the lists
+within two parts of the points are known, only pairs between the parts are formed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
-#: Rows of a chunk where points have core distances: of similar bounds, so that the points above the largest are left
-#: out.
+#: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
+#: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
 
 
@@ -50,7 +50,7 @@ class BruteForceSearch:
         Whether to show progress bars.
     metric : Metric
     fused : bool
-        Whether to use the filter that writes no tiles, where the GPU has it.
+        Whether to use the fused filter, if the GPU supports it.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class BruteForceSearch:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
         self.kernels = device.kernels("neighbors.exact")
-        self.free_bytes = free_bytes()  # asked for here, since the threads that work on chunks are in no run
+        self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
         self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, fused)
-        self.core: Any = None  # by which the points are arranged, and their core distances in that order
+        self.core: Any = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Any = None
         if self.filter is not None:
             self.filter.arrange(self.kernels.low_discrepancy_order(values.shape[0]))
@@ -100,7 +100,7 @@ class BruteForceSearch:
         """The neighbours of a task's rows."""
         xp, m = self.device.xp, task.rows.size
         if task.known is not None and min(task.known.split, m - task.known.split) <= task.k:
-            task = replace(task, known=None)  # lists that are not full bound nothing
+            task = replace(task, known=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
             self._arrange_by_core(task.core)
         reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
@@ -140,12 +140,12 @@ class BruteForceSearch:
         return xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
 
     def _is_filtered(self, task: SearchTask) -> bool:
-        """Whether the filter pays: of few points all distances are computed, and some lists are too long for it."""
+        """Whether to use the filter: not for few points, nor for lists too long for its kernels."""
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
     def _first_pass(self, task: SearchTask, rows: Any, reached: _Reached) -> tuple[Any, Any]:
-        """The rows that are not proven after all have been filtered once, and those too far away to be filtered."""
+        """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
@@ -176,7 +176,7 @@ class BruteForceSearch:
     ) -> Any:
         """Filter and re-rank some of the task's rows; returns those whose lists are not proven.
 
-        If the rows' lists of some points are known, the others are those `among` the order.
+        `among` is a range of the order: the points that are not in the known lists.
         """
         xp, kernels = self.device.xp, self.kernels
 
@@ -211,12 +211,12 @@ class BruteForceSearch:
     def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
-        Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and the tiles come
-        in a low-discrepancy order. The filter's own products tighten the bounds from slice to slice; surrogate
-        distances are computed in the end, and before that of rows whose buffers are half full.
+        Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
+        visited in a low-discrepancy order. The bounds are tightened from slice to slice by the filter's own products;
+        surrogate distances are computed at the end, and before that for rows whose buffers are half full.
 
-        A few rows far from all others are left out, since the errors of their quantization would let whole tiles pass:
-        each is a candidate of every other row. Lists known within two parts are of use if there are no such rows.
+        A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
+        candidate of every other row. Lists known within two parts are used only if there are no outliers.
         """
         filter_: Any = self.filter
         kernels, k, known = self.kernels, task.k, task.known
@@ -251,7 +251,7 @@ class BruteForceSearch:
         for_each_chunk(self.device, scan, _chunks(rows, most))
 
     def _rows_at_once(self, most: int, k: int) -> int:
-        """How many rows a chunk has: `most`, or what there is memory for."""
+        """The number of rows of a chunk: `most`, or as many as fit into memory."""
         n, d = self.values.shape
         rows = self.free_bytes / workers(self.device) / _row_bytes(n, d, k, self.device)
         return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
@@ -259,7 +259,7 @@ class BruteForceSearch:
     def _candidates(
         self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, bands: list[slice], capacity: int | None
     ) -> Iterator[Any]:
-        """The candidates of some rows from each band of points; the bounds may fall from one to the next."""
+        """The candidates of some rows from each band of points; the bounds may be tightened in between."""
         queries, groups = filter_.query(ids), (task.groups(ids), task.point_group)
         for band in bands:
             yield filter_.candidates(queries, band, bound, groups, task, capacity)
@@ -269,7 +269,7 @@ class BruteForceSearch:
     def _bands(
         self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool, among: slice | None
     ) -> list[slice]:
-        """The points, in the filter's order, that rows with these bounds may look for."""
+        """The bands of points, in the filter's order, that rows with these bounds are tested with."""
         first, last = (among.start, among.stop) if among else (0, filter_.order.size)
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
@@ -279,7 +279,7 @@ class BruteForceSearch:
 
 @dataclass(frozen=True)
 class _Reached:
-    """What a search has reached, for all rows of its task.
+    """The state of a search, for all rows of its task.
 
     Attributes
     ----------
@@ -295,7 +295,7 @@ class _Reached:
     minima: Any = None
 
     def put(self, rows: Any, bound: Any, top: TopLists) -> None:
-        """Enter what some rows have reached."""
+        """Store the bounds and lists of some rows."""
         self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
 
 
@@ -304,7 +304,7 @@ def _chunks(rows: Any, size: int) -> list[Any]:
 
 
 def _row_bytes(n: int, d: int, k: int, device: Device) -> int:
-    """What a row of a chunk takes: its products, quantized features, candidates and lists."""
+    """Bytes of a row of a chunk: its products, quantized features, candidates and lists."""
     products = 4 * max(device.kernels("neighbors.filter").TILE_POINTS, seed_points(n, k))
     of_scan = device.kernels("neighbors.exact").scan_bytes(n, k)
     return max(products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64, of_scan)

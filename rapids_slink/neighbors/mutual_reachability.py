@@ -1,20 +1,20 @@
 """Mutual reachability: the weights of HDBSCAN's hierarchy.
 
-A point's core distance is the surrogate distance of its m-th nearest other, and a pair weighs the largest of its own
-surrogate distance and the core distances of its two points. Distances are monotone in surrogate distances, so the same
-holds of them:
+A point's core distance is the surrogate distance of its m-th nearest other, and the weight of a pair is the largest of
+its surrogate distance and the core distances of its two points. Distances are monotone in surrogate distances, so the
+same holds of them:
 
     weight(i, j) = max(core(i), core(j), distance(i, j))
 
 This is the definition of Campello, Moulavi and Sander ("Density-based clustering based on hierarchical density
 estimates", 2013), with m counted as the package hdbscan counts it, the point itself left out. For m = 1 no core
-distance is above any of its point's distances, and every pair weighs its distance.
+distance is above any of its point's distances, and the weights are the distances.
 
-**The bound of a list.** A list holds a point's k nearest in the order of (surrogate distance, id), then sorted
-again by (weight, id). The bound of what it does not list is its last entry (w, l) of before. An unlisted point j comes
-after that in the first order, and weighs no less than its surrogate distance. So its weight is above w or, if it is w,
-its surrogate distance is w too and j > l: then the edge to j has the larger code. Listed entries may weigh more than
-the bound, however: being listed is not being near.
+**The bound of a list.** A list holds a point's k nearest in the order of (surrogate distance, id), then sorted again by
+(weight, id). The lower bound of unlisted points is the last entry (w, l) before that sort. An unlisted point j comes
+after it in the first order, and its weight is at least its surrogate distance. So the weight is above w or, if it is w,
+the surrogate distance is w too and j > l: then the edge to j has the larger code. Listed entries may have a larger
+weight than the bound, however.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from rapids_slink.runtime.device import Device
 
 
 def mutual_reachability(surrogate: Any, core: Any, src: Any, dst: Any, xp: Any) -> Any:
-    """What pairs weigh whose surrogate distances are given."""
+    """The mutual reachability of pairs by their surrogate distances."""
     return xp.maximum(surrogate, xp.maximum(core[src], core[dst]))
 
 
 def by_mutual_reachability(lists: NeighborLists, core: Any, device: Device) -> NeighborLists:
-    """The same neighbours, weighed and sorted by mutual reachability.
+    """The same neighbours, with mutual reachability for weights, sorted again.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-// What is made of each row.
+// Hashes and norms of rows.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -22,7 +22,7 @@ extern "C" __global__ void hash_rows(
         factor = (factor ^ factor >> 27) * 0x94d049bb133111ebull;
         sum += (bits ^ bits >> 32) * (factor | 1);
     }
-    for (int offset = WARP / 2; offset; offset /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, offset);
+    sum = warp_sum(sum);
     if (threadIdx.x % WARP == 0) hash[i] = sum;
 }
 

@@ -81,7 +81,7 @@ def _on_sphere(values: Any, name: str, device: Device) -> Any:
             f"metric='haversine' takes two columns, latitude and longitude in radians; {name} has {values.shape[1]}"
         )
     latitude, longitude = values[:, 0].astype("float64"), values[:, 1].astype("float64")
-    for angles, what, limit, shown in (
+    for angles, what, limit, limit_text in (
         (latitude, "latitudes", np.pi / 2 * (1 + 1e-6), "π/2"),  # as float32 rounds it
         (longitude, "longitudes", MAX_ANGLE, f"{MAX_ANGLE:.0f}"),
     ):
@@ -89,15 +89,15 @@ def _on_sphere(values: Any, name: str, device: Device) -> Any:
         if not bool(size.max() <= limit):
             row = int(size.argmax())
             raise ValueError(
-                f"metric='haversine' takes {what} from -{shown} to {shown}: row {row} of {name} has "
+                f"metric='haversine' takes {what} from -{limit_text} to {limit_text}: row {row} of {name} has "
                 f"{float(angles[row]):g}. Convert degrees to radians."
             )
     return each(_unit_vectors, device, latitude, longitude)
 
 
 def _unit_vectors(latitude: Any, longitude: Any, xp: Any) -> Any:
-    (up, level), (east, ahead) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
-    return xp.stack([level * ahead, level * east, up], axis=1)
+    (sin_lat, cos_lat), (sin_lon, cos_lon) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
+    return xp.stack([cos_lat * cos_lon, cos_lat * sin_lon, sin_lat], axis=1)
 
 
 def _require_booleans(values: Any, metric: Metric, name: str, device: Device) -> None:

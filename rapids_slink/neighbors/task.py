@@ -1,7 +1,7 @@
-"""What every neighbour search is asked and what it answers.
+"""The input and the output of every neighbour search.
 
-A search over n points answers a `SearchTask` by a `SearchResult`. Which search it is, over trees or over all pairs, on
-which device, nobody needs to know.
+A search over n points takes a `SearchTask` and returns a `SearchResult`, whether it is by trees or by brute force and
+on either device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class PartLists:
     split: int
 
     def of(self, rows: Any) -> TopLists:
-        """Those of some rows, for more to be put into them."""
+        """The lists of some rows, into which a search may insert."""
         return TopLists(self.ids[rows], self.weights[rows], rows < 0)
 
 
@@ -54,10 +54,10 @@ class SearchTask:
         Whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
         The groups' numbers are below that of the queries.
     core : (n,) float64 array, optional
-        If given, a pair weighs mutual reachability, the largest of its surrogate distance and the core distances of
-        its two points, here and in the answer. The queries have to be the points themselves.
+        If given, the weight of a pair is its mutual reachability, the largest of its surrogate distance and the core
+        distances of its two points, in the bounds and in the result. The queries have to be the points themselves.
     known : PartLists, optional
-        Of a k-NN graph's task, what need not be searched for again; a search may do so all the same.
+        For a k-NN graph, lists that are known already; a search may ignore them.
     """
 
     rows: Any
@@ -84,15 +84,15 @@ class SearchTask:
             return self.known.weights[:, -1].copy()
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
-    def progress(self, shown: bool) -> Progress | None:
-        """What a progress bar says of it, if one is to be shown."""
+    def progress(self, enabled: bool) -> Progress | None:
+        """Its progress bar, None unless `enabled`."""
         label = "Searching crossing edges" if self.per_group_minimum else "Searching neighbours"
-        return Progress(label, self.rows.size) if shown else None
+        return Progress(label, self.rows.size) if enabled else None
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The answer to a task.
+    """The result of a task.
 
     Attributes
     ----------
@@ -113,7 +113,8 @@ class SearchResult:
 def drop_above_bound(ids: Any, weights: Any, upper: Any, xp: Any) -> None:
     """Empty the entries above the bound that a task of minima per group reached.
 
-    A row may have listed a point before another row of its group lowered the bound; that point need not be its nearest.
+    A row may have listed a point before another row of its group lowered the bound; that point is not known to be the
+    row's nearest.
     """
     above = weights > upper[:, None]
     xp.copyto(ids, -1, where=above)

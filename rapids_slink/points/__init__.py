@@ -1,7 +1,7 @@
 """Input to validated points, and results back in the caller's kind.
 
     as_points(X, device)             X of any kind     ──▶  Points: a C-contiguous float array on the device
-    points.labels / frame            device results    ──▶  what the caller would have written
+    points.labels / frame            device results    ──▶  objects of the caller's kind
 
 `validate.py` says what is refused, `output.py` what comes back, `columns.py` reads frames of edges and merges.
 """
@@ -108,7 +108,7 @@ def as_points(X: Any, device: Device, estimate: Following = None, *, name: str =
         It would not fit.
     """
     X, output = OutputKind.of(X, device)
-    names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # X.columns are slow to go through
+    names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # to iterate over X.columns is slow
     values = _frame_values(X, device, estimate, name) if names is not None else _array_values(X, device, estimate, name)
     points = Points(values, names, index, output)
     if checked:

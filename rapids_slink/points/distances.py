@@ -75,7 +75,7 @@ def _checked(matrix: Any, device: Device) -> Any:
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
-    is_symmetric = device.is_gpu and device.kernels("points").is_symmetric(matrix)  # else see where it is not
+    is_symmetric = device.is_gpu and device.kernels("points").is_symmetric(matrix)  # else find where it is not
     tiles = [] if is_symmetric else [slice(a, min(a + size, n)) for a in range(0, n, size)]
     uneven = []
     for i, rows in enumerate(tiles):

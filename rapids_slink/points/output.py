@@ -24,7 +24,7 @@ CUML_KINDS: dict[Any, tuple[bool, bool]] = {
 
 @dataclass(frozen=True)
 class OutputKind:
-    """The kind of object somebody handed in, and how to answer in it.
+    """The kind of object that the caller passed, and conversions of results to it.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class OutputKind:
     gpu : bool
         It is cuDF's or lies in GPU memory; otherwise pandas, NumPy or plain Python.
     proxy : bool
-        It is a proxy of ``cudf.pandas``, and so will the answers be.
+        It is a proxy of ``cudf.pandas``, and so will the results be.
     """
 
     is_frame: bool
@@ -126,7 +126,7 @@ def is_collection(X: Any) -> bool:
 
 
 def distributed() -> Any:
-    """The room for collections, which is imported where one comes: it needs Dask, and stands above all others."""
+    """The package for Dask collections, imported on first use: it needs Dask, and imports all other packages."""
     return import_module("rapids_slink.distributed")
 
 

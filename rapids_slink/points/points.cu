@@ -40,12 +40,12 @@ extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long lo
 
 constexpr int TILE = 32;
 
-// What tells subnormal numbers apart, which a comparison takes for zeros: CuPy compiles with -ftz=true.
+// A number's bits: with -ftz=true, which CuPy passes, a comparison would take subnormal numbers for zeros.
 __device__ __forceinline__ long long bits(float x) { return __float_as_int(x); }
 __device__ __forceinline__ long long bits(double x) { return __double_as_longlong(x); }
 
-// Sets *differs if an entry is not finite or has not the bits of its mirror image. A block of TILE x 8 threads compares a tile on or
-// above the diagonal with the one below.
+// Sets *differs if an entry is not finite or differs from its mirror image in any bit. A block of TILE x 8 threads compares a
+// tile on or above the diagonal with its mirror image.
 extern "C" __global__ void compare_mirrored(const VALUE* __restrict__ matrix, long long n, int* differs) {
     __shared__ VALUE tile[TILE][TILE + 1];
     long long row = (long long)blockIdx.y * TILE, column = (long long)blockIdx.x * TILE;

@@ -122,7 +122,7 @@ def _raise_for_values(points: Any, name: str, device: Device) -> None:
 
 
 def check_spans(spans: np.ndarray, names: list[Any] | None, name: str) -> None:
-    """Raise if a column's values are so far apart, by `spans`, that a squared distance is beyond float64."""
+    """Raise if a column's span, its largest less its least value, makes squared distances overflow float64."""
     widest = int(np.argmax(spans))
     if spans[widest] > LARGEST_DISTANCE / spans.size**0.5:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Kernels are compiled when they are first needed on a machine: after two seconds of that, one line says so."""
+"""Kernels are compiled at first use on a machine; after two seconds of that a message is logged."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from functools import cache
 from typing import Any
 
 LOGGER = logging.getLogger("rapids_slink")
-#: Seconds of compilation in a process that nobody is told of.
+#: Seconds of compilation in a process that pass without a message.
 SILENT = 2.0
 TEXT = "kernels are being compiled for this machine, which takes some seconds and happens once"
 
 
 @dataclass
 class _Clock:
-    """How long this process has compiled. Compilations may be within one another; where threads overlap it is less."""
+    """How long this process has compiled. Nested compilations count once, as do those of threads at the same time."""
 
     depth: int = 0
-    begun: float = 0.0
+    started: float = 0.0
     seconds: float = 0.0
-    told: bool = False
+    announced: bool = False
 
     def start(self) -> None:
         if not self.depth:
-            self.begun = time.perf_counter()
+            self.started = time.perf_counter()
         self.depth += 1
 
     def stop(self) -> None:
         self.depth -= 1
         if not self.depth:
-            self.seconds += time.perf_counter() - self.begun
-        if self.seconds > SILENT and not self.told:
-            self.told = True
+            self.seconds += time.perf_counter() - self.started
+        if self.seconds > SILENT and not self.announced:
+            self.announced = True
             LOGGER.warning(TEXT)
 
 

@@ -54,7 +54,7 @@ def _cuda_module(source: str, *options: str) -> Any:
 def cuda_kernel(source: str, name: str, *options: str) -> Any:
     """A kernel of the ``.cu`` file `source`, compiled once a process, GPU and set of options.
 
-    It is looked up at every launch, of which short runs have hundreds: hence the cache over strings.
+    Short runs have hundreds of launches, each of which looks the kernel up: hence the cache by strings.
     """
     with compiling():
         return _cuda_module(source, *options).get_function(name)
@@ -80,7 +80,7 @@ def launch_blocks(
 def launch_resident(
     source: str, name: str, blocks: int, threads: int, *arguments: Any, options: tuple[str, ...] = ()
 ) -> None:
-    """Start a kernel whose blocks wait for each other: the launch fails unless all fit onto the GPU at a time."""
+    """Start a cooperative kernel, whose blocks wait for each other: the launch fails unless all are resident."""
     kernel = cuda_kernel(source, name, *options).kernel
     kernel((blocks,), (threads,), _checked(name, arguments), enable_cooperative_groups=True)
 
@@ -133,7 +133,7 @@ def multiprocessors() -> int:
 def resident_blocks(jobs: int, threads: int, most: int) -> int:
     """How many blocks of so many threads to start for the jobs if they wait for each other.
 
-    `most` is how many a kernel's launch bounds promise a multiprocessor room for, if it has the threads.
+    `most` is the number of blocks that a kernel's launch bounds allow on a multiprocessor, if it has the threads.
     """
     a_multiprocessor = min(most, _attribute(MOST_THREADS) // threads)
     return max(1, min(a_multiprocessor * multiprocessors(), -(-jobs // threads)))
@@ -144,7 +144,7 @@ def _attribute(which: int) -> int:
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:
-    """Refuse arrays that a kernel would misread; None, a null pointer, is none."""
+    """Raise for arrays of another type or layout than the kernel reads; None is a null pointer."""
     dtype = np.dtype(dtype)
     for array in arrays:
         if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):

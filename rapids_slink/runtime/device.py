@@ -1,6 +1,6 @@
 """The two devices that the pipeline runs on.
 
-A stage asks its device for the array module, the frame module and its own kernels:
+A device provides the array module, the frame module and the kernels of a stage:
 
     device.xp                           numpy        or cupy
     device.frames                       pandas       or cudf
@@ -23,7 +23,7 @@ DEVICE_NAMES = ("auto", "cpu", "cuda")
 
 
 class DeviceUnavailableError(ValueError):
-    """``device="cuda"`` was asked for and there is no usable GPU."""
+    """``device="cuda"`` was given and there is no usable GPU."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ CPU = Device("cpu", np)
 
 
 def all_true(flags: Any) -> bool:
-    """Whether all booleans of an array are true; what CuPy's own `all` runs takes seconds to compile."""
+    """Whether all booleans of an array are true; the kernel of CuPy's own `all` takes seconds to compile."""
     return not flags.size or bool(flags.view("int8").min())
 
 
 @cache
 def stream_resources(stream: int) -> Any:
-    """RAFT's handle over a stream, given by its address: what a GPU is waited for through.
+    """RAFT's handle over a stream, given by its address; it is used to wait for the GPU.
 
     Without pylibraft, the stream itself in the same form.
     """
@@ -101,7 +101,7 @@ def is_on_gpu(x: Any) -> bool:
     if package in ("cudf", "cupy"):
         return True
     if package == "pandas" and "cudf.pandas" not in sys.modules:  # else it may be a proxy of a GPU's
-        return False  # a frame asked for an attribute that it lacks makes an index of its columns
+        return False  # a failed attribute lookup of a frame builds an index of its columns
     if isinstance(x, np.ndarray | type):  # a class has the attributes of its objects
         return False
     if hasattr(x, "__cuda_array_interface__"):

@@ -1,7 +1,7 @@
 """How much memory there is, and how much a stage takes: what is too large is refused before it starts.
 
-The functions beside the stages count the arrays that live at a stage's peak, by row. They are estimates: a run may take
-less. On a GPU the run's memory pool holds to the limit whatever the estimate says.
+Each stage has a function that counts the bytes of the arrays alive at its peak. These are estimates: a run may take
+less. On a GPU the run's memory pool enforces the limit whatever the estimate says.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MemoryEstimate:
     peak : int
         At its peak, chunks of its work not included.
     retained : int
-        Of these, what stays for the stages after it.
+        Of these, what is kept for the stages after it.
     min_chunk : int
         What its chunks take if they are as small as they can be.
     preferred_chunk : int
@@ -46,12 +46,12 @@ class MemoryEstimate:
 
     @property
     def least(self) -> int:
-        """What it cannot do with less of."""
+        """The bytes that it needs."""
         return self.peak + self.min_chunk
 
     @property
     def preferred(self) -> int:
-        """What it is slower with less of."""
+        """The bytes with which it is fastest."""
         return self.peak + max(self.min_chunk, self.preferred_chunk)
 
 
@@ -110,7 +110,7 @@ def free_on_gpu(cuda: Any) -> int | None:
     """Bytes that the current GPU has free or that an allocator may hand out again, at most; `cuda` is CuPy's module.
 
     Of rmm's pools only the size is known, all of which counts, and of other resources that keep memory nothing: then
-    it is the whole GPU's. None where the host's memory serves too.
+    it is the whole GPU's. None where the GPU uses the host's memory.
     """
     free, total = cuda.runtime.memGetInfo()
     free += sys.modules["cupy"].get_default_memory_pool().free_bytes()

@@ -55,7 +55,7 @@ class PreallocatedFrame:
     def frame(self) -> Any:
         """The frame, pandas' or cuDF's, which shares the columns' memory and knows of no nulls.
 
-        To be asked for once they are written: cuDF may move what a frame of its own holds to the host.
+        To be read only once the columns are written: cuDF may spill a frame's memory to the host.
         """
         if not self.device.is_gpu:
             return self.device.frames.DataFrame(self.columns, copy=False)

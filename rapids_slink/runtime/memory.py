@@ -1,12 +1,13 @@
-"""A run's memory: one pool, one limit, and what does not fit refused before it starts.
+"""A run's memory: its pool, its limit, and the check before each stage that the stage fits.
 
     with run_scope(device, memory_limit):           every public function works in one
-        check_memory(device, estimate, "what")      refused, or the bytes are there for the stages to divide
+        check_memory(device, estimate, "what")      raises, or sets how many bytes chunks of work may take
         ...
         return copy_out(device, result)             a GPU's result that outlives the pool
 
-A GPU's pool stands on the allocator in force, rmm's or CuPy's. Without one every temporary array would cost a device
-allocation and, when freed, a wait for the GPU. A pool that has become idle keeps up to `IDLE_BYTES` for the next run.
+A GPU's pool allocates from the current allocator, rmm's or CuPy's. Without one every temporary array would cost a
+device allocation and, when freed, a wait for the GPU. A pool that has become idle keeps up to `IDLE_BYTES` for the next
+run.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from rapids_slink.runtime.threads import thread_scope
 FRAGMENTATION = 1.25
 #: And for small arrays, which take at least half a KiB, and the scratch memory of CuPy's sorts and sums.
 ROUNDING_BYTES = 2**21
-#: Allocate an estimate's bytes at once, for the pool to split, if they are at most this share of free memory.
+#: Pre-allocate an estimate's bytes, for the pool to split, if they are at most this share of free memory.
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
@@ -100,7 +101,7 @@ def limit_bytes() -> float:
 
 @contextmanager
 def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
-    """Work on a device in memory that all comes back; running out of it is a `DeviceMemoryError`.
+    """A block whose device memory is all given back at its end; running out of memory raises `DeviceMemoryError`.
 
     No array of a GPU's pool should outlive the block: the work is a function of its own, so that its variables are
     gone when the block ends, and returns copies of its results (`copy_out`, `frames.frame_of`). The pool never grows
@@ -135,9 +136,9 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
-    """Raise unless what the run takes for `what` fits; what is left then is `free_bytes`, for chunks of work.
+    """Raise unless the estimate for `what` fits; what is left is then `free_bytes`, for chunks of work.
 
-    The bytes are allocated at once, those of preferred chunks included, if they are a small part of what is free.
+    The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory.
 
     Parameters
     ----------

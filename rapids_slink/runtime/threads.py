@@ -16,14 +16,14 @@ from rapids_slink.runtime.device import Device
 
 
 class Progress(NamedTuple):
-    """What a progress bar says: what is done, and to how many rows."""
+    """The text of a progress bar and the number of rows that it counts."""
 
     label: str
     rows: int
 
 
 def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
-    """The `total` parts of some work, each for as many rows, behind a progress bar if one is to be shown."""
+    """Iterate over the `total` equal parts of some work, with a progress bar unless `progress` is None."""
     if progress is None:
         yield from parts
         return
@@ -52,7 +52,7 @@ _scope = _Scope()
 
 @contextmanager
 def thread_scope() -> Iterator[None]:
-    """One pool of threads for all that a run works on in chunks: to start and to end one takes a millisecond."""
+    """Keep one thread pool for the whole run: to start and stop one takes a millisecond."""
     outer = _scope.is_open, _scope.pool
     _scope.is_open, _scope.pool = True, None
     try:
@@ -68,8 +68,8 @@ def for_each_chunk(
 ) -> list[Any]:
     """`work` of every chunk, and the results in order.
 
-    On a CPU one thread a core, if there is more than one chunk. They share nothing, so BLAS gets one thread in each:
-    two pools that wait for each other by spinning would take each other's cores.
+    On a CPU with one thread per core, if there is more than one chunk. BLAS is limited to one thread in each: its own
+    pool, which waits by spinning, would compete for the cores.
     """
     chunks = list(chunks)
     if device.is_gpu or len(chunks) == 1:
@@ -83,7 +83,7 @@ def for_each_chunk(
             return list(with_progress(pool.map(work, chunks), len(chunks), progress))
         except BaseException:
             _scope.pool = None
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C the chunks that wait are not begun
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C no further chunk is started
             raise
 
 

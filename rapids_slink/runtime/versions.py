@@ -1,4 +1,4 @@
-"""What a report of a fault has to say: versions of packages and of the GPU's driver."""
+"""Versions of packages and of the GPU's driver, for bug reports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PACKAGES = [
 
 
 def show_versions() -> None:
-    """Print the versions of this package, of Python, of the packages beside it, and of the GPU and its driver.
+    """Print the versions of this package, of Python, of its dependencies, and of the GPU and its driver.
 
     Examples
     --------

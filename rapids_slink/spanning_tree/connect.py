@@ -27,7 +27,7 @@ EDGE_BYTES = 20
 
 
 def estimate_connect(n: int, search: MemoryEstimate) -> MemoryEstimate:
-    """Bytes of `spanning_tree` of n points beside the lists and the `search`'s own; the tree is retained."""
+    """Bytes of `spanning_tree` of n points, in addition to the lists and the `search`; the tree is retained."""
     return MemoryEstimate(POINT_BYTES * n, EDGE_BYTES * n, search.min_chunk)
 
 

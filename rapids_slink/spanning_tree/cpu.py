@@ -18,7 +18,7 @@ def connected_components(ids: np.ndarray) -> int:
 
 
 def boruvka_rounds(lists: Any, forest: Any) -> Growth:
-    """Rounds until the lists can certify no more components, or hardly any; fills the forest's arrays."""
+    """Run rounds until the lists certify no more components, or too few; fills the forest's arrays."""
     f, listed = forest, (lists.ids, lists.weights)
     nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
     best, parent = (f.best_weight, f.best_code, f.certified), np.empty_like(f.component)
@@ -41,9 +41,9 @@ def rows_to_search(forest: Any) -> np.ndarray:
 
 
 def record_search(forest: Any, rows: np.ndarray, found: Any) -> None:
-    """Enter what a search for each row's nearest outside point has found, and the bounds that it has raised.
+    """Store each row's nearest point outside its component, as a search has found it, and its raised lower bound.
 
-    Where nothing was found all outside points are above the bound that was reached, whatever their ids.
+    If nothing was found, all outside points are above the bound that was reached, whatever their ids.
     """
     f = forest
     nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
@@ -67,7 +67,7 @@ def _count_components(ids):
 
 @njit(cache=True)
 def _propose_edges(lists, component, cursor, nearest, bound, best):
-    """One round's lightest known edge of each component; returns how many components there are, and are certified."""
+    """Each component's lightest proposal of a round; returns the numbers of components and of certified ones."""
     (ids, weights), (nearest_outside, nearest_outside_weight) = lists, nearest
     (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
     n, k = ids.shape

@@ -7,7 +7,7 @@
 #include "spanning_tree/find_root.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // a multiprocessor holds so many blocks
-constexpr int LEAST_SHARE = 32;           // of components has to be certified for another round, as in forest.py
+constexpr int LEAST_SHARE = 32;           // one component in so many is certified, or no further round is run; as in forest.py
 constexpr int MAX_ROUNDS = 2048;
 
 // Zeros at first: what has been done, and what each round has found.
@@ -17,7 +17,7 @@ struct Rounds {
     struct { int components, certified; } found[MAX_ROUNDS];
 };
 
-// The far end of v's proposal, -1 if it has none: of its list or, if that is nearer, what a search has found.
+// The other end of v's proposal, -1 if it has none: the next of its list or, if that is nearer, the point found by a search.
 __device__ __forceinline__ int proposal(
     long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* nearest_outside,
     const double* nearest_outside_weight, double& weight) {
@@ -30,7 +30,7 @@ __device__ __forceinline__ int proposal(
     return other;
 }
 
-// Rounds until the lists can certify no more components, or hardly any. Edges go behind the taken[0] that are there.
+// Runs rounds until the lists certify no more components, or too few. Edges are appended after the first taken[0].
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
             if (w == best_weight[across]) atomic_min(best_code + across, code);
         });
         blocks.wait();
-        // A point knows only that what it does not list comes after its lower bound.
+        // Edges to unlisted points come after a point's lower bound.
         blocks.each(n, [&](long long v) {
             int own = component[v];
             if (best_code[own] == NO_EDGE || lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]))
@@ -124,7 +124,7 @@ extern "C" __global__ void count_members(long long n, const int* __restrict__ co
 extern "C" __global__ void find_largest(long long n, const int* __restrict__ size, unsigned long long* largest) {
     long long c = thread_index();
     unsigned long long most = c < n && size[c] ? (unsigned long long)size[c] << 32 | ~(unsigned)c : 0;
-    for (int step = 16; step; step /= 2) most = max(most, __shfl_xor_sync(~0u, most, step));
+    most = warp_max(most);
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 
@@ -145,7 +145,7 @@ extern "C" __global__ void list_rows_to_search(
     if (wanted) rows[slot] = v;
 }
 
-// What a search has found for each row, and the bound that it has raised.
+// Stores the point that a search has found for each row, and the row's raised lower bound.
 extern "C" __global__ void record_search(
     long long m, const int* __restrict__ rows, const int* __restrict__ ids, const double* __restrict__ weights,
     const double* __restrict__ upper, int* __restrict__ nearest_outside, double* __restrict__ nearest_outside_weight,

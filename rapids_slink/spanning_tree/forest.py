@@ -1,11 +1,11 @@
 """Borůvka on neighbour lists, taking only edges that are certain to be in the minimum spanning tree.
 
-A round looks at each component C. Every point v of C proposes its first listed neighbour outside C, to both ends'
-components; `best(C)` is the lightest proposal seen. Each point knows a lower bound too: whatever it does not list comes
-after it. C is *certified* if no lower bound of a point in C is below best(C). Then best(C) is the lightest edge of all
-that leave C, and by the cut property it is in the tree. Nothing here uses the triangle inequality. In a list of nearest
-points no entry is above the bound, and only the bounds of used-up lists matter; sorted by mutual reachability, a list
-may go on above its bound.
+In a round every point v of a component C proposes the edge to its first listed neighbour outside C, to the components
+of both ends; `best(C)` is the lightest proposal to C. Each point also has a lower bound: every edge to a point that it
+does not list comes after it. C is *certified* if no lower bound of a point in C is below best(C). Then best(C) is the
+lightest of all edges that leave C, and by the cut property it is in the tree. Nothing here uses the triangle
+inequality. In a list of nearest points no entry is above the bound, so that only the bounds of exhausted lists matter;
+a list sorted by mutual reachability may have entries above its bound.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. The
 rounds are each device's ``boruvka_rounds(lists, forest)``.
@@ -21,20 +21,20 @@ from rapids_slink.ordering import NO_EDGE, edge_codes
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
-#: With less than one certified component in so many a round merges too little: searching settles the others at once.
+#: If fewer than one component in so many is certified, another round merges too little: a search certifies all others.
 LEAST_SHARE = 32
 
 
 @dataclass(frozen=True)
 class Forest:
-    """A forest and what is known while it grows; the kernels write into the arrays, of length n but for the last two.
+    """A forest under construction; the kernels write into the arrays, of length n but for the last two.
 
     Attributes
     ----------
     component : int32
         The label of each point's component, which is the number of one of its points (the component's root).
     cursor : int32
-        How far into its list a point has come; k when it is used up.
+        The position in each point's list up to which it has been read; k when it is exhausted.
     nearest_outside, nearest_outside_weight : int32, float64
         The nearest outside point of the last search, -1 if there was none.
     bound_weight, bound_code : float64, int64
@@ -87,7 +87,7 @@ class Forest:
 
     @classmethod
     def of_components(cls, component: Any, bound: tuple[Any, Any], device: Device) -> Forest:
-        """Components of which nothing is known but the bounds (weights, codes) of their points."""
+        """Given components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
         return cls(
             component=component,
@@ -106,7 +106,7 @@ class Forest:
 
 @dataclass(frozen=True)
 class Growth:
-    """What rounds of Borůvka have done.
+    """The outcome of rounds of Borůvka.
 
     Attributes
     ----------

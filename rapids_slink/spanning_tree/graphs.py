@@ -1,4 +1,4 @@
-"""Graphs as they are handed in, over nodes of any name, and as arrays over nodes numbered from 0.
+"""Graphs of the user, over nodes of any ids, as arrays over nodes numbered from 0.
 
 DataFrame or cugraph.Graph ──as_frame──▶ frame ──read_graph──▶ EdgeList, and the nodes' ids
 """

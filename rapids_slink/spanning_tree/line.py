@@ -1,8 +1,8 @@
 """The minimum spanning tree of points of one feature: a sort.
 
-Equal points join at zero, each with the one of the least id, and each value is joined with the next by their points of
-least ids: of the pairs across a gap no other weighs as little, as long as rounding does not make a longer difference
-weigh the same. That is looked at; where it does, there is no tree here.
+Equal points join at zero, each to the one of the least id, and each value is joined to the next by their points of
+least ids. No other pair across that gap has an equally small weight, unless rounding makes a larger difference equal to
+it. This is checked; if it happens, `tree_of_line` returns None.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
     Returns
     -------
     PreallocatedFrame or None
-        n - 1 edges in the total order, weighing surrogate distances.
+        n - 1 edges in the total order, their weights surrogate distances.
     """
     xp, (n, d) = device.xp, rows.shape
     if d > 1 or metric.formula not in ONE_OPERATION:

@@ -1,9 +1,9 @@
 """Repeated rows: they join at zero first, in the total order, and only distinct rows are searched.
 
-Of equal rows the one with the smallest id stands for all. The edges from it to the others weigh zero, and are the first
-of the total order among their ids; an edge between two distinct rows is lightest, in that order, between those that
-stand for them. So the tree of the distinct rows and those edges are the tree of all, unless two rows that differ are at
-distance zero as well (products of tiny numbers underflow): then nothing is gained here.
+Equal rows are represented by the one with the smallest id. The edges from it to the others have weight zero and are the
+first in the total order among their ids. Between two distinct rows the first edge in that order is that of their
+representatives. So these edges and the tree of the distinct rows are the tree of all, unless two distinct rows are at
+distance zero as well (products of tiny numbers underflow): then all rows are searched.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rapids_slink.runtime.device import Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
 
-#: A sample has so many rows for each root of n. If every row comes c times, 8c pairs of it are equal.
+#: The sample has so many times √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
 SAMPLE_FACTOR = 4
-#: So many of them, and a look at all rows is worth its time.
+#: With so many equal pairs all rows are compared.
 MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
 #: Formulas whose value for equal rows is not zero, or not the least.

@@ -16,7 +16,7 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 
 @dataclass(frozen=True)
 class ExactPoints:
-    """What surrogate distances are computed of.
+    """The points and queries of which surrogate distances are computed.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Candidates:
     ----------
     ids : (rows, capacity) int32 array
     count : (rows,) int array
-        How many there were, whether or not there was room for them.
+        How many there were, including those beyond the capacity.
     order : (n,) int32 array, optional
         If given, `ids` are positions in this order of the points.
     """
@@ -49,7 +49,7 @@ class Candidates:
 
     @property
     def capacity(self) -> int:
-        """How many survivors of a row there is room for."""
+        """The most candidates of a row that are stored."""
         return int(self.ids.shape[1])
 
 
@@ -64,7 +64,7 @@ class TopLists:
     weights : (rows, k) float64 array
         Infinite there.
     overflowed : (rows,) bool array
-        Whether a row had more candidates than there was room for.
+        Whether a row had more candidates than the capacity.
     """
 
     ids: Any
@@ -73,5 +73,5 @@ class TopLists:
 
 
 def candidate_capacity(k: int) -> int:
-    """Room for a row's survivors of one band, about k of which stay."""
+    """Capacity for a row's candidates of one band, about k of which are kept."""
     return 64 + 12 * k

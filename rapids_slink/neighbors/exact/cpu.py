@@ -1,7 +1,7 @@
 """The exact kernels on the CPU, in Numba.
 
-Lists go by number, never as slices, and tests are one expression without branches: otherwise Numba counts references to
-the arrays at each call, and the threads wait for each other's counts.
+Functions take the number of a list, never a slice, and tests are one expression without branches: otherwise Numba
+updates the arrays' reference counts in each call, for which threads contend.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def low_discrepancy_order(n: int) -> np.ndarray:
 def rerank(
     exact: ExactPoints, rows: Any, candidates: Candidates, groups: Any, upper: Any, top: TopLists, core: Any = None
 ) -> None:
-    """Merge the candidates' surrogate distances, as far as they are at most `upper`, into the lists.
+    """Merge the candidates with surrogate distances of at most `upper` into the lists.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ def rerank(
     candidates : Candidates
         Of these rows.
     groups
-        Not needed here: the filter has passed over candidates of a row's own group.
+        Not used: the filter has left out candidates of a row's own group.
     upper : (m,) float64 array
         Tightened to the last entries of the lists that are full.
     top : TopLists
-        Of these rows; those that lost candidates are noted.
+        Of these rows; `overflowed` is set for those that lost candidates.
     core : (n,) float64 array, optional
         As in a `SearchTask`.
     """
@@ -79,7 +79,7 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
 
 
 def scan_bytes(n: int, k: int) -> int:
-    """Bytes that `scan` takes for a row among n points, its list not included."""
+    """Bytes that `scan` takes for a row, its list not included."""
     return 0
 
 
@@ -172,7 +172,7 @@ def comes_before_last(ids, weights, i, id_, weight):
 
 @njit(cache=True)
 def core_above(core, j, bound):
-    """Whether no pair with point j weighs as little as `bound`; without cores, not to be known from j alone."""
+    """Whether every pair with point j has a weight above `bound` by its core distance alone; False without cores."""
     return core[j] > bound if core.size else False
 
 

@@ -1,4 +1,4 @@
-"""The exact kernels on the GPU: launchers of the sources beside this one. A raw kernel checks nothing, so they do."""
+"""The exact kernels on the GPU: launchers of the sources in this folder. A raw kernel checks nothing, so they do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DISTANCE_TILE = 32  # as in all_distances.cu
 WARP = 32
 RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
-SAMPLED = 32  # one column in so many suggests how far a long list reaches
+SAMPLED = 32  # the sample of the columns that bounds a long list is one in so many
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 
 
@@ -218,7 +218,7 @@ def _nearest_few(distance: Any, k: int) -> tuple[Any, Any] | None:
 
 
 def scan_bytes(n: int, k: int) -> int:
-    """Bytes that `scan` takes for a row among n points beside its list: for long lists all distances are sorted."""
+    """Bytes that `scan` takes for a row, its list not included: for long lists all n distances are sorted."""
     return 40 * n if k > MAX_LIST else 0
 
 

@@ -41,7 +41,7 @@ def squared(x, i, y, j):
 
 @njit(cache=True)
 def _other_formula(formula, x, i, y, j, bound):
-    """Partial sums of terms that are not negative only grow, rounding included: one above the bound settles it."""
+    """Sums of non-negative terms never decrease, rounding included, so a partial sum above the bound ends the loop."""
     kind, p = formula
     d = x.shape[1]
     if kind == COSINE:
@@ -83,7 +83,7 @@ def add_gap(kind, p, total, gap):
 
 @njit(cache=True)
 def dot(x, i, y, j, d):
-    """The dot product of d features: even and odd ones apart, and after both a last one without a partner."""
+    """The dot product of d features: even and odd ones are summed separately, an odd last one is added at the end."""
     even, odd = 0.0, 0.0
     for f in range(0, d - 1, 2):
         even += np.float64(x[i, f]) * np.float64(y[j, f])
@@ -122,15 +122,15 @@ def jaccard(x, i, y, j):
     return differ / either if either else 0.0
 
 
-# For trees, whose points stand feature by feature: column p of `points` is a point.
+# For trees, whose points are stored feature by feature: column p of `points` is a point.
 
 
 @njit(nogil=True, cache=True, forceinline=True)
 def box_to_box(formula, lowest, highest, low, high, v):
-    """The formula of a box, or a point, and box v where they are nearest: not above that of a point in each.
+    """A lower bound of the surrogate distances between a box, or a point, and the points of box v.
 
-    The gap of each feature is at most that of two points inside, rounding is monotone, and sums are taken in the same
-    order.
+    It is the formula of the features' gaps between the boxes. Each gap is at most the difference of two points inside,
+    rounding is monotone, and sums are taken in the same order.
     """
     total = 0.0
     for f in range(lowest.size):
@@ -162,7 +162,7 @@ def _with_gap(formula, total, gap):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _surely_below(formula, total):
-    """A box's sum, less what `general_power` may be off: it is right to 2⁻⁴⁸ of itself, but need not be monotone."""
+    """A box's sum, less the error of `general_power`, which is below 2⁻⁴⁸ relative but need not be monotone."""
     if formula is None:
         return total
     kind, p = formula
@@ -173,7 +173,7 @@ def _surely_below(formula, total):
 def to_points(formula, points, p, columns, a, out):
     """The surrogate distances of a point and the columns from `a` on, as many as `out` has.
 
-    A function of its own, with indices without a sign: its loops become vector instructions.
+    Unsigned indices let LLVM vectorize the loops.
     """
     a = np.uint64(a)
     for j in range(out.size):

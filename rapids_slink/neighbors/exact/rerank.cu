@@ -73,7 +73,7 @@ struct Features {
     }
 };
 
-// The surrogate distance of (x, values[id]) for each lane's id; lanes with id < 0 take part and get rubbish.
+// The surrogate distance of (x, values[id]) for each lane's id; lanes with id < 0 take part, and their result is meaningless.
 __device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __restrict__ values, int d, int id, Features features) {
     int lane = threadIdx.x % WARP, last = FORMULA::summed(d);
     const VALUE* y = values + (size_t)max(id, 0) * d;
@@ -138,8 +138,8 @@ __device__ TopK divide_shared_memory(char* shared, const WarpLayout& layout, Fea
 // if `order` is given, positions in it. Those of the row's own group are passed over, if there are groups. If points have core
 // distances, a candidate weighs its mutual reachability, which is no less than its core distance. Then upper[i] is tightened to
 // the weight of a full list's last entry, overflowed[i] is set if there were more candidates than `capacity`, and count[i] is
-// zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and looks at
-// all their counts at once: many where most are left.
+// zero. Rows with at most `more_than` candidates are left as they are. A warp has `rows_a_warp` rows, at most 32, and reads
+// their counts at once: many rows if most are left.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ candidates, int* __restrict__ count, int more_than, int rows_a_warp, int capacity,

@@ -7,5 +7,5 @@
                     proof is in fused.cu
     direct/         metrics without a product form: sums of float32 terms, and the proof for each metric
 
-A filter serves `brute_force.BruteForceSearch`, which re-ranks what passes.
+`brute_force.BruteForceSearch` re-ranks the pairs that pass a filter.
 """

@@ -1,7 +1,7 @@
 """The product filter's test, and the proof that it loses no neighbour.
 
 Let z = scale·(x - centre) and y its rounding to fp16, float32 or float64, with ‖z_i - y_i‖ <= e_i. A pair whose
-surrogate distance is at most w has, with U = scale·true_distance_bound(w) as the metric has it,
+surrogate distance is at most w has, with U = scale·Metric.true_distance_bound(w),
 
     ‖y_i - y_j‖ <= U + e_i + e_j              (triangle inequality)
 
@@ -13,7 +13,7 @@ Hence every such pair passes the test that the filter's kernels make,
 with half_norm <= n(1 - η)/2, filter_radius >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in the
 accumulator's precision takes six roundings; the factors with `SLACK` roundings absorb them.
 
-The converse bounds a surrogate distance from above, without a look at the points. Let h be `half_norm`, s the sum
+The converse bounds a surrogate distance from above by the product alone. Let h be `half_norm`, s the sum
 product - h_j as a filter computes it, and half = h_i - s. Norms n are at most 2h/(1 - η - slack). The sum s is off by
 at most η(n_i + n_j)/2 + ηh_j, and what it has for h_j is at least h_j(1 - η) - `ABSOLUTE_SLACK`. All in all
 
@@ -33,14 +33,14 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 EPSILONS = {"float32": 2.0**-23, "float64": 2.0**-52}
 SMALLEST_NORMAL = 2.0**-126  # of float32
 SLACK = 8  # in units of the accumulator's spacing
-#: Its square is above what a sum of products may lose to underflow in float32; beside |y| it is nothing.
+#: Its square is above what a sum of products may lose to underflow in float32; it is negligible against |y|.
 TINY = 1e-15
-#: A filter may let the product subtract the norms, by that many more features.
+#: Further features, by which a filter may have the product subtract the norms.
 NORM_FEATURES = 8
 #: Of a half norm below 2³⁰, at most so much is missing once it is cut into the fused filter's units (less than 2⁻²⁴ is;
 #: the rest is for float32's underflow).
 ABSOLUTE_SLACK = 2.0**-19
-#: Beyond, what a sum may be off is as large as the sum, and the filter proves nothing.
+#: With more, the error of a sum may be as large as the sum, and the filter proves nothing.
 MAX_FEATURES = 2**21
 
 
@@ -68,7 +68,7 @@ def round_up_factor(epsilon: float) -> float:
 
 
 def shrink_factor(n_features: int, accumulator: str) -> float:
-    """What a squared norm is multiplied by, so that the test forgives whatever the product may be off."""
+    """The factor of squared norms by which the test allows for the error of the product."""
     error = accumulation_bound(n_features, accumulator) + SLACK * EPSILONS[accumulator]
     return 1 - error - n_features * EPSILONS["float64"]
 
@@ -76,14 +76,14 @@ def shrink_factor(n_features: int, accumulator: str) -> float:
 def filter_radius(
     surrogate: Any, error: Any, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
 ) -> Any:
-    """The test's radius of rows with the given `error` that look for surrogate distances up to `surrogate`."""
+    """The filter radius of rows with the given `error` and distance bound `surrogate`."""
     epsilon = EPSILONS[str(error.dtype)]
     radius = round_up(scale * metric.true_distance_bound(surrogate, n_features, xp), epsilon)
     return (error + radius).astype(error.dtype)
 
 
 def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, ...]:
-    """What `filter_radius` takes for a float32 error, in the order of radius.cuh."""
+    """The parameters of `filter_radius` for a float32 error, in the order of radius.cuh."""
     return tuple(map(float, (*metric.rounding_terms(n_features), scale, round_up_factor(EPSILONS["float32"]), TINY)))
 
 

@@ -1,4 +1,4 @@
-"""Which filter serves."""
+"""The choice of a filter."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.runtime.device import Device
 
-#: Squares of shorter rows lose bits to underflow, and nothing bounds what is computed from them.
+#: Squares of shorter rows lose bits to underflow, and no bound holds for what is computed from them.
 SHORTEST_ROW = 1e-140
 
 
 def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tuple[TileFilter | None, ExactPoints]:
-    """The filter for some points and queries, and these as they are re-ranked fastest.
+    """The filter for some points and queries, and these in the type that is re-ranked fastest.
 
     Parameters
     ----------
     exact : ExactPoints
     device : Device
     fused : bool
-        Whether to use the filter that writes no tiles, where the GPU has it.
+        Whether to use the fused filter, if the GPU supports it.
 
     Returns
     -------
     filter : TileFilter or None
-        None if it could prove nothing of them.
+        None if it could prove nothing for these values.
     exact : ExactPoints
     """
     metric, kernels = exact.metric, device.kernels("neighbors.filter")
@@ -54,9 +54,9 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
 
 
 def fused_filter(device: Device, values: Any = None) -> Any:
-    """The class of the filter that writes no tiles in memory, or None where the device lacks what it needs.
+    """The class of the fused filter, or None if the device does not support it.
 
-    For `values` as they are re-ranked, the fastest that can have them for its points.
+    With `values`, the points as they are re-ranked, the fastest class that supports them.
     """
     if not device.is_gpu:
         return None

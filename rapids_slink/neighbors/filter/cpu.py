@@ -50,9 +50,9 @@ def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Qu
 
 
 def centre_of_rows(values: Any, step: int) -> np.ndarray:
-    """The mean of every `step`-th row but those far from the others, which would move it away from all.
+    """The mean of every `step`-th row, without outliers.
 
-    0 where it is not finite: any finite centre serves.
+    0 where it is not finite: the filter is exact with any finite centre.
     """
     sample = values[::step].astype("float64")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -124,8 +124,9 @@ def seed_bounds(
 ) -> None:
     """Tighten each row's bound, (m,) float64, to what its k-th nearest point is at most.
 
-    The points are the sample `ids`, of other groups, of which the nearest of each of some buckets counts. `core` are
-    the rows' ids and all core distances, if there are any. The other parameters are those of `append_candidates`.
+    The points are a sample, `ids`. The bound is the k-th of the nearest points of other groups in each of some buckets.
+    `core` are the rows' ids and all core distances, if there are any. The other parameters are those of
+    `append_candidates`.
     """
     norms = rows.half_norm, rows.error, points.half_norm, points.error
     cores = (ids, NO_CORE) if core is None else core

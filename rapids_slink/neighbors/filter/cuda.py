@@ -1,4 +1,4 @@
-"""The product filter's kernels on the GPU: products by cuBLAS, the rest by the sources beside this file."""
+"""The product filter's kernels on the GPU: products by cuBLAS, the rest by the sources in this folder."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ MAX_BUCKETS, MAX_THREADS = 2048, 1024
 def keeps_accumulation_bound(dtype: str) -> bool:
     """Whether products of this type on the current GPU are as precise as `bounds.accumulation_bound` says.
 
-    Tensor cores of later generations need not be, nor a cuBLAS that emulates float64: so each is asked once a process
-    for a small product that loses much where sums are cut short. Where it loses more than the bound, products of this
-    type are not used.
+    Tensor cores of later generations need not be, nor a cuBLAS that emulates float64. So this is tested once per
+    process and GPU, by a small product that loses much if sums are truncated. If the error is above the bound, products
+    of this type are not used.
     """
     return _keeps_accumulation_bound(dtype, current_gpu())
 
@@ -146,7 +146,7 @@ def quantize_rows(
 
 
 def centre_of_rows(values: Any, step: int) -> Any:
-    """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means: any finite centre serves."""
+    """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
     check_arrays(values.dtype, values)
     n, d = values.shape
     centre, options = (

@@ -16,7 +16,7 @@ constexpr int POINTS_PER_THREAD = 4;
 constexpr int ROWS_PER_BLOCK = 32;
 
 // Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past
-// `capacity`, so that a row that lost a candidate shows. A block keeps its points in registers and walks down its rows.
+// `capacity`, which shows that a row lost candidates. A block keeps its points in registers and loops over its rows.
 extern "C" __global__ void append_candidates(
     const REAL* __restrict__ product, int rows, int points,
     const REAL* __restrict__ half_norm, const REAL* __restrict__ radius,
@@ -74,7 +74,7 @@ extern "C" __global__ void seed_bounds(
             float half = point_half_norm[j] - row[j];
             if (half < least) least = half, best = j;
         }
-        if (best >= 0 && point_group[ids[best]] == group) {  // seldom: once more, and now with a look at each group
+        if (best >= 0 && point_group[ids[best]] == group) {  // rare: search again, testing each point's group
             least = infinite, best = -1;
             for (int j = bucket; j < points; j += BUCKETS) {
                 float half = point_half_norm[j] - row[j];
@@ -96,7 +96,7 @@ extern "C" __global__ void seed_bounds(
         surrogate = fmax(surrogate, core[rows[i]]);
         for (int b = threadIdx.x; b < BUCKETS; b += WARP)
             if (nearest[b] >= 0 && keys[b] <= kth) surrogate = fmax(surrogate, core[ids[nearest[b]]]);
-        for (int step = WARP / 2; step; step /= 2) surrogate = fmax(surrogate, __shfl_xor_sync(ALL_LANES, surrogate, step));
+        surrogate = warp_max(surrogate);
     }
     if (threadIdx.x == 0) bound[i] = fmin(bound[i], surrogate);
 }

@@ -12,14 +12,14 @@ from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.device import Device
 
-#: Points, at least, that give each row its first bound.
+#: The least number of points from which each row's first bound is computed.
 SEED_POINTS = 2048
 #: Rows of a chunk at least.
 MIN_ROWS = 64
 
 
 class TileFilter:
-    """A filter that tests rows with points in tiles; what differs is in the methods below `candidates`.
+    """A filter that tests rows and points in tiles; subclasses have the methods below `candidates`.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class TileFilter:
     name : str
         For reports.
     first_band, growth : int
-        How many points are tested before bounds are first tightened, and how many times as many in each further band.
+        The end of the first band of points, and the factor by which each further band extends it.
     is_symmetric : bool
         Whether it can test each pair once for both its points.
     order : int32 array
@@ -116,7 +116,7 @@ class TileFilter:
         raise NotImplementedError
 
     def to_float64(self) -> TileFilter | None:
-        """The same filter in float64, for rows that this one cannot settle, if there is one."""
+        """The same filter in float64, for rows that this one leaves unproven, if there is one."""
         return None
 
 

@@ -18,17 +18,12 @@ constexpr int CHUNK = 8;                 // features in 16 bytes
 constexpr int TILE = 128;                // rows of an image's tile
 constexpr int ATOM = 8;                  // chunks of an atom
 
-__device__ __forceinline__ double warp_sum(double x) {
-    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
-    return x;
-}
-
 union Chunk {
     uint4 bits;
     u16 half[CHUNK];
 };
 
-// Rows `rows` of `values` (all in turn if it is null) to rows 0.. of y, which have `chunks` times 8 features.
+// Rows `rows` of `values` (all in order if it is null) to rows 0.. of y, which have `chunks` times 8 features.
 // `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are those of bounds.round_up. `norm_columns`, if given, get
 // -half_norm, times `norm_shrink`, in the units of fused.cu, each part rounded towards zero. Rows from m to `padded` are zeros
 // with an infinite half norm and the least norm columns there are.
@@ -82,8 +77,8 @@ extern "C" __global__ void quantize(
 }
 
 // Points of bytes for fused.cu, one warp a row: all values less 128, and half of each row's squared norm,
-// rounded down; those alone if `y` is null. Rows of `values` are `pitch` bytes, a multiple of 16, apart; rows from m to
-// `padded` become zeros, their norms too.
+// rounded down; those alone if `y` is null. Rows of `values` have a stride of `pitch` bytes, a multiple of 16; rows from
+// m to `padded` become zeros, their norms too.
 extern "C" __global__ void quantize_bytes(
     const byte* __restrict__ values, int pitch, const int* __restrict__ rows, long long m, long long padded, int atoms,
     uint4* __restrict__ y, int* __restrict__ half_norm) {
@@ -103,7 +98,7 @@ extern "C" __global__ void quantize_bytes(
         norm = __dp4a((int)out.z, (int)out.z, __dp4a((int)out.w, (int)out.w, norm));
         if (y) y[((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7))] = out;
     }
-    for (int step = WARP / 2; step; step /= 2) norm += __shfl_xor_sync(ALL_LANES, norm, step);
+    norm = warp_sum(norm);
     if (lane == 0) half_norm[r] = norm >> 1;
 }
 
@@ -126,12 +121,12 @@ extern "C" __global__ void split_byte_norms(
 
 // Raises *most to the largest value of the warp.
 __device__ __forceinline__ void raise(double* most, double value) {
-    for (int step = WARP / 2; step; step /= 2) value = fmax(value, __shfl_xor_sync(ALL_LANES, value, step));
+    value = warp_max(value);
     if (threadIdx.x % WARP == 0) atomic_max(most, value);
 }
 
-// Where the rows lie, by every `step`-th of them: a block has 32 features and a warp for every 32nd of these rows, and takes
-// the median of the warps' means, which no few rows far away can move. 0 where it is not finite.
+// A robust centre of every `step`-th row: a block has 32 features and a warp for every 32nd of these rows, and takes the median of
+// the warps' means, on which a few outliers have no influence. 0 where it is not finite.
 extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
     const VALUE* __restrict__ values, long long n, int d, long long step, double* __restrict__ centre) {
     __shared__ double means[WARP][WARP];

@@ -1,14 +1,14 @@
-// The converse of bounds.py: what a surrogate distance is at most, by a filter's product; and the k-th least of such.
+// The converse of bounds.py: an upper bound of a surrogate distance by the filter's product; and the k-th least of these.
 #pragma once
 #include "runtime/include/threads.cuh"
 
-constexpr int KEY_TOLERANCE = 1 << 8;  // in spacings of float32: keys so close need not be told from each other
+constexpr int KEY_TOLERANCE = 1 << 8;  // in spacings of float32: closer keys count as equal
 
 struct UpperBound {
     double norm_slack, absolute_slack, inverse_scale, more, factor, error;
     // The key that orders a row's pairs: the root of half the squared distance, which `half` may fall short of, plus the
     // other's error. Of its float32 roundings those of `half` are below 4 * 2^-24 of it, those of the norms are in
-    // `norm_slack`, and root, sum and product stay below 2^-20. What underflow takes is nothing beside `absolute_slack`.
+    // `norm_slack`, and root, sum and product stay below 2^-20. What underflow loses is negligible against `absolute_slack`.
     __device__ __forceinline__ float key(float half, float half_norm, float other_half_norm, float other_error) const {
         float norms = half_norm + other_half_norm;
         float square = half + fabsf(half) * 0x1p-22f + (float)norm_slack * norms + (float)absolute_slack, root;
@@ -21,17 +21,13 @@ struct UpperBound {
     }
 };
 
-// The least and the largest number of a warp, and their sum.
+// The least and the largest integer of a warp, and their sum: by one instruction where there is one.
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ int warp_min(int x) { return __reduce_min_sync(ALL_LANES, x); }
 __device__ __forceinline__ int warp_sum(int x) { return __reduce_add_sync(ALL_LANES, x); }
 #else
 __device__ __forceinline__ int warp_min(int x) {
     for (int step = WARP / 2; step; step /= 2) x = min(x, __shfl_xor_sync(ALL_LANES, x, step));
-    return x;
-}
-__device__ __forceinline__ int warp_sum(int x) {
-    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
     return x;
 }
 #endif

@@ -1,6 +1,6 @@
 """The nearest point of few queries on a GPU (cuSLINK's Algorithm 4): launchers of `nearest.cu`.
 
-All other searches quantize, order and bound points beforehand, which pays where there are many rows to search for.
+All other searches quantize, order and bound the points beforehand, which is worthwhile only for many queries.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.estimate import MemoryEstimate
 
 SOURCE = "neighbors/small_batch/nearest.cu"
-TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in nearest.cu
+TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in sizes.cuh
 STAGE_BYTES = 2 * TILE * (2 * (4 * STEP + 8) + 16)
 QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
-#: The norms' sums in float32 may be off by what so many features more would be, and once more for the converse.
+#: The float32 sums of norms add the error of so many features more, and once more for the converse.
 SUM_FEATURES = 64
-#: Products, weighted by their cost: beyond, quantizing and ordering once pays. Of many points in space or in a plane
-#: fp16 tells too few apart, and what is spent in vain counts.
+#: The most products, weighted by their cost, for which this is faster than quantizing and ordering the points first. It
+#: is lower in up to three dimensions, where fp16 resolves too few distances and more queries fail.
 MAX_WORK, MAX_WORK_IN_SPACE = 4e11, 5e10
 MIN_CAPABILITY = 80  # mma of fp16 with 16 features, and asynchronous copies
 MAX_SHARED_MEMORY = 97  # cudaDevAttrMaxSharedMemoryPerBlockOptin
-#: Beyond, `SUM_FEATURES` would be too few.
+#: With more, `SUM_FEATURES` would be too small.
 MAX_FEATURES = 1024
-#: Candidates of a query that there is room for: at least, at most, and bytes for those of all. About five pass, and
-#: if points come in no order one query in 10⁸ has more than 32; of tight clusters a whole one may pass.
+#: Candidates per query: the least and the largest capacity, and bytes for all. About five pass; for points in random
+#: order one query in 10⁸ has more than 32, but a whole tight cluster may pass.
 MIN_CANDIDATES, MAX_CANDIDATES, CANDIDATE_BYTES = 60, 480, 15 * 2**15
 
 
@@ -64,7 +64,7 @@ class SmallBatchSearch:
 
     @property
     def is_supported(self) -> bool:
-        """Whether the metric and the GPU suit, and there are few enough queries."""
+        """Whether the metric and the GPU are supported, and there are few enough queries."""
         work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
         few = work <= (MAX_WORK if self.d > 3 else MAX_WORK_IN_SPACE)
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
@@ -88,14 +88,14 @@ class SmallBatchSearch:
         Parameters
         ----------
         queries, points : (m, d) and (n, d) arrays
-            They may hold anything.
+            With any values, NaN and infinity included.
         src, dst : (m,) int32 arrays
         distance : (m,) float64 array
 
         Returns
         -------
         bool
-            Whether all is proven: else no edge is to be trusted.
+            Whether every edge is proven; if not, none may be used.
         """
         check_arrays(self.dtype, points, queries)
         check_arrays("int32", src, dst)
@@ -151,7 +151,7 @@ class SmallBatchSearch:
 
     @property
     def _search(self) -> Any:
-        """What nearest.cu calls a `Search`: the `UpperBound` and `FilterRadius` of a scale of 1."""
+        """The struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1."""
         features = self._width + SUM_FEATURES + NORM_FEATURES
         half, norm = shrink_factor(features, "float32") / 2, 1 - accumulation_bound(features, "float32")
         rounding = map(np.float32, (half, norm, round_up_factor(EPSILONS["float32"]), TINY))
@@ -167,5 +167,5 @@ def _capability() -> int:
 
 
 def _shared_memory() -> int:
-    """What a block may have, less what it has by itself."""
+    """Dynamic shared memory that a block may have: the limit less its static shared memory."""
     return int(cp.cuda.runtime.deviceGetAttribute(MAX_SHARED_MEMORY, current_gpu())) - 1024

@@ -1,69 +1,29 @@
-// The nearest point of each of a few queries, without a look at the points beforehand: one read of the points.
+// The nearest point of each of a few queries in one pass over the points, without preprocessing them.
 //
 //     quantize_queries ──▶ find_near, of a sample of the points ──▶ find_near, of all ──▶ rerank_near
 //
-// The test and its proof are bounds.py's; `Query.radius` is tightened as points turn out to be near (its converse), by all
-// blocks at once, and a point is appended if it passes at the time. The centre and the scale are those of a sample of the
-// points, and whatever does not suit them (numbers that are not finite, or far out of the sample's range) makes a row
-// unproven: the caller then searches in another way.
+// bounds.py has the test and its proof. All blocks tighten `Query.radius` concurrently, by the converse of the test; a point
+// is appended if it passes with the radius read at that time. Centre and scale come from a sample of the points. Values that do
+// not fit them (not finite, or far outside the sample's range) make the result unproven: the caller then searches in another way.
 //
-// Points are rounded to fp16 as they are read. z is computed in the points' own type, and norms and errors are float32 sums
-// of at most d / 8 + 3 terms, for which __init__.py widens the bounds.
+// Points are rounded to fp16 as they are read. z is computed in the points' type, norms and errors as float32 sums of at most
+// d / 8 + 3 terms, for which __init__.py widens the bounds.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "neighbors/filter/upper_bound.cuh"
-#include "ordering.cuh"
-#include "runtime/include/copies.cuh"
-#include "runtime/include/threads.cuh"
-
-#ifndef VALUE
-#define VALUE float
-#endif
-
-constexpr int TILE = 128;                      // queries, and points, of a product
-constexpr int THREADS = 256;                   // 2 times 4 warps, each with 64 queries and 32 points
-constexpr int STEP = 16, STEPS = 4;            // features of an mma, and mmas of a stage
-constexpr int PITCH = STEP * STEPS + 8;        // of a stage's rows: an odd number of 16 bytes, so that no banks collide
-constexpr int PIPELINE_STAGES = 2;             // of the ring that queries are copied into
-constexpr int LANES = 8, BATCH = 4;            // lanes that round rows together, and rows that they do at a time
-constexpr int ROWS = THREADS / LANES * BATCH;  // that a block rounds
-constexpr int LOADS = 8 / sizeof(VALUE);       // steps of LANES * 4 features of a row that are under way at a time
-static_assert(ROWS == TILE, "a block rounds its tile at once");
-constexpr int SAMPLE = 32;                     // points
-constexpr int MAX_EXPONENT = 8;                // the sample's features end up below 2 to this: fp16 goes to 2^16
-constexpr float INFINITE_RADIUS = 1e14f;       // beyond all products,
-constexpr float PADDING_NORM = 1e30f;          // and the half norm of a padding row
-constexpr int OVERFLOWED = 1 << 30;            // a count that no capacity is enough for
-constexpr float MAX_SQUARE = 1e13f;            // above the square of any row of 1,024 features that fp16 holds
-constexpr int RERANK_WARPS = THREADS / WARP;   // of a block, of which each has a query
-constexpr int FEATURES = 16;                   // of two rows that are read at a time
-
+#include "neighbors/small_batch/products.cuh"
 #include "neighbors/small_batch/rounding.cuh"
+#include "ordering.cuh"
 
-// What is known of a query while its nearest point is searched for.
-struct Query {
-    float half_norm, error;  // as in bounds.py
-    float radius;            // tightened by whoever finds a point that is near
-    int count;               // of its candidates, with those for which there was no room
-};
-struct Candidate {
-    int id;
-    float product;  // less the point's half norm
-};
-struct State {
-    int error;     // the largest of all points': a float that is not negative, as an integer
-    int unproven;  // whether anything stood in the way of the filter
-};
-
-// What a product less the point's half norm is at least, if that point may be within a query's radius.
+// The least value of a product less the point's half norm for a point that may be within a query's radius.
 __device__ __forceinline__ float threshold_of(const Query& query, float point_error) {
     float both = query.radius + point_error;
     return query.half_norm - both * both;
 }
 
-// What a search knows beforehand, as __init__.py lays it out: n points, m queries, the tiles of either, how many candidates of a
-// query there is room for, and whether the root of the surrogate distance is asked for.
+// A search's parameters, as __init__.py packs them: n points, m queries, the tiles of either, the capacity for candidates of a
+// query, and whether to write the root of the surrogate distance.
 struct Search {
     long long n;
     int m, tiles, point_tiles, capacity;
@@ -73,8 +33,8 @@ struct Search {
     FilterRadius radius;
 };
 
-// The queries' y, row by row and filled up to tiles, with nothing found yet; the centring, of a sample of the n points; and an
-// empty `state`. Every block looks at the sample.
+// Writes the queries' y, padded to whole tiles, their initial `Query`, the centring (computed by every block from a sample of the
+// n points), and the initial `state`.
 extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, u16* __restrict__ y,
     Query* __restrict__ rows, double* __restrict__ centring, State* __restrict__ state) {
@@ -101,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     atomicMax(&widest, __float_as_int(spread));
     __syncthreads();
     spread = __int_as_float(widest);
-    // Of other spreads something here overflows or is lost.
+    // With any other spread something below overflows or underflows.
     bool suits = !not_finite && (spread == 0 || (spread >= 0x1p-50f && spread < 0x1p100f));
     int power = suits && spread > 0 ? MAX_EXPONENT - 1 - ilogbf(spread) : 0;
     VALUE scale = (VALUE)ldexp(1.0, power);
@@ -124,65 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize_queries(
     }
 }
 
-#if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
-
-__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from));
-}
-__device__ __forceinline__ unsigned warp_or(unsigned x) { return __reduce_or_sync(ALL_LANES, x); }
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-#else  // __init__.py does not start this there
-__device__ void commit() {}
-template <int LEFT> __device__ void wait() {}
-__device__ void load_matrices(unsigned (&)[4], unsigned) {}
-__device__ unsigned warp_or(unsigned x) { return x; }
-__device__ void multiply(float (&)[4], const unsigned (&)[4], unsigned, unsigned) {}
-#endif
-
-struct Stage {
-    u16 y[TILE][PITCH];
-    Query query[TILE];  // of the tile that the stage belongs to
-};
-
-// The ring that a block's share of the queries is copied through, tile by tile and chunk by chunk of their features.
-struct QueryRing {
-    Stage* stage;
-    const u16* y;
-    const Query* rows;
-    int first_tile, tiles, steps, chunks;
-    int tile, chunk = 0, started = 0;  // what is copied next
-
-    // The next chunk, if there is one; without waiting.
-    __device__ __forceinline__ void load() {
-        constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // of 16 bytes in a row; rows of a thread
-        int own_row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS, width = steps * STEP;
-        if (started < tiles * chunks) {
-            Stage& to = stage[started % PIPELINE_STAGES];
-            int row = (first_tile + tile) * TILE, step = chunk * STEPS;
-            const u16* from = y + (size_t)(row + own_row) * width + step * STEP + vector * 8;
-            if (vector < (steps - step) * STEP / 8)
-#pragma unroll
-                for (int r = 0; r < TILE; r += ROW_STEP) copy<16>(&to.y[own_row + r][vector * 8], from + r * width);
-            if (++chunk == chunks) {
-                if (threadIdx.x < TILE) copy<16>(&to.query[threadIdx.x], rows + row + threadIdx.x);
-                chunk = 0;
-                if (++tile == tiles) tile = 0;
-            }
-        }
-        started++;
-        commit();
-    }
-};
-
-// A block's points, in shared memory: BATCH together, the next of them `point_tiles` times BATCH further on.
+// A block's points, in shared memory: groups of BATCH consecutive ids, at a stride of `point_tiles` times BATCH.
 struct PointTile {
     u16* y;
     int pitch;
@@ -191,38 +93,7 @@ struct PointTile {
     __device__ int id(int c) const { return (int)(c / BATCH * stride + first + c % BATCH); }
 };
 
-// Products of 64 queries and 32 points less the points' half norms: of 16 queries each, of 8 points each; of every thread rows
-// `lane / 4` and that + 8, points `lane % 4 * 2` and the next.
-struct Sums {
-    float sum[4][4][4];
-    __device__ __forceinline__ void start(const float* from) {
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            float2 two = *(const float2*)&from[j * 8];
-#pragma unroll
-            for (int i = 0; i < 4; i++) sum[i][j][0] = sum[i][j][2] = two.x, sum[i][j][1] = sum[i][j][3] = two.y;
-        }
-    }
-    __device__ __forceinline__ void add_step(unsigned queries, unsigned points, int pitch) {
-        unsigned a[4][4], b[2][4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) load_matrices(a[i], queries + i * 16 * PITCH * 2);
-#pragma unroll
-        for (int j = 0; j < 2; j++) load_matrices(b[j], points + j * 16 * pitch * 2);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-#pragma unroll
-            for (int j = 0; j < 4; j++) multiply(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-    }
-    __device__ __forceinline__ float largest(int i, int half) const {
-        float most = -PADDING_NORM;
-#pragma unroll
-        for (int j = 0; j < 4; j++) most = fmaxf(most, fmaxf(sum[i][j][half * 2], sum[i][j][half * 2 + 1]));
-        return most;
-    }
-};
-
-// Rounds the block's points, and writes what their products start from: less their half norms. False if any does not suit.
+// Rounds the block's points, and writes the initial values of their sums: the half norms, negated. False if fp16 cannot hold one.
 __device__ __forceinline__ bool round_points(
     const VALUE* values, const Search& search, const double* centring, PointTile& tile, float* start) {
     __shared__ int most_norm, most_error, unsuitable;
@@ -300,9 +171,9 @@ __device__ __forceinline__ void test_products(
     }
 }
 
-// A block holds a tile of points from all over in shared memory. Of the tiles of queries it takes the share blockIdx.y, in
-// turn from one on that depends on the block, so that not all look for the same queries at once. Without `candidates` it only
-// tightens their radii.
+// A block keeps a tile of points, spread over all points, in shared memory, and loops over its share (blockIdx.y) of the tiles of
+// queries. Blocks start at different tiles, so that they do not update the same queries at once. Without `candidates` only the
+// radii are tightened.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) find_near(
     const VALUE* __restrict__ values, const Search search, const u16* __restrict__ y, Query* rows,
     const double* __restrict__ centring, State* state, Candidate* __restrict__ candidates) {
@@ -368,8 +239,8 @@ __device__ __forceinline__ double distance_of_rows(const VALUE* x, const VALUE* 
     return sum.total;
 }
 
-// The edge from query i, a warp each, to the nearest of its candidates that are still within its radius. state->unproven is set
-// if of any query nothing is proven.
+// The edge from query i to the nearest of its candidates that are within its final radius; one warp per query. Sets
+// state->unproven if a query has too many candidates or none.
 extern "C" __global__ void __launch_bounds__(THREADS) rerank_near(
     const VALUE* __restrict__ values, const VALUE* __restrict__ queries, const Search search, const Query* __restrict__ rows,
     State* state, const Candidate* __restrict__ candidates, int* __restrict__ src, int* __restrict__ dst,

@@ -1,7 +1,9 @@
-// Rows rounded to fp16 by neighbouring lanes, as they are read; needs fp16.cuh, threads.cuh, VALUE and nearest.cu's sizes.
+// Rows rounded to fp16 by neighbouring lanes, as they are read.
 #pragma once
+#include "neighbors/filter/fp16.cuh"
+#include "neighbors/small_batch/sizes.cuh"
 
-// What is the same for all rows. The centring is the centre, followed by the scale and its inverse.
+// Parameters of the rounding. The centring is the centre, followed by the scale and its inverse.
 struct Rounding {
     int d, steps;
     float half_shrink, norm_shrink, round_up, tiny;  // as in quantize.cu
@@ -11,8 +13,8 @@ struct Rounding {
     }
 };
 
-// Writes y of BATCH rows (those that are null: zeros), by LANES neighbouring lanes, `pitch` numbers from each other, and gives
-// each of the lanes the rows' sums of y^2 and (y - z)^2. All rows' numbers are loaded at a time.
+// Writes y of BATCH rows (zeros for null), at a stride of `pitch` numbers, by LANES neighbouring lanes, each of which gets the
+// rows' sums of y^2 and (y - z)^2. The loads of all rows are issued together.
 __device__ __forceinline__ void round_rows(
     const VALUE* const (&x)[BATCH], const Rounding& rounding, bool aligned, const double* centre, VALUE scale, u16* y, int pitch,
     float (&norm)[BATCH], float (&moved)[BATCH]) {

@@ -1,6 +1,6 @@
 """A k-d tree of points, complete and implicit: node v has the children 2v + 1 and 2v + 2.
 
-Every split is at the median of the widest side, and the points stand in the order of the leaves.
+Every split is at the median of the widest side, and the points are stored in the order of the leaves.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def build(values: np.ndarray) -> Tree:
 
 
 def touched_share(tree: Tree, metric: Metric) -> float:
-    """What share of the leaves a ball of `BALL_POINTS` points touches, by a sample: no search visits fewer.
+    """The share of the leaves that a ball of `BALL_POINTS` points touches, by a sample; a search visits at least these.
 
-    Small where points are few-featured in all but name: along curves, or in clusters far from each other.
+    It is small if the intrinsic dimension is: along curves, or in well-separated clusters.
     """
     n = tree.order.size
     positions = np.random.default_rng(0).integers(0, n, SAMPLED_BALLS)

@@ -1,6 +1,5 @@
-// *at = min(*at, value), or max, by atomics that most threads need not make: the plain read in front may be late, but what
-// it reads is then only too large for a minimum and too small for a maximum, so that at worst a needless atomic is made, and
-// none is left out.
+// *at = min(*at, value), or max, by an atomic that most threads skip. The plain read before it may be stale, but a stale value
+// is too large for a minimum and too small for a maximum: at worst an atomic is made in vain, and none is left out.
 #pragma once
 
 template <class T> __device__ __forceinline__ void atomic_min(T* at, T value) {

@@ -9,9 +9,9 @@ struct ResidentBlocks {
 
     // Waits for all blocks; thread 0 arrives for its own.
     //
-    // What any block has written before is read by all afterwards: __syncthreads() puts its writes before the first fence,
-    // and its reads after the second, which leaves nothing old in L1. No block arrives at the next barrier before all have
-    // at this one, and the counter is never set back: it stays at `expected` or above, so that nobody can miss it.
+    // Writes of any block before it are visible to all afterwards: __syncthreads() orders them before the first fence, and the
+    // reads after the second, which invalidates L1. No block arrives at the next barrier before all have arrived at this one,
+    // and the counter is never reset: it stays at `expected` or above, so that no block can miss it.
     __device__ __forceinline__ void wait() {
         expected += blocks;
         __syncthreads();

@@ -1,4 +1,4 @@
-// One thread a job, as `runtime.cuda.launch` starts them; warps; stream compaction; and sums within a block.
+// One thread a job, as `runtime.cuda.launch` starts them; sums of warps and blocks; stream compaction.
 #pragma once
 
 constexpr int WARP = 32;
@@ -6,6 +6,16 @@ constexpr unsigned ALL_LANES = 0xffffffffu;
 
 // The job of this thread; the last block has threads without one.
 __device__ __forceinline__ long long thread_index() { return (long long)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// The sum, or the largest, of a warp's values, in every lane. All threads of the warp must call.
+template <class T> __device__ __forceinline__ T warp_sum(T x) {
+    for (int step = WARP / 2; step; step /= 2) x += __shfl_xor_sync(ALL_LANES, x, step);
+    return x;
+}
+template <class T> __device__ __forceinline__ T warp_max(T x) {
+    for (int step = WARP / 2; step; step /= 2) x = max(x, __shfl_xor_sync(ALL_LANES, x, step));
+    return x;
+}
 
 // A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic a warp.
 template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wanted, Count* counter) {

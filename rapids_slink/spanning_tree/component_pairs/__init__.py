@@ -1,26 +1,24 @@
-"""Connect the last components all at once: one look at every pair of them instead of a search a round.
+"""Connect the last components all at once, by bounds on all pairs of them, instead of by a search in each round.
 
 Let w be the vector from the centroid of a component A to that of another, B. With
 
     separation(A, B) = (least x_b·w of B's points - largest x_a·w of A's) / |w|
 
-no point of A is nearer to one of B than their separation, and the two points that attain it, the *support points*, are
-nearly the closest of the two where components are well apart.
+no point of A is nearer to one of B than their separation. The two points that attain it, the *support points*, are
+nearly the closest pair if the components are well separated.
 
 1. The products of all points with all centroids give every separation and the support points. Where the separation is
    small, or negative, samples of both components are compared as well.
-2. What these weigh makes a tree of the components. A pair of points of A and B that weighs more than the bottleneck,
-   the heaviest edge on the tree's path from A to B, closes a cycle with lighter ones: it is not in the minimum spanning
-   tree.
-3. Few component pairs have a separation within their bottleneck, and few pairs of their points. These are found by the
-   fused filter, where the GPU has it and fp16 tells a component's points apart; else by each point's projection x·w.
-4. With each component taken for one node, the minimum spanning tree of these pairs is exactly what was missing.
+2. The weights of these pairs of points give a spanning tree of the components. A pair of points of A and B that is
+   heavier than the bottleneck, the heaviest edge on the tree's path from A to B, closes a cycle of lighter edges and so
+   is not in the minimum spanning tree.
+3. Few component pairs have a separation below their bottleneck, and few pairs of points are left of these. They are
+   found by the fused filter, if the GPU has it and fp16 resolves the distances, or by the points' projections x·w.
+4. The minimum spanning tree of the components by these pairs of points completes the forest.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from rapids_slink.metrics import EPSILON
@@ -29,12 +27,10 @@ from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
     NORM_FEATURES,
     accumulation_bound,
-    radius_terms,
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.product import ProductFilter
-from rapids_slink.neighbors.mutual_reachability import mutual_reachability
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
+from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.ordering import sorting_rows
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device, to_host
@@ -46,6 +42,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
     Projections,
     SeparationErrors,
 )
+from rapids_slink.spanning_tree.component_pairs.context import FOUND_BYTES, ROUNDING, JoinContext
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MAX_COMPONENTS = 4096  # their pairs are listed
@@ -53,92 +50,26 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # of each pair while separations are measu
 MAX_OVERLAPPING = 32  # pairs of no or a small separation, for each component
 MIN_SAMPLED = 8  # points of a component, to be compared with another's
 FEW_EDGES = 2**15  # whose tree takes less time on the host than a GPU's calls do
-#: Pairs of points of a round of searches: fewer take less time than all of this.
+#: Pairs of points in a round of searches: below, rounds take less time than this.
 MIN_ROUND_PAIRS = {"cpu": 2**23, "cuda": 2**32}
-#: The share of all points, and the rows a component, that have to search where components are apart.
+#: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
-ROUNDS = 3  # of searches that would be made otherwise
+ROUNDS = 3  # of searches, by estimate, that this replaces
 #: Cost model, in units of one filter pair: a float64 projection, a comparison of two, an exact weight.
 PROJECTION_COST, COMPARISON_COST, WEIGHT_COST = 512, 2, 1024
-PROJECTION_BYTES, FOUND_BYTES = 16, 64  # of a projection, and of a pair of points that is left, or a work item
+PROJECTION_BYTES = 16
 FIRST_PAIRS, MAX_PAIRS, MAX_COMPARISONS = 2**22, 2**26, 2**31 - 1
-ROUNDING = 1e-9  # more of a number than float64 loses, by sums over 2²¹ features
-UNDERFLOW = 1e-290  # more than products of tiny numbers lose,
-ROOT_OF_UNDERFLOW = 1.5e-154  # and than the root of a square does
+UNDERFLOW = 1e-290  # more than products of tiny numbers lose
+ROOT_OF_UNDERFLOW = 1.5e-154  # more than the root of a square loses
 
 #: Pairs of points, src and dst, and which component pair's they are, or None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
 
 
-@dataclass(frozen=True)
-class JoinContext:
-    """What is to be connected, and by what.
-
-    Attributes
-    ----------
-    search : BruteForceSearch
-        Whose filter is a `ProductFilter`.
-    core : (n,) float64 array, optional
-    components : Components
-    budget : int
-        As many pairs of points rounds of searches would look at.
-    """
-
-    search: BruteForceSearch
-    core: Any
-    components: Components
-    budget: int
-
-    @property
-    def device(self) -> Device:
-        """The search's."""
-        return self.search.device
-
-    @property
-    def filter(self) -> ProductFilter:
-        """The search's."""
-        assert isinstance(self.search.filter, ProductFilter)
-        return self.search.filter
-
-    @property
-    def kernels(self) -> Any:
-        """The device's."""
-        return self.device.kernels("spanning_tree.component_pairs")
-
-    def pair_weights(self, src: Any, dst: Any) -> Any:
-        """What pairs of points weigh."""
-        weight = self.search.distances(src, dst)
-        return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
-
-    def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
-        """What pairs of points of these component pairs weigh, whose bounds are tightened to the least."""
-        weight = self.pair_weights(src, dst)
-        self.search.kernels.scatter_min(bound, pair, weight[:, None])
-        return weight
-
-    def capacity(self, bytes_of_each: int) -> int:
-        """How many there may be of what takes so many bytes each."""
-        return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
-
-    def blocks(self, n: int, size: int) -> list[slice]:
-        """Rows of `size` numbers, a few at a time."""
-        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
-
-    @cached_property
-    def samples(self) -> tuple[Any, Any]:
-        """Points of each component and their means, the centroids, for which any finite vectors would serve."""
-        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
-
-    @cached_property
-    def radius_terms(self) -> tuple[float, ...]:
-        """What tells how far pairs of some weight are apart at most, in the filter's scale."""
-        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
-
-
 def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
-    """Whether all pairs of so many components cost less than rounds of searches of the `rows`.
+    """Whether to connect so many components at once costs less than rounds of searches of the `rows`.
 
-    Where many points of a component have to search it is apart: those that are near to them are its own.
+    Many points of a component have to search if it is well separated: their neighbours are all in it.
     """
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return False
@@ -191,10 +122,10 @@ def connect_components(
 
 
 def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
-    """All pairs, and how far any point is from the centre of the scaling at most.
+    """All pairs, and an upper bound of the points' distances from the centre of the scaling.
 
-    The filter's points y were moved by at most e, and a product is off by at most η|y||m|, where the centroid m is
-    quantized too. Two products are subtracted from two others.
+    Quantizing moves a point by at most e, and a product with a quantized centroid m is off by at most η|y||m|. A
+    separation is a sum of four products.
     """
     components, kernels, filter_, xp = context.components, context.kernels, context.filter, context.device.xp
     dtype = filter_.kernels.FILTER_DTYPE
@@ -220,7 +151,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -> bool:
-    """Lower the weights of pairs of small separations to the least of their samples'; False if they are too many."""
+    """Lower the weights of pairs of small separation to the least of their samples; False if there are too many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
     width = min(SAMPLED, int((context.budget / WEIGHT_COST / max(1, near.size)) ** 0.5))
     if near.size > MAX_OVERLAPPING * len(context.components) or width < MIN_SAMPLED:
@@ -232,7 +163,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -
 
 
 def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Any) -> tuple[ComponentPairs, Any]:
-    """The pairs that the tree of these weights does not rule out, and what their points may weigh at most."""
+    """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
     on = _device_for(weight.size, context)
     first, second, weight = (on.asarray(part) for part in (pairs.first, pairs.second, weight))
     taken = _tree(first, second, weight, len(context.components), on)
@@ -243,9 +174,9 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Any
 
 
 def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> PointPairs:
-    """The pairs of points that may weigh at most `upper` of their component pair, by the fused filter if there is one.
+    """The pairs of points of weight at most their component pair's `upper`, and some others, by the fused filter.
 
-    Each component fills blocks of rows of its own, and so a tile has one component pair's points.
+    Each component is padded to whole blocks of rows, so that a tile has points of one component pair.
     """
     if not context.filter.is_symmetric:
         return None
@@ -262,7 +193,7 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> Point
 
 
 def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radius: float) -> PointPairs:
-    """The same by each point's projection (x - o)·w, with the centre o of the scaling and w between the centroids.
+    """The same by the points' projections (x - o)·w, where o is the centre of the scaling.
 
     It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|; `radius` is the largest |x - o|.
     """
@@ -281,14 +212,14 @@ def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radi
     most = (distance * (1 + ROUNDING) + error) * length + UNDERFLOW  # that two points' projections may differ by
     origin = filter_.scaling.centre
     projected = Projections(kernels.project(filter_.points, origin, components, centroids, pairs, end), end, most)
-    near, count = kernels.facing_points(projected, components, pairs, upper, context.core)
+    near, count = kernels.near_points(projected, components, pairs, upper, context.core)
     comparisons = int((count[:, 0].astype("int64") * count[:, 1]).sum())
     if COMPARISON_COST * comparisons > context.budget or comparisons > MAX_COMPARISONS:
         return None
     most_found = _most_found(context)
     capacity = min(comparisons, FIRST_PAIRS, most_found)
     while capacity <= most_found:
-        found, n_found = kernels.facing_pairs(projected, near, count, components, pairs, capacity)
+        found, n_found = kernels.near_pairs(projected, near, count, components, pairs, capacity)
         if n_found <= capacity:
             src, dst, pair = found[:, :n_found]
             return src, dst, pair
@@ -298,7 +229,7 @@ def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radi
 
 def _lightest_edges(context: JoinContext, found: Any, upper: Any, report: Report) -> tuple[Any, Any, Any]:
     """The minimum spanning tree of the components by the pairs of points that were found."""
-    weight = context.tighten(upper, *found)  # no component pair needs any but its lightest
+    weight = context.tighten(upper, *found)  # only the lightest of each component pair is needed
     src, dst, pair = found
     light = context.search.kernels.flatnonzero(weight <= upper[pair])
     report.count("connect", joined_at_once=1, pairs_kept=light.size)
@@ -321,7 +252,7 @@ def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
 
 
 def _device_for(edges: int, context: JoinContext) -> Device:
-    """Where the tree of so many edges is found."""
+    """The device on which the tree of so many edges is computed."""
     return CPU if edges <= FEW_EDGES else context.device
 
 

@@ -9,7 +9,7 @@ from rapids_slink.union_find import find_root
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """What tells the heaviest edge on the path between any two nodes of a tree of these edges, in any order.
+    """A table for the heaviest edge on the path between any two nodes of the tree of these edges, given in any order.
 
     With the nodes in the order of the dendrogram's leaves it is the largest height between their positions.
 

@@ -1,4 +1,4 @@
-"""Components, pairs of them, and what is known of either."""
+"""Components, pairs of components, and their separations and projections."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ComponentPairs:
 
 @dataclass(frozen=True)
 class SeparationErrors:
-    """What a separation is off by at most.
+    """Bounds on the errors of a separation.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Projections:
     end : (M,) int64 array
         Where those of each pair end.
     most : (M,) float64 array
-        What those of two points that are wanted differ by at most.
+        The largest difference of the projections of two points that are wanted.
     """
 
     value: Any

@@ -53,12 +53,12 @@ def sample_components(points: np.ndarray, components: Components, otherwise: np.
 
 
 def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """What `update_supports` keeps for each two of k components."""
+    """The support values and points of each two of k components, for `update_supports`."""
     return np.full((k, k), -np.inf, np.float32), np.zeros((k, k), np.int32)
 
 
 def update_supports(product: np.ndarray, number: np.ndarray, first: int, supports: Any) -> None:
-    """Keep how much larger the product with one component's centroid is than that with their own, for each's points.
+    """Raise, by pair of components (a, b), the largest product with b's centroid less that with a's, over a's points.
 
     Parameters
     ----------
@@ -98,14 +98,14 @@ def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: S
 
 
 def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
-    """Pairs whose separation is less than half of how far points are apart at most that weigh as much as the pair."""
+    """Pairs whose separation is below half the largest distance at which points have the pair's weight."""
     return np.flatnonzero(pairs.separation < _scaled_distance(weight, radius_terms) / 2).astype(np.int32)
 
 
 def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
-    """Every `step`-th of the sampled points of the pairs' first components with every one of their second's.
+    """All pairs of every `step`-th sampled point of the pairs' first and second components.
 
-    Both points, and the pair.
+    Both points, and the number of the component pair.
     """
     sample = sample[:, ::step]
     a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
@@ -115,7 +115,7 @@ def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs whose separation is at most how far points are apart that weigh as much as their bottleneck, and that."""
+    """Pairs whose separation is at most the distance of points of their bottleneck's weight, and the bottlenecks."""
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
     radius = _scaled_distance(largest, radius_terms)
     return _within_bottlenecks(pairs.first, pairs.second, pairs.separation, position, (largest, radius))
@@ -148,10 +148,10 @@ def project(
     return value
 
 
-def facing_points(
+def near_points(
     projected: Projections, components: Components, pairs: ComponentPairs, upper: np.ndarray, core: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The points that may be in a pair whose projections differ by no more than they may.
+    """The points of either component with a point of the other within the largest difference of projections.
 
     Returns
     -------
@@ -161,24 +161,24 @@ def facing_points(
         How many they are. If points have core distances, theirs are at most `upper`.
     """
     near, count = np.empty(projected.value.size, np.int32), np.empty((projected.end.size, 2), np.int32)
-    _facing_points(_unpack(projected), _layout(components, pairs), upper, core, near, count)
+    _near_points(_unpack(projected), _layout(components, pairs), upper, core, near, count)
     return near, count
 
 
-def facing_pairs(
+def near_pairs(
     projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
 ) -> tuple[np.ndarray, int]:
-    """Every two of a pair's facing points whose projections differ by no more than they may.
+    """The pairs of such points whose projections differ by no more than `Projections.most`.
 
     Returns
     -------
     found : (3, capacity) int32 array
         Both points and the number of the pair.
     n_found : int
-        How many there are, those for which there was no room included.
+        How many there are, including those beyond the capacity.
     """
     found = np.empty((3, capacity), np.int32)
-    return found, int(_facing_pairs(_unpack(projected), near, count, _layout(components, pairs), found))
+    return found, int(_near_pairs(_unpack(projected), near, count, _layout(components, pairs), found))
 
 
 def _unpack(projected: Projections) -> tuple[Any, Any, Any]:
@@ -236,7 +236,7 @@ def _within_bottlenecks(first, second, separation, position, tables):
 
 
 @njit(cache=True)
-def _facing_points(projected, layout, upper, core, near, count):
+def _near_points(projected, layout, upper, core, near, count):
     (value, end, most), (order, start, first, second) = projected, layout
     for c in range(end.size):
         size_a = start[first[c] + 1] - start[first[c]]
@@ -249,17 +249,17 @@ def _facing_points(projected, layout, upper, core, near, count):
             kept = 0
             for i in range(size):
                 difference = value[at + i] - largest if side else least - value[at + i]
-                faces = not difference > most[c]
-                if core is not None and faces:
-                    faces = core[order[position + i]] <= upper[c]
-                if faces:
+                is_near = not difference > most[c]
+                if core is not None and is_near:
+                    is_near = core[order[position + i]] <= upper[c]
+                if is_near:
                     near[at + kept] = i
                     kept += 1
             count[c, side] = kept
 
 
 @njit(cache=True)
-def _facing_pairs(projected, near, count, layout, found):
+def _near_pairs(projected, near, count, layout, found):
     (value, end, most), (order, start, first, second) = projected, layout
     n_found = 0
     for c in range(end.size):

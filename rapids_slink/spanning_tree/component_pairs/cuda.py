@@ -1,4 +1,4 @@
-"""The kernels on the GPU: launchers of `component_pairs.cu`."""
+"""The kernels on the GPU: launchers of the sources in this folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from rapids_slink.spanning_tree.component_pairs.components import (
 )
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
-ROWS, POINTS, THREADS, FACING = 64, 128, 128, 1024  # as there, and SAMPLED
+PROJECTIONS = "spanning_tree/component_pairs/projections.cu"
+WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
+ROWS, POINTS, THREADS, SECOND_POINTS = 64, 128, 128, 1024  # as there, and SAMPLED
 
 _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)
@@ -50,7 +52,7 @@ def sample_components(points: Any, components: Components, otherwise: Any) -> tu
 
 
 def new_supports(k: int) -> Any:
-    """What `update_supports` keeps for each two of k components."""
+    """The support values and points of each two of k components, for `update_supports`."""
     return cp.zeros((k, k), cp.uint64)
 
 
@@ -113,38 +115,40 @@ def project(points: Any, origin: Any, components: Components, centroids: Any, pa
     check_arrays("float64", origin, centroids)
     blocks = cp.cumsum(-(-(components.size[pairs.first] + components.size[pairs.second]) // POINTS))
     value = cp.empty(int(end[-1]))
-    _launch_blocks(
-        "project", (int(blocks[-1]),), THREADS,
+    launch_blocks(
+        PROJECTIONS, "project", (int(blocks[-1]),), THREADS,
         points, np.int32(points.shape[1]), origin, components.order, components.start, centroids, np.int32(end.size),
         *_ends(pairs), end, blocks, value, options=(value_option(points.dtype),),
     )  # fmt: skip
     return value
 
 
-def facing_points(
+def near_points(
     projected: Projections, components: Components, pairs: ComponentPairs, upper: Any, core: Any
 ) -> tuple[Any, Any]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.facing_points`."""
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.near_points`."""
     value, end, most = projected.value, projected.end, projected.most
     check_arrays("float64", value, most, upper, core)
     near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
     layout = components.order, components.start, *_ends(pairs)
-    _launch_blocks("list_facing_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count)
+    launch_blocks(
+        PROJECTIONS, "list_near_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count
+    )
     return near, count
 
 
-def facing_pairs(
+def near_pairs(
     projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
 ) -> tuple[Any, int]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.facing_pairs`."""
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.near_pairs`."""
     value, end, most = projected.value, projected.end, projected.most
     check_arrays("float64", value, most)
     check_arrays("int32", near, count)
     found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
     of_first, of_second = count.astype(cp.int64).T
-    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // FACING))
-    _launch_blocks(
-        "list_facing_pairs", (int(blocks[-1]),), THREADS,
+    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // SECOND_POINTS))
+    launch_blocks(
+        PROJECTIONS, "list_near_pairs", (int(blocks[-1]),), THREADS,
         value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, most,
         np.int32(capacity), *found, n_found,
     )  # fmt: skip
@@ -176,7 +180,7 @@ def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
     n, k = pairs.first.size, len(components)
     counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
     sizes = np.int64(n), np.int32(k)
-    _launch("count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
+    launch(WORK_ITEMS, "count_items", max(n, k), *sizes, *_ends(pairs), components.start, *_tiling(), counts, totals)
     n_items, n_blocks, tiles = totals.tolist()
     return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
@@ -186,9 +190,11 @@ def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) ->
     order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k, sorted_points = np.int32(len(components)), (components.order, components.start)
-    _launch("fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
+    launch(WORK_ITEMS, "fill_blocks", order.size, np.int64(order.size), k, *sorted_points, plan.ends, block, order)
     sizes = np.int64(plan.n_items), k, np.int32(pairs.first.size)
-    _launch("list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items)
+    launch(
+        WORK_ITEMS, "list_items", plan.n_items, *sizes, *_ends(pairs), components.start, plan.ends, block, tile, items
+    )
     return order, items
 
 

@@ -11,9 +11,9 @@
   Then every pointer is moved on to its root. A component without an edge is complete and not looked at again.
 - Contract: the ends of the edges become roots again, and edges within one component are dropped. At least half of
   the components that had an edge are gone after each round.
-- In a dense graph nearly all edges lie within a component once the lightest have been dealt with, so these go first:
-  the rounds are run on about `LIGHT_EDGES` edges a node, found through a sample, and then on those of the others that
-  still join two components. The answer does not depend on where the line is drawn.
+- In a dense graph nearly all edges lie within a component once the lightest are merged, so these are first: the rounds
+  are run on about `LIGHT_EDGES` lightest edges a node, found by a sample, and then on those of the others that still
+  join two components. The result does not depend on where the edges are divided.
 
 Each device's module has ``boruvka_rounds``, ``flatten`` and the small kernels around them under the same names.
 """
@@ -61,7 +61,7 @@ class EdgeList:
 
 
 def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
-    """Bytes that `spanning_forest` takes, and the copy of its edges."""
+    """Bytes of `spanning_forest` and of the copy of its edges."""
     kernels = device.kernels("spanning_tree.edges")
     m, n = edges.src.size, edges.n_nodes
     first = int(kernels.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, kernels.LARGE) else m

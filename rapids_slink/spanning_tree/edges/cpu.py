@@ -11,14 +11,14 @@ from numba import njit
 from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
-LARGE = 2**15  # edges, from which on a second set of rounds pays
+LARGE = 2**15  # edges, from which on a second set of rounds is worthwhile
 SPARE = 1.0  # the share of the worklist that is written: pages that are not take no memory
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 
 @dataclass
 class State:
-    """What lasts over the rounds.
+    """The state that is kept over the rounds.
 
     Attributes
     ----------

@@ -18,10 +18,10 @@ from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeLis
 
 ITEMS = 4  # a thread, as in edges.cu
 RESIDENT_THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor, as in worklist.cuh
-ZEROS = 512  # words that the rounds count in, more than they can need
+ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # times the edges that the sample says there are
-LARGE = 2**22  # edges, from which on a second set of rounds, and of waits, pays
+LARGE = 2**22  # edges, from which on a second set of rounds, with its synchronizations, is worthwhile
 KINDS = {"u": 0, "i": 1, "f": 2}
 SOURCE = "spanning_tree/edges/edges.cu"
 _launch = partial(launch, SOURCE, items=ITEMS)
@@ -29,7 +29,7 @@ _launch = partial(launch, SOURCE, items=ITEMS)
 
 @dataclass
 class State:
-    """What lasts over the rounds.
+    """The state that is kept over the rounds.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
         collected = m if m <= _capacity(worklist) else int(counts[0])  # at most m: spares a wait
         if collected <= _capacity(worklist):
             break
-        # The sample was off: once more, with room for all.
+        # The sample was misleading: again, with capacity for all.
         state.lists[0] = cp.empty((worklist.shape[0], collected), cp.uint64)
     if len(state.lists) == 1 or _capacity(state.lists[1]) < collected:
         state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]

@@ -1,7 +1,7 @@
 // Boruvka's rounds on a list of edges; __init__.py says what each step does and why the result is the tree.
 //
 // An edge is (weight, row), and its key an unsigned integer in the order of the weights. What components compare is a
-// *word*: with packed rows, key << 32 | row, which tells all edges apart; otherwise the key alone, after which those of
+// *word*: with packed rows, key << 32 | row, which is unique to the edge; otherwise the key alone, after which those of
 // the least key compare their rows. A worklist is a block of planes, `capacity` words each: the two ends (roots when
 // the list was written, in the upper and the lower half), the word and, where it is not in the word, the row.
 //
@@ -10,7 +10,7 @@
 #include "runtime/include/resident.cuh"
 #include "spanning_tree/edges/worklist.cuh"
 
-// Every one of n nodes a component, to which nothing is offered yet, and none of m edges taken.
+// Initial state: each of n nodes is a component without an offer, and none of m edges is taken.
 extern "C" __global__ void start_forest(
     long long n, long long m, int* __restrict__ parent, word_t* __restrict__ best, word_t* __restrict__ best_row,
     bool* __restrict__ taken) {
@@ -93,8 +93,8 @@ extern "C" __global__ void collect_edges(
     }
 }
 
-// Moves the edges of a worklist to the components that their ends are in by now; those whose ends have met are
-// dropped, the others offer themselves.
+// Replaces the ends of a worklist's edges by their components' roots. Edges within one component are dropped, the others are
+// offered to both.
 __device__ __forceinline__ void contract(
     long long tile, long long m, word_t* from, long long from_capacity, word_t* to, long long to_capacity, int packed,
     const int* parent, word_t* best, word_t* count) {
@@ -178,9 +178,9 @@ __device__ __forceinline__ bool jump(int* parent, int v) {
     return at[p] == p;
 }
 
-// Brings the components of a round (all nodes if `list` is null) to their roots and lists the roots that go on: those
-// that had an edge. One that had none is done. counts[1] counts the roots, and counts[2] is set if some component has
-// not arrived.
+// Points the components of a round (all nodes if `list` is null) at their roots and lists the roots of the next round: those
+// that had an edge. One that had none is complete. counts[1] counts the roots; counts[2] is set if some pointer is not at its
+// root yet.
 __device__ __forceinline__ void compress(
     long long tile, long long n, const int* list, int* parent, word_t* best, word_t* best_row, int* roots,
     word_t* counts) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void compress(
     for (int j = 0; j < ITEMS; j++)
         if (kept[j]) roots[slot[j]] = component[j];
 }
-// Brings the listed components, or all nodes, further towards their roots; `pending` is set if some have not arrived.
+// Moves the pointers of the listed components, or of all nodes, towards their roots; sets `pending` if some are not there yet.
 __device__ __forceinline__ void jump_all(
     long long tile, long long n, const int* list, int* parent, word_t* pending) {
     for (int j = 0; j < ITEMS; j++) {
@@ -217,9 +217,9 @@ extern "C" __global__ void flatten(long long n, int* parent, word_t* pending) {
     jump_all(blockIdx.x, n, nullptr, parent, pending);
 }
 
-// The blocks of a cooperative launch, as far as they have not left.
+// The blocks of a cooperative launch that have not returned.
 struct RemainingBlocks : ResidentBlocks {
-    // Whether this block is still needed for so many items. Blocks leave in the order of their numbers, the last first.
+    // Whether this block is still needed for so many items; if not it returns, those of the highest numbers first.
     __device__ __forceinline__ bool needs_block_for(long long items) {
         long long tile = (long long)ITEMS * blockDim.x, needed = items <= SINGLE_BLOCK ? 1 : (items + tile - 1) / tile;
         if (needed < blocks) blocks = (unsigned)needed;
@@ -237,11 +237,11 @@ struct RemainingBlocks : ResidentBlocks {
     }
 };
 
-// All rounds in one launch: late ones are shorter than a launch, let alone a wait of the host. The worklist of `*count` edges has
-// been offered; the components of the first round are all n nodes.
+// All rounds in one launch: the late ones take less time than a launch, let alone a synchronization with the host. The
+// worklist of `*count` edges has been offered; the components of the first round are all n nodes.
 //
-// `zeros` are the blocks' counter, then counts of which each is used once: none is set back, which would have to wait
-// until all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
+// `zeros` are the blocks' counter, then counts of which each is used once: to reset one would take another barrier, after
+// all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
 // most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
 // that have an edge: there are at most 31.
 //

@@ -3,7 +3,7 @@ typedef unsigned long long word_t;
 
 constexpr word_t NOTHING = ~0ull;
 constexpr int ITEMS = 4;            // edges or components a thread
-constexpr int THREADS = 512, BLOCKS = 2;  // of `boruvka_rounds`: a multiprocessor holds so many blocks
+constexpr int THREADS = 512, BLOCKS = 2;  // of `boruvka_rounds`: of a block, resident on a multiprocessor
 constexpr int JUMPS = 16;           // steps towards the root at a time
 constexpr int SINGLE_BLOCK = 4096;  // edges and components up to which one block works alone
 enum Kind { UNSIGNED, SIGNED, FLOATING };
@@ -26,7 +26,7 @@ struct Worklist {
     __device__ word_t row(long long i) const { return rows ? rows[i] : words[i] & 0xffffffff; }
 };
 
-// The j-th item of this thread in a tile: what a block does at a time, the tile of its number unless it has several.
+// The j-th item of this thread in a tile, the items that a block processes together; by default the tile of its number.
 __device__ __forceinline__ long long item(int j, long long tile = blockIdx.x) {
     return (tile * ITEMS + j) * blockDim.x + threadIdx.x;
 }

@@ -1,6 +1,6 @@
-"""The minimum spanning tree of few points: every pair is weighed, and nothing is searched for.
+"""The minimum spanning tree of few points from all their distances, without lists or searches.
 
-A CPU takes Prim's algorithm and keeps no distance (`cpu`), a GPU Borůvka's on all of them (`cuda`).
+On a CPU by Prim's algorithm, which stores no distance (`cpu`), on a GPU by Borůvka's on a distance matrix (`cuda`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TREE_FEATURES, TREE_POINTS = 6, 2000
 MAX_ROWS, MAX_SAMPLES = 2**13, 2**5
 #: Where memory is limited: bytes a pair, 8 for its distance and 8 for everything else.
 LIMITED_PAIR_BYTES = 16
-#: At the peak, in bytes a point beside the matrix: the edges, what sorts them, and the components.
+#: Bytes a point at the peak, without the matrix: the edges, the scratch of their sort, and the components.
 POINT_BYTES = 128
 
 
@@ -55,13 +55,13 @@ def tree_of_few(values: Any, metric: Metric, min_samples: int, device: Device) -
         As `neighbors.rows.metric_rows` makes them.
     metric : Metric
     min_samples : int
-        On a GPU edges weigh mutual reachability with this many neighbours in a core, if it is above 1.
+        On a GPU, if it is above 1, weights are mutual reachability with core distances of this many neighbours.
     device : Device
 
     Returns
     -------
     PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances or mutual reachability.
+        n - 1 edges in the total order, their weights surrogate distances or mutual reachability.
     """
     tree = PreallocatedFrame.empty(device, len(values) - 1, EDGE_TYPES)
     device.kernels("spanning_tree.few").grow_tree(values, metric, min_samples, tree.columns)

@@ -1,4 +1,4 @@
-"""The minimum spanning tree of few points, by Prim's algorithm: every pair is weighed once, and nothing is kept."""
+"""The minimum spanning tree of few points, by Prim's algorithm: every distance is computed once and none is stored."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.formulas import surrogate_distance, to_points
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
 
-LANES = 128  # points that are weighed at a time, in vector instructions
+LANES = 128  # distances that are computed together, in vector instructions
 
 
 def grow_tree(values: np.ndarray, metric: Metric, min_samples: int, edges: Mapping[str, np.ndarray]) -> None:
@@ -25,7 +25,7 @@ def grow_tree(values: np.ndarray, metric: Metric, min_samples: int, edges: Mappi
     min_samples : int
         1: there are no core distances here.
     edges : dict of arrays
-        The columns of an edge frame, n - 1 rows; they weigh surrogate distances.
+        The columns of an edge frame, n - 1 rows; the weights are surrogate distances.
     """
     assert min_samples == 1
     columns = edges.values()
@@ -46,7 +46,7 @@ def _columns(values: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _prim_of_columns(formula, columns, n, src, dst, weight):
-    """Prim's algorithm on points that stand in columns; those still outside the tree come first."""
+    """Prim's algorithm on points stored in columns, of which those outside the tree come first."""
     d = columns.shape[0]
     outside, point, distance = np.arange(n).astype(np.int32), np.empty((d, 1)), np.empty(n + LANES)
     lightest, inner = np.full(n, np.inf), np.empty(n, np.int32)  # each outside point's edge into the tree
@@ -83,7 +83,7 @@ def _prim_of_rows(formula, values, src, dst, weight):
 
 @njit(nogil=True, cache=True)
 def _update(joined, outside, distance, lightest, inner, m):
-    """Give each of m outside points its edge to the point that has joined, if that is lighter than the one it has."""
+    """Lower each of m outside points' lightest edge to that to the point that has joined."""
     for i in range(m):
         if distance[i] <= lightest[i]:
             tie = distance[i] == lightest[i]

@@ -1,7 +1,7 @@
 """The minimum spanning tree of few points on a GPU: a matrix of all distances, and Borůvka on it in one launch.
 
-A row of lists, a forest and a search are some hundred launches, each of which takes the host longer than a few thousand
-points take a GPU.
+The general way takes some hundred launches, each of which costs the host more time than a few thousand points cost a
+GPU.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident
 
 SOURCE = "spanning_tree/few/dense.cu"
 WARP = 32
-BLOCKS = 4  # of a multiprocessor at most: so many are there at a time
+BLOCKS = 4  # resident on a multiprocessor at most
 
 
 def grow_tree(values: Any, metric: Metric, min_samples: int, edges: Mapping[str, Any]) -> None:
@@ -30,9 +30,9 @@ def grow_tree(values: Any, metric: Metric, min_samples: int, edges: Mapping[str,
         As `neighbors.rows.metric_rows` makes them.
     metric : Metric
     min_samples : int
-        Edges weigh mutual reachability with this many neighbours in a core, if it is above 1.
+        If it is above 1, weights are mutual reachability with core distances of this many neighbours.
     edges : dict of arrays
-        The columns of an edge frame, n - 1 rows; they weigh surrogate distances or mutual reachability.
+        The columns of an edge frame, n - 1 rows; the weights are surrogate distances or mutual reachability.
     """
     n = len(values)
     matrix, core = all_distances(values, values, metric), None

@@ -9,17 +9,17 @@ constexpr double INFINITE = 1.0 / 0.0;
 
 // By a warp: the least (weight, column) of a row for which `wanted` is true, in every lane; no column is n or more.
 template <class Weight, class Wanted>
-__device__ void find_least(int n, Weight weigh, Wanted wanted, double& weight, int& id) {
+__device__ void find_least(int n, Weight weight_of, Wanted wanted, double& weight, int& id) {
     weight = INFINITE, id = 0x7fffffff;
     for (int j = threadIdx.x % WARP; j < n; j += WARP) {
         if (!wanted(j)) continue;
-        double w = weigh(j);
+        double w = weight_of(j);
         if (before(w, j, weight, id)) weight = w, id = j;
     }
     for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
 }
 
-// Each point's distance from its min_samples-th neighbour. A warp a row, which reads it once for each of these.
+// Each point's distance from its min_samples-th neighbour. One warp per row, which it reads min_samples times.
 extern "C" __global__ void find_cores(const double* __restrict__ matrix, int n, int min_samples, double* __restrict__ core) {
     int row = thread_index() / WARP;
     if (row >= n) return;
@@ -35,11 +35,12 @@ extern "C" __global__ void find_cores(const double* __restrict__ matrix, int n, 
     if (threadIdx.x % WARP == 0) core[row] = weight;
 }
 
-// The tree of a complete graph in the total order, n - 1 edges. With core distances they weigh mutual reachability.
+// The minimum spanning tree of a complete graph, n - 1 edges in the total order. With core distances the weights are mutual
+// reachability.
 //
-// In a round each point knows its lightest edge out of its component (`lightest`, `code`), and each component's root, a point
-// as well, the lightest of these (`best_weight`, `best_code`). Those that join are kept in no order
-// (`taken_weight`, `taken_code`); in the end each is put where as many are lighter. `counters`, two zeros, count blocks that wait and edges taken.
+// A round finds each point's lightest edge out of its component (`lightest`, `code`) and each component's, by root
+// (`best_weight`, `best_code`). Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for
+// each, the lighter ones. `counters`, two zeros, count the blocks at a barrier and the edges taken.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     const double* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
     long long* code, double* best_weight, long long* best_code, double* taken_weight, long long* taken_code,
@@ -95,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         int rank = 0;
         for (int other = lane; other < n - 1; other += WARP)
             rank += lighter(taken_weight[other], taken_code[other], own, ends);
-        for (int offset = WARP / 2; offset; offset /= 2) rank += __shfl_xor_sync(ALL_LANES, rank, offset);
+        rank = warp_sum(rank);
         if (lane == 0) src[rank] = ends >> 32, dst[rank] = ends, weight[rank] = own;
     }
 }

@@ -94,7 +94,7 @@ __device__ __forceinline__ int position(int k, int thread) {
 }
 
 // Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past `capacity`,
-// so that a row that lost a candidate shows.
+// which shows that a row lost candidates.
 extern "C" __global__ void __launch_bounds__(THREADS) append_candidates(
     const float* __restrict__ y, long long rows, const float* __restrict__ point_y, long long points, int d,
     const float* __restrict__ radius, const float* __restrict__ error, const float* __restrict__ point_error,

@@ -2,7 +2,7 @@
 
 - fused.py, bytes.py: the filter, for fp16 and for bytes
 - launch.py: what the kernels are given
-- fused.cu (wgmma.cuh, survivors.cuh): products and tests; tighten.cu: bounds from what passed
+- fused.cu (wgmma.cuh, ring.cuh, tile_test.cuh, survivors.cuh): products and tests; tighten.cu: bounds from what passed
 """
 
 from rapids_slink.neighbors.filter.hopper.bytes import ByteFilter

@@ -22,8 +22,8 @@ class ByteFilter(FusedFilter):
     threshold_type = "int32"
     tile_error = None
     MAX_FEATURES = 32_000  # sums of more would leave int32
-    #: How far the halves of the points' squared norms may lie apart: the most that 32 signed bytes with the weights 1,
-    #: 1, 255, 255, ... add up to.
+    #: The largest difference of the points' half squared norms: the largest sum of 32 signed bytes with the weights 1,
+    #: 1, 255, 255, ...
     MAX_SPREAD = 254 + 30 * 255 * 128
     UNBOUNDED = 2**30  # half of a bound that all pairs are within
     PADDING_NORM = 2**31 - 1  # the half norm of a padding row
@@ -42,7 +42,7 @@ class ByteFilter(FusedFilter):
         return self._offset_norms(self._bytes(self.exact.queries, rows), rows.size)
 
     def tighten(self, found: Survivors, bound: Any, k: int) -> None:
-        """As of a `FusedFilter`; with half of it known a squared distance is 2 half, 2 half + 1 or 2 half + 2."""
+        """As of a `FusedFilter`; a squared distance with `half` known is 2 half, 2 half + 1 or 2 half + 2."""
         self._tighten("tighten_bytes", found, bound, k, np.int32(self.UNBOUNDED))
 
     def radii(self, bound: Any, error: Any, size: int) -> Radii:

@@ -32,9 +32,9 @@ from rapids_slink.runtime.device import Device
 
 TIGHTEN = "neighbors/filter/hopper/tighten.cu"
 TIGHTEN_WARPS = 2  # a block
-#: Points are far away if their bounds, of squared distances, are so many times the median, and if they are so few.
+#: Outliers: points whose bounds, of squared distances, exceed so many times the median, if they are at most so many.
 FAR, MAX_FAR = 2**14, 32
-#: Pairs of points that a search between components first has room for.
+#: The first and the largest capacity for pairs of points between components.
 FIRST_PAIRS, MAX_PAIRS = 2**20, 2**26
 
 
@@ -77,7 +77,7 @@ class FusedFilter(ProductFilter):
 
     @staticmethod
     def symmetric_bytes(n: int, k: int) -> int:
-        """What a symmetric pass takes beside the lists: all rows' bounds, survivors and lists at once."""
+        """Bytes of a symmetric pass, in addition to the result: all rows' bounds, survivors and lists."""
         return n * (24 + 12 * k + 8 * survivor_capacity(k))
 
     def arrange(self, order: Any, far: Any = None) -> None:
@@ -123,7 +123,7 @@ class FusedFilter(ProductFilter):
         return found
 
     def quantized(self, rows: Any) -> QuantizedPoints:
-        """Some queries, as the kernels for tiles read them: made for the occasion."""
+        """Some queries as the kernels for tiles read them, not kept."""
         return self.quantize(self.queries, rows)
 
     def sample(self, at: slice) -> QuantizedPoints:
@@ -229,7 +229,7 @@ class FusedFilter(ProductFilter):
         self.arrange(order)
         try:
             image = self.image()
-            # A row looks as far as its component pair's threshold and its own error.
+            # A row's radius is its own error; the component pair's threshold is added to it.
             own = cp.zeros_like(image.half_norm) if image.error is None else image.error
             products, radii = Products(image, len(items), 1, (0, 0), order.size), Radii(own, None)
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
@@ -289,5 +289,5 @@ class FusedFilter(ProductFilter):
 
 
 def survivor_capacity(k: int) -> int:
-    """How many survivors of a row there is room for between two slices of a symmetric pass."""
+    """The capacity for a row's survivors between two slices of a symmetric pass."""
     return 48 + 4 * k

@@ -1,4 +1,4 @@
-"""The launch of `fused.cu`: what it is given, and the kernel for it."""
+"""The launch of `fused.cu`: its arguments, and the compiled kernel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PIECE_BYTES, NORM_BYTES = 128 * 128, 128 * 32  # of 128 rows of one atom, and of
 TEST_WARPS = 16
 QUEUE_BYTES = TEST_WARPS * 64 * 8  # of survivors that are not written yet
 THREADS = 128 + 32 * TEST_WARPS
-#: Parts of the work for each multiprocessor, for the one that is ready first to take the next; and tiles in a part.
+#: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
 WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**19
 
 
@@ -44,7 +44,7 @@ class Radii:
 
 @dataclass(frozen=True)
 class Survivors(Candidates):
-    """Candidates that are collected over the slices of a symmetric pass.
+    """Candidates collected over the slices of a symmetric pass.
 
     Attributes
     ----------
@@ -146,10 +146,10 @@ def append_survivors(
 
 
 def item_splits(blocks: int, tiles: int) -> int:
-    """Into how many work items to divide a band's tiles for each block of rows.
+    """The number of work items into which a band's tiles are divided for each block of rows.
 
-    Points that are near to many, which are together in an order by bounds, make some blocks several times as much
-    work as others: there are enough items for that to even out, each for the multiprocessor that is ready first.
+    Some blocks have several times the work of others, since in an order by bounds points that are near to many come
+    together. There are enough items to balance that: each goes to the multiprocessor that is ready first.
     """
     by_work = min(tiles // MIN_ITEM_TILES, -(-WORK_ITEMS_PER_SM * multiprocessors() // max(1, blocks)))
     return max(1, -(-tiles // MAX_ITEM_TILES), by_work)
@@ -162,7 +162,7 @@ def padded(n: int, size: int) -> int:
 
 @cache
 def _compiled(atoms: int, last_steps: int, kind: tuple[bool, bool, bool], _gpu: int) -> tuple[Any, int]:
-    """The kernel, and its shared memory, for which it is made ready on the GPU."""
+    """The kernel, configured for its dynamic shared memory, and the bytes of that."""
     resident = atoms if atoms <= 4 else 0
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BYTES"
     values = resident, last_steps, *kind

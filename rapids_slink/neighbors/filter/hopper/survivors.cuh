@@ -1,10 +1,11 @@
-// Which products a block forms, and where those that pass the test go.
+// The work items of a block, and the pairs that pass their test.
+
 // The tiles that a symmetric pass counts its columns among: `n` from `first` on.
 struct ColumnTiles {
     int first, n;
 };
 
-// A work item: the tile at which its rows begin, and its range of column tiles, which `tile` makes tiles of the image.
+// A work item: the tile at which its rows begin, and its range of column tiles; `tile` maps these to tiles of the image.
 struct WorkItem {
     int row_tile, first, last, component_pair;
     __device__ WorkItem(int item, int splits, int first_tile, int last_tile, const int4* given) {
@@ -23,16 +24,16 @@ struct WorkItem {
     }
 };
 
-// Whether the point at a position is there for the first time in its block.
+// Whether a position is the first of its point in the block; the others are padding.
 __device__ __forceinline__ bool is_first(const int* point, u32 position) {
     return position % ROWS == 0 || point[position - 1] != point[position];
 }
 
-// Where survivors go. A slot among a row's candidates is an atomic addition away, and a warp that waited for it at every
-// hit would hold up the other three of its group: 32 are collected first.
+// Appends survivors to the candidates. A slot among a row's candidates takes an atomic addition, and a warp that waited for one
+// at every hit would stall the other three of its warpgroup: 32 survivors are queued first.
 //
-// Until then a survivor takes 64 bits. The lower half tells for whose sake it passed, the row's or the column's, its row among
-// the warp's 16 and its column among the work item's; the upper is half of its squared distance, as the product has it.
+// In the queue a survivor takes 64 bits: in the lower half whether it passed for its row, its column or both, the row among the
+// warp's 16 and the column among the work item's; in the upper, half of its squared distance, by the product.
 constexpr u32 PASSED_ROW = 1u << 31, PASSED_COLUMN = 1u << 30;
 constexpr int COLUMN_BITS = 26;
 struct Survivors {

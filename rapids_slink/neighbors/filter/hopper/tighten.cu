@@ -1,6 +1,6 @@
 // The thresholds of fused.cu's test, and bounds tightened by what has passed.
 //
-// KEYS_PER_LANE times a warp's lanes are at least as many as a row can have survivors.
+// KEYS_PER_LANE times the lanes of a warp is at least the capacity for a row's survivors.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "neighbors/filter/upper_bound.cuh"
@@ -24,8 +24,8 @@ extern "C" __global__ void stride_tiles(
 // The largest value of this block's tile of rows, a thread each.
 template <class REAL> __device__ __forceinline__ void put_largest(REAL value, REAL* of_tile) {
     __shared__ REAL of_warp[TILE / WARP];
-    for (int step = WARP / 2; step; step /= 2) value = max(value, __shfl_xor_sync(ALL_LANES, value, step));
-    __syncthreads();  // what was there has been read
+    value = warp_max<REAL>(value);
+    __syncthreads();  // a previous call may still read
     if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
     __syncthreads();
     if (threadIdx.x == 0) of_tile[blockIdx.x] = max(max(of_warp[0], of_warp[1]), max(of_warp[2], of_warp[3]));
@@ -58,8 +58,8 @@ extern "C" __global__ void radius_of_bytes(
     put_largest(of_row[r], of_tile);
 }
 
-// What halves of squared distances tell of row i: a key that orders its survivors, the surrogate distance that one of a key
-// is at most, and which are left within a bound. Survivors' norms and errors are those of their tiles.
+// Row i's survivors by half their squared distances: a key in their order, an upper bound of the surrogate distance by the key,
+// and whether one may be within a bound. Survivors' norms and errors are bounded by those of their tiles.
 struct Halves {
     static constexpr int TOLERANCE = KEY_TOLERANCE;
     const float *half_norm, *error, *tile_norm, *tile_error;

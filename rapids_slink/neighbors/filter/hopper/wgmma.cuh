@@ -31,7 +31,7 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, u32 bytes,
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
 }
-// A K-major operand in the 128-byte swizzle: groups of eight rows lie 1024 bytes apart. Addresses go in units of 16 bytes.
+// A K-major operand in the 128-byte swizzle: groups of eight rows at a stride of 1024 bytes. Addresses are in units of 16 bytes.
 __device__ __forceinline__ u64 descriptor(const void* p) {
     return (u64)(shared_address(p) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }

@@ -1,0 +1,94 @@
+// Products of queries and points on tensor cores.
+#pragma once
+#include "neighbors/filter/fp16.cuh"
+#include "neighbors/small_batch/sizes.cuh"
+#include "runtime/include/copies.cuh"
+
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+
+__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from));
+}
+__device__ __forceinline__ unsigned warp_or(unsigned x) { return __reduce_or_sync(ALL_LANES, x); }
+__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#else  // __init__.py does not start this there
+__device__ void commit() {}
+template <int LEFT> __device__ void wait() {}
+__device__ void load_matrices(unsigned (&)[4], unsigned) {}
+__device__ unsigned warp_or(unsigned x) { return x; }
+__device__ void multiply(float (&)[4], const unsigned (&)[4], unsigned, unsigned) {}
+#endif
+
+struct Stage {
+    u16 y[TILE][PITCH];
+    Query query[TILE];  // of the tile that the stage belongs to
+};
+
+// The ring of stages through which a block's share of the queries is copied, by tiles and by chunks of features.
+struct QueryRing {
+    Stage* stage;
+    const u16* y;
+    const Query* rows;
+    int first_tile, tiles, steps, chunks;
+    int tile, chunk = 0, started = 0;  // what is copied next
+
+    // Starts the copy of the next chunk, if there is one.
+    __device__ __forceinline__ void load() {
+        constexpr int VECTORS = STEPS * STEP / 8, ROW_STEP = THREADS / VECTORS;  // of 16 bytes in a row; rows of a thread
+        int own_row = threadIdx.x / VECTORS, vector = threadIdx.x % VECTORS, width = steps * STEP;
+        if (started < tiles * chunks) {
+            Stage& to = stage[started % PIPELINE_STAGES];
+            int row = (first_tile + tile) * TILE, step = chunk * STEPS;
+            const u16* from = y + (size_t)(row + own_row) * width + step * STEP + vector * 8;
+            if (vector < (steps - step) * STEP / 8)
+#pragma unroll
+                for (int r = 0; r < TILE; r += ROW_STEP) copy<16>(&to.y[own_row + r][vector * 8], from + r * width);
+            if (++chunk == chunks) {
+                if (threadIdx.x < TILE) copy<16>(&to.query[threadIdx.x], rows + row + threadIdx.x);
+                chunk = 0;
+                if (++tile == tiles) tile = 0;
+            }
+        }
+        started++;
+        commit();
+    }
+};
+
+// A warp's products of 64 queries and 32 points, less the points' half norms: 4 x 4 fragments of 16 queries and 8 points, of
+// which a thread has rows `lane / 4` and `lane / 4 + 8`, points `lane % 4 * 2` and the next.
+struct Sums {
+    float sum[4][4][4];
+    __device__ __forceinline__ void start(const float* from) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 two = *(const float2*)&from[j * 8];
+#pragma unroll
+            for (int i = 0; i < 4; i++) sum[i][j][0] = sum[i][j][2] = two.x, sum[i][j][1] = sum[i][j][3] = two.y;
+        }
+    }
+    __device__ __forceinline__ void add_step(unsigned queries, unsigned points, int pitch) {
+        unsigned a[4][4], b[2][4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) load_matrices(a[i], queries + i * 16 * PITCH * 2);
+#pragma unroll
+        for (int j = 0; j < 2; j++) load_matrices(b[j], points + j * 16 * pitch * 2);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) multiply(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+    }
+    __device__ __forceinline__ float largest(int i, int half) const {
+        float most = -PADDING_NORM;
+#pragma unroll
+        for (int j = 0; j < 4; j++) most = fmaxf(most, fmaxf(sum[i][j][half * 2], sum[i][j][half * 2 + 1]));
+        return most;
+    }
+};

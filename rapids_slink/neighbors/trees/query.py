@@ -1,0 +1,285 @@
+"""The kernels of the search by a k-d tree, in Numba.
+
+The rows that start in one leaf, at most `LEAF`, search together, in vector instructions, one row to a lane: from their
+leaf they step up to the root, and at each step search the sibling's subtree, nearer child first, if any row's bound
+reaches it.
+
+`formulas.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from rapids_slink.neighbors.exact.cpu import comes_before_last, insert, reachability
+from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
+from rapids_slink.neighbors.trees.tree import LEAF
+
+ANY_ID = np.iinfo(np.int32).max
+
+
+class Queries(NamedTuple):
+    """Rows that search together: of (m,) arrays, but for the points.
+
+    Attributes
+    ----------
+    points : (d, m') float64 array
+        Their features: those of row i are column column[i].
+    column : int array
+    start : int array
+        The tree position at which each starts, ascending.
+    rows : int array
+        Which of the task's rows each is.
+    group : int32 array
+        By the task's rows, their groups.
+    """
+
+    points: np.ndarray
+    column: np.ndarray
+    start: np.ndarray
+    rows: np.ndarray
+    group: np.ndarray
+
+
+class Excluded(NamedTuple):
+    """Groups and core distances, by which pairs are excluded: by position, and by node.
+
+    A node's group is the one that all its points share, or -1; its core distance the least of its points'.
+    """
+
+    group: np.ndarray
+    node_group: np.ndarray
+    core: np.ndarray
+    node_core: np.ndarray
+
+
+class Reached(NamedTuple):
+    """The state of the search: bounds, the least distance found in each group (empty if not wanted), and lists."""
+
+    upper: np.ndarray
+    minima: np.ndarray
+    ids: np.ndarray
+    weights: np.ndarray
+
+
+class Lanes(NamedTuple):
+    """The rows that search together, at most `LEAF`, one to a lane.
+
+    Attributes
+    ----------
+    x : (d, LEAF) float64 array
+        Their features.
+    low, high : (d,) float64 arrays
+        Their bounding box.
+    core, group, bound : (LEAF,) arrays
+        Their core distances, groups and distance bounds. A lane without a row has the bound -1: nothing is within it.
+    last_id : (LEAF,) int32 array
+        Of points at the bound only those with smaller ids matter.
+    distance : (LEAF,) float64 array
+        From the node under test.
+    must_visit : (LEAF,) bool array
+        Whether the row has to visit that node.
+    """
+
+    x: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    core: np.ndarray
+    group: np.ndarray
+    bound: np.ndarray
+    last_id: np.ndarray
+    distance: np.ndarray
+    must_visit: np.ndarray
+
+
+@njit(nogil=True, cache=True)
+def node_groups(first, last, group):
+    """The group that all points of a node share, or -1."""
+    nodes = first.size
+    shared = np.empty(nodes, np.int64)
+    for v in range(nodes - 1, -1, -1):
+        if 2 * v + 1 < nodes:
+            shared[v] = shared[2 * v + 1] if shared[2 * v + 1] == shared[2 * v + 2] else -1
+        elif first[v] == last[v]:
+            shared[v] = -1
+        else:
+            shared[v] = group[first[v]]
+            for p in range(first[v], last[v]):
+                if group[p] != shared[v]:
+                    shared[v] = -1
+                    break
+    return shared
+
+
+@njit(nogil=True, cache=True)
+def locate(formula, points, low, high, first):
+    """For each column of `points` the first tree position of a leaf near it."""
+    at, x = np.empty(points.shape[1], np.int64), np.empty(points.shape[0])
+    leaves = first.size // 2
+    for p in range(points.shape[1]):
+        for f in range(x.size):
+            x[f] = points[f, p]
+        v = 0
+        while v < leaves:
+            left, right = 2 * v + 1, 2 * v + 2
+            to_left = box_to_box(formula, x, x, low, high, left)
+            v = left if to_left <= box_to_box(formula, x, x, low, high, right) else right
+        at[p] = first[v]
+    return at
+
+
+@njit(nogil=True, cache=True)
+def query(formula, tree, queries, excluded, reached):
+    """The lists of some rows.
+
+    If there are minima by group, several threads lower them without a lock: a value read late or an update lost leaves
+    a bound that is too high, which costs time and never a neighbour.
+    """
+    columns, order, _, first, last, low, high, least = tree
+    start, rows = queries.start, queries.rows
+    group, node_group, core, _ = excluded
+    upper, minima, ids, weights = reached
+    k, near = ids.shape[1], np.empty(LEAF)
+    stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to visit, and their distances from the rows' box
+    lanes = _new_lanes(queries.points.shape[0])
+    x, box_low, box_high, _, own_group, bound, last_id, distance, must_visit = lanes
+    begin, leaf = 0, _first_leaf(start, last)
+    while begin < start.size:
+        while start[begin] >= last[leaf]:  # positions ascend
+            leaf += 1
+        m = 1
+        while m < LEAF and begin + m < start.size and start[begin + m] < last[leaf]:
+            m += 1
+        shared_group = _load(queries, begin, m, core, upper, minima, lanes)
+        largest_bound = bound.max()
+        v = visit = leaf
+        while True:  # search the subtree `visit`, then step up from v and take the sibling
+            stack[0], gaps[0], height = visit, box_to_box(formula, box_low, box_high, low, high, visit), 1
+            while height:
+                height -= 1
+                node = stack[height]
+                if gaps[height] > largest_bound or (node_group[node] == shared_group and shared_group >= 0):
+                    continue
+                if m > 1:
+                    to_boxes(formula, x, low, high, node, distance)
+                else:  # the box of one point
+                    distance[0] = gaps[height]
+                if not _mark_visitors(node, least, excluded, lanes):
+                    continue
+                if 2 * node + 1 < first.size:
+                    _push_children(formula, tree, node, lanes, stack, gaps, height)
+                    height += 2
+                    continue
+                a, improved = first[node], False
+                for j in range(m):
+                    if not must_visit[j]:
+                        continue
+                    q = rows[begin + j]
+                    to_points(formula, x, j, columns, a, near)
+                    for c in range(last[node] - a):
+                        if near[c] <= bound[j] and group[a + c] != own_group[j]:
+                            other, weight = order[a + c], reachability(near[c], core, start[begin + j], a + c)
+                            if weight <= bound[j] and comes_before_last(ids, weights, q, other, weight):
+                                insert(ids, weights, q, other, weight)
+                                bound[j] = min(bound[j], weights[q, k - 1])
+                                improved = True
+                    if weights[q, k - 1] == bound[j] and ids[q, k - 1] >= 0:
+                        last_id[j] = ids[q, k - 1]
+                if improved:
+                    if minima.size:
+                        _lower_minima(rows, begin, m, minima, weights, lanes)
+                    largest_bound = bound.max()
+            if v == 0:
+                break
+            visit, v = v + 1 if v % 2 else v - 1, (v - 1) // 2
+        for j in range(m):
+            upper[rows[begin + j]] = bound[j]
+        begin += m
+
+
+# The parts of `query`. All are inlined: as calls, some would cost up to a quarter of the time. The loop over a leaf's
+# points is not one of them, since it costs 3 % even if it is inlined.
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _first_leaf(start, last):
+    """The leaf that holds the first of the start positions."""
+    leaf = 0
+    while start.size and leaf < last.size // 2:
+        leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
+    return leaf
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _new_lanes(d):
+    x, low, high = np.zeros((d, LEAF)), np.empty(d), np.empty(d)
+    core, group, bound = np.zeros(LEAF), np.empty(LEAF, np.int64), np.empty(LEAF)
+    return Lanes(x, low, high, core, group, bound, np.empty(LEAF, np.int32), np.empty(LEAF), np.empty(LEAF, np.bool_))
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _load(queries, begin, m, core, upper, minima, lanes):
+    """Put m rows into the lanes; the group that they share, or -1."""
+    points, column, start, rows, row_group = queries
+    x, low, high, own_core, own_group, bound, last_id, _, _ = lanes
+    for f in range(points.shape[0]):
+        low[f], high[f] = np.inf, -np.inf
+        for j in range(m):
+            x[f, j] = points[f, column[begin + j]]
+            low[f], high[f] = min(low[f], x[f, j]), max(high[f], x[f, j])
+    shared_group = row_group[rows[begin]]
+    bound[:], last_id[:] = -1.0, ANY_ID
+    for j in range(m):
+        q = rows[begin + j]
+        own_group[j], bound[j] = row_group[q], upper[q]
+        shared_group = shared_group if own_group[j] == shared_group else -1
+        if minima.size:
+            bound[j] = min(bound[j], minima[own_group[j]])
+        if core.size:
+            own_core[j] = core[start[begin + j]]
+    return shared_group
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _mark_visitors(node, least, excluded, lanes):
+    """Mark the lanes that have to visit a node, whose `distance` is given; how many there are."""
+    _, _, _, own_core, own_group, bound, last_id, distance, must_visit = lanes
+    _, node_group, core, node_core = excluded
+    floor = node_core[node] if core.size else 0.0
+    count = 0
+    for j in range(LEAF):
+        distance[j] = max(distance[j], own_core[j], floor)
+        nearer = (distance[j] < bound[j]) | ((distance[j] == bound[j]) & (least[node] <= last_id[j]))
+        must_visit[j] = nearer & (node_group[node] != own_group[j])
+        count += must_visit[j]
+    return count
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _push_children(formula, tree, node, lanes, stack, gaps, height):
+    """Put a node's children onto the stack, the nearer on top.
+
+    Of two at one distance that with the least row: among equal points few are compared then.
+    """
+    _, _, _, _, _, low, high, least = tree
+    farther, nearer = 2 * node + 1, 2 * node + 2
+    farther_gap = box_to_box(formula, lanes.low, lanes.high, low, high, farther)
+    nearer_gap = box_to_box(formula, lanes.low, lanes.high, low, high, nearer)
+    if farther_gap < nearer_gap or (farther_gap == nearer_gap and least[farther] < least[nearer]):
+        farther, nearer, farther_gap, nearer_gap = nearer, farther, nearer_gap, farther_gap
+    stack[height], gaps[height] = farther, farther_gap
+    stack[height + 1], gaps[height + 1] = nearer, nearer_gap
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _lower_minima(rows, begin, m, minima, weights, lanes):
+    """Lower the groups' minima to the lanes' nearest, and the lanes' bounds to the minima."""
+    _, _, _, _, own_group, bound, last_id, _, _ = lanes
+    for j in range(m):
+        minima[own_group[j]] = min(minima[own_group[j]], weights[rows[begin + j], 0])
+    for j in range(m):
+        if minima[own_group[j]] < bound[j]:
+            bound[j], last_id[j] = minima[own_group[j]], ANY_ID

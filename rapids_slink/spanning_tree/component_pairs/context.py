@@ -1,0 +1,83 @@
+"""The input of connecting components at once, the weights of pairs of points, and limits by memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.neighbors.filter.product import ProductFilter
+from rapids_slink.neighbors.mutual_reachability import mutual_reachability
+from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.runtime.device import Device
+from rapids_slink.spanning_tree.component_pairs.components import Components
+
+FOUND_BYTES = 64  # of a pair of points that is left, or a work item
+ROUNDING = 1e-9  # relative; above what float64 loses in sums of 2²¹ features
+
+
+@dataclass(frozen=True)
+class JoinContext:
+    """The components to connect, and the search that gives distances and filter.
+
+    Attributes
+    ----------
+    search : BruteForceSearch
+        Whose filter is a `ProductFilter`.
+    core : (n,) float64 array, optional
+    components : Components
+    budget : int
+        How many pairs of points rounds of searches would test.
+    """
+
+    search: BruteForceSearch
+    core: Any
+    components: Components
+    budget: int
+
+    @property
+    def device(self) -> Device:
+        """The search's."""
+        return self.search.device
+
+    @property
+    def filter(self) -> ProductFilter:
+        """The search's."""
+        assert isinstance(self.search.filter, ProductFilter)
+        return self.search.filter
+
+    @property
+    def kernels(self) -> Any:
+        """The device's."""
+        return self.device.kernels("spanning_tree.component_pairs")
+
+    def pair_weights(self, src: Any, dst: Any) -> Any:
+        """The weights of pairs of points."""
+        weight = self.search.distances(src, dst)
+        return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
+
+    def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
+        """The weights of pairs of points; `bound`, by component pair, is lowered to the least of them."""
+        weight = self.pair_weights(src, dst)
+        self.search.kernels.scatter_min(bound, pair, weight[:, None])
+        return weight
+
+    def capacity(self, bytes_of_each: int) -> int:
+        """How many items of so many bytes each fit into memory."""
+        return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
+
+    def blocks(self, n: int, size: int) -> list[slice]:
+        """Rows of `size` numbers, a few at a time."""
+        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
+
+    @cached_property
+    def samples(self) -> tuple[Any, Any]:
+        """A sample of each component and its mean, the centroid; a separation holds for any finite vectors."""
+        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
+
+    @cached_property
+    def radius_terms(self) -> tuple[float, ...]:
+        """The terms of an upper bound of the distance of a pair by its weight, in the filter's scale."""
+        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
