@@ -29,9 +29,10 @@ numpydoc_show_class_members = False  # the pages name them
 numpydoc_class_members_toctree = False
 
 html_theme = "furo"
+pygments_dark_style = "a11y-dark"  # furo's own underlines what is imported
 html_title = f"rapids_slink {release}"
 html_static_path = ["_static"]
-html_css_files = ["gallery.css"]
+html_css_files = ["pages.css"]
 html_show_copyright = html_show_sourcelink = False
 
 

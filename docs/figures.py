@@ -61,6 +61,8 @@ def gallery(folder: Path = FOLDER / "gallery") -> None:
         outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
         pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
         with Image.open(BytesIO(b64decode(pictures[-1]))) as image:
+            if image.height > image.width:  # panels below each other: the last
+                image = image.crop((0, image.height - image.width // 2, *image.size))
             image.thumbnail(THUMBNAIL)
             _save(image, folder / f"{path.stem}.png")
 
@@ -150,7 +152,7 @@ def stages() -> Any:
     """What part of a run each stage takes, a bar for each case and device, from the result files."""
     rows = [row for row in _results() if row.get("stage_seconds")]
     names = list(dict.fromkeys(name for row in rows for name in row["stage_seconds"]))
-    figure, panel = plt.subplots(figsize=(11, 1.2 + 0.28 * len(rows)), layout="constrained")
+    figure, panel = plt.subplots(figsize=(8.2, 1 + 0.2 * len(rows)), layout="constrained")  # as wide as the page's text
     left = np.zeros(len(rows))
     for i, name in enumerate(names):
         seconds = np.array([row["stage_seconds"].get(name, 0.0) for row in rows])
@@ -160,7 +162,7 @@ def stages() -> Any:
     labels = [f"{row['case']}, {row['device']}: {report.shown(sum(row['stage_seconds'].values()))}" for row in rows]
     panel.set_yticks(range(len(rows)), labels, fontsize="small")
     panel.set(ylim=(len(rows) - 0.5, -0.5), xlim=(0, 1), xticks=[])
-    figure.legend(loc="outside upper center", ncols=len(names), fontsize="small")
+    figure.legend(loc="outside upper center", ncols=len(names), fontsize="small", columnspacing=1, handlelength=1)
     return figure
 
 

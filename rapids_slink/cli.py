@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import rapids_slink
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
+from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 
 TABLES = (".csv", ".parquet")
@@ -210,7 +211,7 @@ def _is_installed(name: str) -> bool:
 def _summary(labels: Any, output: Path | None, most: int = 20) -> str:
     """How many rows each cluster has, the largest first."""
     sizes = labels.value_counts().sort_index().sort_values(ascending=False, kind="stable")
-    heading = f"{len(labels):,} rows in {len(sizes):,} clusters"
+    heading = f"{counted(len(labels), 'row')} in {counted(len(sizes), 'cluster')}"
     if output is not None:
         return f"{heading}, written to {output}"
     lines = [f"{'cluster':>10} {'size':>10}"]

@@ -90,6 +90,7 @@ def _draw_world(cities: pd.DataFrame, ax: Any) -> None:
             va="center",
             color=color,
             weight="bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1},  # over other places
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.8},
         )
     ax.set(xlim=(-170, 180), ylim=(-58, 80), xlabel="longitude", ylabel="latitude", aspect=1.25)

@@ -23,8 +23,9 @@ class HDBSCAN(PointHierarchy):
     """Hierarchical density-based clustering with noise, over the exact tree.
 
     The heights of the hierarchy are those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
-    bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` but for rows
-    that tie. Rows at distance zero are never split.
+    bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` where no two
+    heights tie. With `min_samples` above 1 many tie, since all edges within a row's core distance weigh the same, and
+    either package takes these in its own order. Rows at distance zero are never split.
 
     Parameters
     ----------

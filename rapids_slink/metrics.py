@@ -203,7 +203,10 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
         raise ValueError(f"metric must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
         raise TypeError(f"p must be a number, got {p!r}")
-    p = float(p)
+    try:
+        p = float(p)
+    except OverflowError:
+        raise ValueError("p must be at most 1.8e308, what float64 holds; beyond, take metric='chebyshev'") from None
     if not p > 0:
         raise ValueError(f"p must be above 0, got {p}")
     metric = NAMES[name]

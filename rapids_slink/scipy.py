@@ -11,7 +11,8 @@ from scipy.cluster.hierarchy import linkage as linkage_of_scipy
 from scipy.spatial import distance
 
 from rapids_slink.metrics import METRICS
-from rapids_slink.runtime.device import to_host
+from rapids_slink.points.output import library_of
+from rapids_slink.runtime.device import is_on_gpu, to_host
 from rapids_slink.single_linkage import fit
 
 #: The methods that SciPy computes.
@@ -61,8 +62,8 @@ def linkage(
     if method != "single":
         if method in OTHER_METHODS:
             warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
-        return linkage_of_scipy(to_host(y), method, metric, optimal_ordering)
-    y = y if hasattr(y, "ndim") else np.asarray(y, np.float64)
+        return linkage_of_scipy(to_host(_as_array(y)), method, metric, optimal_ordering)
+    y = _as_array(y)
     if y.ndim == 2 and _looks_like_distances(to_host(y)):
         warnings.warn(
             "y looks like a square distance matrix and is taken for observations; pass squareform(y)",
@@ -81,6 +82,16 @@ def linkage(
         raise ValueError("`y` must be 1 or 2 dimensional.")
     Z = fit(y, n_clusters=1, metric=metric, device=device).to_scipy()
     return optimal_leaf_ordering(Z, to_host(y), metric) if optimal_ordering else Z
+
+
+def _as_array(y: Any) -> Any:
+    """`y` as an array of CuPy, if it is on a GPU, or of NumPy: of numbers, or SciPy's error."""
+    if is_on_gpu(y):
+        return y.values if library_of(y) else y
+    if library_of(y):
+        y = y.to_numpy()
+    is_plain = hasattr(y, "ndim") and getattr(y.dtype, "kind", "f") in "biufc"
+    return y if is_plain else np.asarray(y, np.float64)
 
 
 def _looks_like_distances(y: np.ndarray) -> bool:

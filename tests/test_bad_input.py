@@ -3,6 +3,7 @@
 import json
 import zipfile
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,13 @@ def test_columns_in_another_order(frame):
     expected = rapids_slink.nearest_neighbors(frame, frame, device="cpu")
     numbered = frame.set_axis([0, 1], axis=1)
     pd.testing.assert_frame_equal(rapids_slink.nearest_neighbors(frame, numbered, device="cpu"), expected)
+
+
+@pytest.mark.parametrize("path", ["points.csv", Path("points.csv")])
+def test_path_in_the_place_of_a_table(path):
+    for function in (rapids_slink.fit, rapids_slink.HDBSCAN().fit, lambda X: rapids_slink.knn_graph(X, 1)):
+        with pytest.raises(TypeError, match=r"X is the text 'points\.csv'. Read a file first"):
+            function(path)
 
 
 def test_column_that_is_there_twice(linkage):

@@ -86,6 +86,7 @@ def test_summary_without_output(run, folder):
         ["1", "3"],
     ]
     assert files(folder) == before
+    assert run("points.csv", "--columns", "x,y", "--n-clusters", "1")[1].startswith("6 rows in 1 cluster:\n")
 
 
 def test_options_reach_the_model(run, monkeypatch):

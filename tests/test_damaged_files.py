@@ -92,6 +92,25 @@ def test_parts_that_do_not_fit(name, value, message, path):
         load(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda z: z.assign(left=[0, 1, 99, 3, 4]), "column 'left' of the linkage must hold cluster ids from 0 to 9"),
+        (lambda z: z.assign(left=[-1, 1, 2, 3, 4]), "column 'left' of the linkage must hold cluster ids from 0 to 9"),
+        (lambda z: z[::-1], "row 0 of the linkage merges a cluster that no earlier row has made"),
+        (lambda z: z.assign(left=z["right"].iloc[0], right=range(5)), "merges some cluster twice"),
+        (lambda z: z.assign(height=z["height"].to_numpy()[::-1]), "'height' of the linkage must not fall"),
+        (lambda z: z.assign(size=7), "column 'size' of the linkage must hold how many leaves each cluster has"),
+    ],
+)
+def test_what_is_no_dendrogram(change, message, path):
+    model = fit(FRAME, 2, device="cpu")
+    model.linkage_ = change(model.linkage_)
+    model.save(path)
+    with pytest.raises(ValueError, match=message):
+        load(path)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", bytes(1000)])
 def test_files_of_others(content, path):
     path.write_bytes(content)

@@ -292,6 +292,7 @@ def test_where_scipy_gives_a_number_for_rows_of_zeros(device):
         (None, 2, ValueError, "metric must be one of .*, got None"),
         ("minkowski", 0, ValueError, r"p must be above 0, got 0\.0"),
         ("minkowski", math.nan, ValueError, "p must be above 0, got nan"),
+        ("minkowski", 10**400, ValueError, "p must be at most 1.8e308, .*'chebyshev'"),
         ("minkowski", "3", TypeError, "p must be a number, got '3'"),
         ("minkowski", True, TypeError, "p must be a number, got True"),
     ],

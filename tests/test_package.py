@@ -1,5 +1,6 @@
 """What ships, and what the README says."""
 
+import os
 import re
 import subprocess
 import sys
@@ -47,36 +48,53 @@ def test_readme_example_prints_what_it_says():
 
 
 def test_readme_check_of_exactness_holds():
-    example, _, check = readme_blocks("python")
+    example, *_, check = readme_blocks("python")
     python(example + check)
 
 
 def test_readme_recipes_run(tmp_path):
-    pytest.importorskip("distributed", reason="distributed is not installed")
     rng, cities = np.random.default_rng(0), load_cities()
     cities.to_csv(tmp_path / "cities.csv", index=False)
     embedding = rng.normal(size=(300, 5)) + rng.integers(0, 4, (300, 1)) * 9
     np.save(tmp_path / "embedding.npy", embedding)
     np.save(tmp_path / "distances.npy", squareform(pdist(embedding)))
-    (tmp_path / "points").mkdir()
-    for i, part in enumerate(np.split(embedding, 3)):
-        frame = pd.DataFrame(part, columns=list("abcde"), index=range(100 * i, 100 * i + 100))
-        frame.to_parquet(tmp_path / "points" / f"{i}.parquet")
+    recipes = "".join(readme_blocks("python")[1:-2])
     here = f"import os; os.chdir({str(tmp_path)!r})\n"
-    recipes = readme_blocks("python")[1].replace("n_clusters=100", "n_clusters=4")
-    shown = "print(cities['belt'].nunique(), len(set(groups)), len(Z))\nclient.close()\n"
+    shown = "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(found)))\n"
     printed = python(here + recipes + shown)
     assert printed.startswith("4 ")  # clusters
-    assert printed.splitlines()[-1] == f"10794 4 {len(cities) - 1}"
-    labelled = pd.read_parquet(tmp_path / "labelled").sort_index()
-    labels = rapids_slink.fit(embedding, n_clusters=4, device="cpu").labels_
+    assert printed.splitlines()[-1] == f"10794 4 {len(cities) - 1} 3"
+    assert pd.read_csv(tmp_path / "belts.csv", keep_default_na=False)["belt"].nunique() == 10794
+
+
+def test_readme_script_for_a_cluster_runs(tmp_path):
+    """As a file, which the workers import, over parts whose indexes are the same."""
+    pytest.importorskip("distributed", reason="distributed is not installed")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(300, 2)) + rng.integers(0, 4, (300, 1)) * 9, columns=["x", "y"])
+    table["name"] = [f"row {i}" for i in range(300)]
+    (tmp_path / "points").mkdir()
+    for i in range(3):
+        part = table[100 * i : 100 * i + 100].reset_index(drop=True)
+        part.to_parquet(tmp_path / "points" / f"{i}.parquet")
+    script = readme_blocks("python")[-2].replace("n_clusters=100", "n_clusters=4")
+    (tmp_path / "cluster.py").write_text(script.replace("Client()", "Client(n_workers=2, dashboard_address=':0')"))
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    run = subprocess.run(
+        [sys.executable, "cluster.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, capture_output=True
+    )
+    assert run.returncode == 0, run.stderr
+    labelled = pd.read_parquet(tmp_path / "labelled")
+    assert labelled["name"].tolist() == table["name"].tolist()
+    labels = rapids_slink.fit(table[["x", "y"]], n_clusters=4, device="cpu").labels_
     assert labelled["label"].tolist() == labels.tolist()
 
 
 @pytest.mark.gpu
 def test_readme_runs_with_cudf():
     """As its comment says that it does."""
-    example, _, check = (block.replace("import pandas as pd", "import cudf as pd") for block in readme_blocks("python"))
+    blocks = [block.replace("import pandas as pd", "import cudf as pd") for block in readme_blocks("python")]
+    example, check = blocks[0], blocks[-1]
     assert python(example).split() == readme_blocks("text")[0].split()
     python(example + check)
 

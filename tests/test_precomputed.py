@@ -54,6 +54,14 @@ def test_mutual_reachability(engine):
     np.testing.assert_array_equal(to_host(model.distances_), heights(reachability))
 
 
+@pytest.mark.parametrize("frames", ["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])
+def test_series_is_a_condensed_vector(frames):
+    series = pytest.importorskip(frames).Series(pdist(np.array([[0.0], [1], [10], [12]])), index=range(6, 0, -1))
+    model = fit(series, n_clusters=2)
+    assert model.labels_.tolist() == [0, 0, 1, 1]
+    assert model.distances_.tolist() == [1, 2, 9]
+
+
 def test_frame_keeps_its_index():
     names = list("abcd")
     matrix = pd.DataFrame(squareform(pdist(np.array([[0.0], [1], [10], [11]]))), index=names, columns=names)

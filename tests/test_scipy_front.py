@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
@@ -48,10 +49,23 @@ def test_other_methods_are_scipys(X):
         linkage(X, "nonsense")
 
 
+@pytest.mark.parametrize("frames", ["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])
+def test_frames_and_series(frames, X):
+    frames = pytest.importorskip(frames)
+    expected = hierarchy.linkage(X)
+    np.testing.assert_array_equal(linkage(frames.DataFrame(X)), expected)
+    np.testing.assert_array_equal(linkage(frames.Series(pdist(X))), expected)
+    with pytest.warns(UserWarning, match="method='ward' is handed to SciPy"):
+        np.testing.assert_array_equal(linkage(frames.DataFrame(X), "ward"), hierarchy.linkage(X, "ward"))
+
+
 @pytest.mark.parametrize(
     "y",
     [
         np.zeros((2, 2, 2)),
+        np.array([["a", "b"], ["c", "d"]]),
+        pd.DataFrame({"a": ["x", "y"], "b": [1, 2]}),
+        "abc",
         np.array([1.0, np.nan, 2]),
         np.ones(4),
         [],

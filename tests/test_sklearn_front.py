@@ -62,8 +62,9 @@ def test_names_of_features(X):
 
 
 def test_other_linkages_are_scikit_learns(X):
-    with pytest.warns(UserWarning, match="linkage='ward' is handed to scikit-learn"):
+    with pytest.warns(UserWarning, match="linkage='ward' is handed to scikit-learn") as warned:
         found = AgglomerativeClustering().fit(X)
+    assert warned[0].filename == __file__  # not a file of scikit-learn
     np.testing.assert_array_equal(found.labels_, cluster.AgglomerativeClustering().fit(X).labels_)
 
 

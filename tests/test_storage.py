@@ -173,6 +173,11 @@ def test_what_cannot_be_kept_is_refused(index, message, path):
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_folder_that_does_not_exist(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"model\.slink: no such folder: .*nowhere$"):
+        fit(FRAME, 2, device="cpu").save(tmp_path / "nowhere" / "model.slink")
+
+
 def test_only_our_classes_are_saved(path):
     class Mine(SingleLinkage):
         pass

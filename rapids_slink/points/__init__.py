@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,11 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, wherever its data is."""
     if type(X) is device.xp.ndarray:
         return X
+    if isinstance(X, str | PathLike):
+        raise InputTypeError(
+            f"Expected 2D array, got scalar array instead: {name} is the text {str(X)!r}. Read a file first, such "
+            "as by pandas.read_csv"
+        )
     if not library_of(X) and (hasattr(X, "tocsr") or hasattr(X, "tocoo")):  # a Series has what its labels are called
         raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
     if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read,

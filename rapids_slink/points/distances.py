@@ -32,6 +32,8 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     ValueError, TypeError
         As `as_points` raises them, or `X` is no distance matrix; the message names the rows.
     """
+    if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index says nothing of the rows
+        X = X.to_numpy() if library_of(X) == "pandas" else X.values
     if library_of(X) or getattr(X, "ndim", 2) != 1:
         points = as_points(X, device, estimate, checked=False)
         return replace(points, values=_checked(points.values, device))
