@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,10 @@ from rapids_slink.runtime.device import Device
 
 @contextmanager
 def cluster_of(workers: int, device: Device) -> Iterator[Any]:
-    """A cluster whose client is the current one: a GPU for each worker, or one for all where there are too few."""
+    """A cluster whose client is the current one: a GPU for each worker, or one for all where there are too few.
+
+    Several GPUs move their blocks through UCX, if it is installed.
+    """
     from distributed import Client, LocalCluster
 
     kind: Any = LocalCluster
@@ -20,5 +24,7 @@ def cluster_of(workers: int, device: Device) -> Iterator[Any]:
         from dask_cuda import LocalCUDACluster
 
         kind = LocalCUDACluster
+        if workers > 1 and importlib.util.find_spec("distributed_ucxx"):
+            how["protocol"] = "ucx"
     with kind(**how) as cluster, Client(cluster) as client:
         yield client

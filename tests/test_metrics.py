@@ -246,7 +246,11 @@ ZEROS = [[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [3.0, 1.0, 1.0]]
         ("dice", [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]], "rows 1 and 3 of X are zero .* their dice distance"),
         ("inner_product", [[1e300, 2.0], [1e300, 1.0]], "row 0 of X is too long for metric='inner_product'"),
         ("haversine", [[0.0, 1.0, 2.0]] * 2, "takes two columns, .*; X has 3"),
-        ("haversine", [[0.0, 1.0], [52.5, 13.4]], "row 1 of X has 52.5. Convert degrees to radians"),
+        (
+            "haversine",
+            [[0.0, 1.0], [52.5, 13.4]],
+            "row 1 of X has 52.5. Latitude comes first; convert degrees to radians",
+        ),
         ("haversine", [[0.5, 3e6], [0.5, 1.0]], "takes longitudes .*: row 0 of X has 3e.06"),
     ],
 )

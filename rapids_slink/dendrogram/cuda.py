@@ -59,6 +59,7 @@ def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any)
     children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
     levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
     _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
+    del lightest_exit, kept, pointer  # the sort may have their memory
     key.sort()
     start, total = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32)
     _launch("merge_along_chains", m, *edges, levels, children, key, start, total, _of_blocks(), left, right, size)

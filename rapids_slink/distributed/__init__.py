@@ -215,12 +215,12 @@ def nearest_neighbors(X: Any, Y: Any, metric: str, p: float, device: str, memory
                 "distance is not defined. Drop one of them."
             )
         both = np.result_type(queries.dtype, points.dtype).str
-        asked, blocks = (
+        query_blocks, blocks = (
             make_blocks(run, replace(part, dtype=both), count_blocks(run, part), name)
             for part, name in ((queries, "query"), (points, "block"))
         )
-        lists = [search_blocks(run, rows, blocks, 1, (-1 - b,)) for b, rows in enumerate(asked.rows)]
-        return _edges(run, asked.settings, lists, asked.starts)
+        lists = [search_blocks(run, rows, blocks, 1, (-1 - b,)) for b, rows in enumerate(query_blocks.rows)]
+        return _edges(run, query_blocks.settings, lists, query_blocks.starts)
 
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:

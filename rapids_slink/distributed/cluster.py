@@ -38,7 +38,7 @@ NO_CLIENT = """a Dask collection is worked on by a Dask cluster, and there is no
 
 @dataclass(frozen=True)
 class Settings:
-    """What all tasks of a run are told.
+    """The parameters of all tasks of a run.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Run:
         return futures
 
     def wait(self, futures: Sequence[Future], progress: Progress | None = None) -> None:
-        """Wait for futures, behind a progress bar if one is to be shown; raise the first error."""
+        """Wait for futures, with a progress bar if one is given; raise the first error."""
         for future in with_progress(as_completed(futures), len(futures), progress):
             if future.status != "finished":
                 future.result()

@@ -41,7 +41,7 @@ JOINED = 8
 
 
 def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> Future:
-    """The edge frame of the minimum spanning tree: ``weight`` is the surrogate distance, beside it ``distance``."""
+    """The edges of the minimum spanning tree; ``weight`` is the surrogate distance, to which ``distance`` is added."""
     settings, each = blocks.settings, range(len(blocks))
     cores: list[Any] = [None] * len(blocks)
     own: list[Any] = [None]

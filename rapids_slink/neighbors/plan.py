@@ -1,4 +1,4 @@
-"""Which search serves, and what it takes."""
+"""The choice of the neighbour search, and the estimate of its memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: On a CPU a tree serves up to so many features as well, if a ball of neighbours touches few of its leaves. Of fewer
-#: points all pairs take about as long as to find that out.
+#: On a CPU a tree searches points of up to so many features as well, if a ball of neighbours touches few of its leaves.
+#: Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
 MAX_TOUCHED_SHARE = 1 / 16
 #: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
@@ -97,7 +97,7 @@ def is_low_dimensional(search: Any) -> bool:
 
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Whether a tree serves n points of d features: then time hardly grows with the rows that there are to search."""
+    """Whether n points of d features are searched by a tree: the time hardly grows with the number of points then."""
     d = 3 if metric.rows == "sphere" else d
     return _search_class(n, d, metric, device) not in (BruteForceSearch, MatrixSearch)
 

@@ -90,7 +90,7 @@ def _on_sphere(values: Any, name: str, device: Device) -> Any:
             row = int(size.argmax())
             raise ValueError(
                 f"metric='haversine' takes {what} from -{limit_text} to {limit_text}: row {row} of {name} has "
-                f"{float(angles[row]):g}. Convert degrees to radians."
+                f"{float(angles[row]):g}. Latitude comes first; convert degrees to radians."
             )
     return each(_unit_vectors, device, latitude, longitude)
 

@@ -39,7 +39,7 @@ RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
 #: What an idle pool keeps.
-IDLE_BYTES = 2**28
+IDLE_BYTES = 2**29
 
 _thread = threading.local()  # `run`: the one under way in this thread
 _idle_pools: list[_Pool] = []

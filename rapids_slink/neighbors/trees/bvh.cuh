@@ -70,7 +70,7 @@ __device__ __forceinline__ double lower_bound(const VALUE* x, const VALUE* low, 
 // its beginning; a node of either way in turn, or one way after the other. Where pass_over(node, its number) is true, all
 // below is left out.
 template <class PassOver, class Visit>
-__device__ __forceinline__ void walk(const Node* nodes, int leaf, bool in_turn, PassOver pass_over, Visit visit) {
+__device__ __forceinline__ void walk(const Node* nodes, int leaf, bool alternate, PassOver pass_over, Visit visit) {
     bool forward = true;
     int v = 2 * leaf, other = nodes[v].previous;
     while (true) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void walk(const Node* nodes, int leaf, bool in_turn, 
         if (opens) v = forward ? node.left : node.right;
         else v = forward ? node.next : node.previous;
         if (v == NO_NODE && other == NO_NODE) return;
-        if (other != NO_NODE && (in_turn || v == NO_NODE)) {
+        if (other != NO_NODE && (alternate || v == NO_NODE)) {
             int swap = v;
             v = other, other = swap, forward = !forward;
         }

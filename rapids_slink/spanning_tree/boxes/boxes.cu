@@ -8,7 +8,7 @@
 
 constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
 constexpr int NEAREST = 5;                // as in the package
-constexpr double BEYOND = 1.5;            // a search looks so many times as far as it has to: that saves later ones
+constexpr double SEARCH_MARGIN = 1.5;     // times the bound, up to which a search looks: that saves later searches
 
 // What a search reads: the points and their tree.
 struct Points {
@@ -107,7 +107,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     if (p == first) atomicAdd(&counters->searched, (unsigned long long)__popc(votes));
     VALUE x[FEATURES];
     for (int f = 0; f < FEATURES; f++) x[f] = points.features[min(p, points.n - 1) * FEATURES + f];
-    double least = INFINITE, reach = active ? BEYOND * bound[own] : -1;  // nothing is as near
+    double least = INFINITE, reach = active ? SEARCH_MARGIN * bound[own] : -1;  // no point is as near
     walk(
         points.nodes, points.leaf_of[first], false,
         [&](const Node& node, int) {
@@ -125,7 +125,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
                 least = reach = w, other = q, other_id = points.order[q];
             }
             if (least < found) atomic_min(known.bound + own, least);
-            if (active) reach = fmin(reach, BEYOND * bound[own]);
+            if (active) reach = fmin(reach, SEARCH_MARGIN * bound[own]);
         });
     if (!active) return;
     bool leads = other >= 0 && least <= reach;
