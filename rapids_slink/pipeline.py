@@ -254,7 +254,8 @@ def surrogate_tree(
         release_cached(device)
         with report.stage("spanning_tree", device):
             tree = boxes.tree_of_boxes(search, device, report)
-            del search  # the sort may have its memory
+            del search
+            release_cached(device)
             sort_in_place(tree.columns, device.xp)
         return tree, 1
     with report.stage("neighbors", device):
