@@ -104,12 +104,15 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
     free, k = free_for_task(settings, device), list_length(settings, device)
+    has_lists = settings.min_samples > 1 or not is_searched_by_tree(n, d, settings.metric, device)
     if free is None:
         return wanted
 
     def pair(count: int) -> MemoryEstimate:
         m = n if count == 1 else 2 * -(-n // count)
-        values = 2 * m * (d * itemsize + LIST_BYTES * k)  # the blocks and their lists, and both in one array
+        values = m * d * itemsize
+        if count > 1:  # the blocks and their lists, if there are any, and both in one array
+            values = 2 * (values + (m * LIST_BYTES * k if has_lists else 0))
         tree = estimate_tree(m, d, itemsize, settings.n_neighbors, settings.min_samples, settings.metric, device)
         return sequential(MemoryEstimate(values, values), tree)
 
