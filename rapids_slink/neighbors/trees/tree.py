@@ -16,6 +16,7 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 
 LEAF = 32  # points at most
+SERIAL_POINTS = 2**13  # up to so many a tree is built in less time than threads take to start
 SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
@@ -53,7 +54,8 @@ def build(values: np.ndarray) -> Tree:
     first, last = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
     points, order = values.astype(np.float64), np.arange(n, dtype=np.int32)
-    top = min(depth, 4)  # the upper levels one after the other, the subtrees below them in parallel
+    # The upper levels one after the other, the subtrees below them in parallel, or all of few points' tree at once.
+    top = min(depth, 4) if n > SERIAL_POINTS else 0
     first[0], last[0] = 0, n
     _split(points, order, (first, last), (low, high), 0, top)
     for_each_chunk(
