@@ -29,15 +29,14 @@ SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lis
 WARP = 32
 NO_NODE = -1  # as in bvh.cuh
 MAX_BITS = 31  # of a code, per feature
-NODES = 1  # a point, at most, but for clusters within clusters of ever smaller scales; of uniform points a third
+NODES = 1  # a point, as estimated: three times those of uniform points
 BLOCKS = 8  # of a multiprocessor, as in bvh.cu
 BOX_THREADS = 2**16  # that find the box of the points
-#: Lengths of lists that a thread keeps, each compiled for itself. Longer ones are a warp's, in shared memory;
+#: Lengths of lists that a thread keeps, each compiled for itself. A warp keeps longer ones in shared memory, up to
+#: `MAX_LIST`; still longer ones are found by brute force.
 LIST_SIZES = (1, 8, 16)
-#: a block's has room for so many entries. What does not fit is left to brute force.
-SHARED_ENTRIES, ENTRY_BYTES = 4096, 12
 MAX_LIST = 2048
-MAX_WARPS = 4  # of a block
+SHARED_ENTRIES, ENTRY_BYTES, MAX_WARPS = 4096, 12, 4  # of a block's lists
 
 
 class BoxSearch:
@@ -91,7 +90,7 @@ class BoxSearch:
         if k > MAX_LIST:
             first = BoxSearch.estimate(n, m, d, 1, itemsize, device, metric)
             return sequential(first, BruteForceSearch.estimate(n, m, d, k, itemsize, device, metric))
-        size = next((size for size in LIST_SIZES if size >= k), k)
+        size = _list_size(k)
         tree = n * (d * itemsize + 12) + NODES * n * (_node_bytes(d, itemsize) + 12)
         lists = m * (12 * size + 8)
         return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
@@ -103,7 +102,7 @@ class BoxSearch:
             metric, progress = self.metric, self.progress
             search = BruteForceSearch(self.values, self.device, self.report, self.queries, progress, metric=metric)
             return search.find(task)
-        size = next((size for size in LIST_SIZES if size >= k), k)
+        size = _list_size(k)
         ids, weights, upper = cp.empty((m, size), cp.int32), cp.empty((m, size)), task.bounds(cp)
         if not m:
             return SearchResult(ids[:, :k], weights[:, :k], upper)
@@ -127,7 +126,7 @@ class BoxSearch:
             launch_blocks(
                 LONG_LISTS, "search_by_warp", (-(-m // warps),), warps * WARP, *given, self.tree[2], self.nodes, *cores,
                 queue, np.int32(k), np.int32(list_size), upper, ids, weights,
-                options=self._options(1)[:-1], shared_memory=warps * entries * ENTRY_BYTES,
+                options=self._options(), shared_memory=warps * entries * ENTRY_BYTES,
             )  # fmt: skip
             return SearchResult(ids, weights, upper)
         self.launch(
@@ -163,9 +162,9 @@ class BoxSearch:
         """What writing groups takes: a number a point, and one a block."""
         return cp.empty(self.order.size, cp.uint32), cp.empty(most * multiprocessors(), cp.uint32)
 
-    def _options(self, list_size: int) -> tuple[str, ...]:
-        features = f"-DFEATURES={self.values.shape[1]}"
-        return value_option(self.values.dtype), features, *self.metric.cuda_options, f"-DLIST={list_size}"
+    def _options(self, list_size: int | None = None) -> tuple[str, ...]:
+        features, length = f"-DFEATURES={self.values.shape[1]}", () if list_size is None else (f"-DLIST={list_size}",)
+        return value_option(self.values.dtype), features, *self.metric.cuda_options, *length
 
     def _morton_codes(self, values: Any, box: Any) -> Any:
         """The codes of points by their places in a box."""
@@ -173,6 +172,11 @@ class BoxSearch:
         codes = cp.empty(n, cp.uint64)
         self.launch("morton_codes", n, values, np.int64(n), box, np.int32(min(MAX_BITS, 63 // d)), codes)
         return codes
+
+
+def _list_size(k: int) -> int:
+    """Entries that a list of k is kept with."""
+    return next((size for size in LIST_SIZES if size >= k), k)
 
 
 def _node_bytes(d: int, itemsize: int) -> int:
