@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from concurrent.futures import CancelledError
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,8 +23,9 @@ from oracles import blobs
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree
 from rapids_slink import nearest_neighbors as nearest
-from rapids_slink.metrics import METRICS
+from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import CPU
 
 dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 dask = pytest.importorskip("dask")
@@ -32,7 +34,9 @@ dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
+from rapids_slink.distributed.cluster import Settings  # noqa: E402
 from rapids_slink.distributed.forest import spanning_forest  # noqa: E402
+from rapids_slink.distributed.trees import may_have_lists  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -260,6 +264,17 @@ def test_expected_time():
     assert all(distributed.expected_time(count, 1) == 1 for count in range(1, 33))
     assert distributed.expected_time(4, 2) == 1 / 2
     assert distributed.expected_time(6, 8) == (1 + 2 * 2) / 36
+
+
+def test_few_features_need_no_room_for_lists(monkeypatch):
+    """A worker of so many bytes holds their tree in one block, of which two with lists would not fit."""
+    settings = Settings("cpu", None, get_metric("euclidean", 2.0))
+    for free, blocks in ((5 * 10**9, 1), (2 * 10**9, 5)):
+        monkeypatch.setattr(distributed, "free_for_task", lambda settings, device, free=free: free)
+        assert distributed._fitting_blocks(settings, 20_000_000, 2, "<f8", 1) == blocks
+    assert not may_have_lists(settings, 10**6, 2, CPU)
+    assert may_have_lists(replace(settings, min_samples=2), 10**6, 2, CPU)
+    assert may_have_lists(settings, 10**6, 16, CPU)
 
 
 def test_blocks(client, monkeypatch):

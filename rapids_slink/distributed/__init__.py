@@ -23,7 +23,7 @@ from rapids_slink.distributed.cluster import Run, Settings, free_for_task, on_wo
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import list_length, tree_of_blocks
+from rapids_slink.distributed.trees import list_length, may_have_lists, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
@@ -104,7 +104,6 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
     free, k = free_for_task(settings, device), list_length(settings, device)
-    has_lists = settings.min_samples > 1 or not is_searched_by_tree(n, d, settings.metric, device)
     if free is None:
         return wanted
 
@@ -112,7 +111,7 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
         m = n if count == 1 else 2 * -(-n // count)
         values = m * d * itemsize
         if count > 1:  # the blocks and their lists, if there are any, and both in one array
-            values = 2 * (values + (m * LIST_BYTES * k if has_lists else 0))
+            values = 2 * (values + (m * LIST_BYTES * k if may_have_lists(settings, m, d, device) else 0))
         tree = estimate_tree(m, d, itemsize, settings.n_neighbors, settings.min_samples, settings.metric, device)
         return sequential(MemoryEstimate(values, values), tree)
 

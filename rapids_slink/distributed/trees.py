@@ -26,7 +26,7 @@ from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.search import core_distances
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.rows import metric_rows, row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.pipeline import check_tree_memory, surrogate_tree
 from rapids_slink.report import Report
@@ -85,16 +85,21 @@ def lists_of_block(settings: Settings, rows: Any) -> Any:
 
 
 def _lists_of_block(device: Device, settings: Settings, rows: Any) -> Any:
-    n, k, metric = len(rows), list_length(settings, device), settings.metric
-    prepared = metric_rows(metric, rows, device, alone=False)
-    core = rows if settings.min_samples > 1 else None  # whatever they are
-    given = settings.n_neighbors, settings.min_samples, metric, device, core
-    if n <= k or plan.LISTS not in plan.ways(2 * n, prepared.shape[1], *given):
+    (n, d), k, metric = rows.shape, list_length(settings, device), settings.metric
+    if n <= k or not may_have_lists(settings, 2 * n, d, device):
         return None
-    estimate = estimate_search(n, rows.shape[1], rows.dtype.itemsize, k, device, metric=metric)
+    prepared = metric_rows(metric, rows, device, alone=False)
+    estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
     lists = neighbor_lists(prepare_search(prepared, device, Report(), metric=metric), n, k, device)
     return lists.ids, lists.weights
+
+
+def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) -> bool:
+    """Whether the tree of two blocks, n points together, may start from the lists within the blocks."""
+    core = () if settings.min_samples > 1 else None  # whatever they are
+    given = settings.n_neighbors, settings.min_samples, settings.metric, device, core
+    return plan.LISTS in plan.ways(n, row_features(settings.metric, n_features), *given)
 
 
 def list_length(settings: Settings, device: Device) -> int:

@@ -192,7 +192,7 @@ class BruteForceSearch:
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
             # Few rows are done again, and have the memory of a full chunk for their candidates.
-            room = rows_a_chunk * candidate_capacity(task.k) // max(1, ids.size)
+            room = rows_a_chunk * candidate_capacity(task.k) // ids.size
             capacity = min(room, self.values.shape[0]) if again else None
             for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
