@@ -251,17 +251,17 @@ def surrogate_tree(
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
         by_boxes = plan.way_by(search, suitable) == plan.BOXES
     if by_boxes:
-        release_cached(device)
+        release_cached()
         with report.stage("spanning_tree", device):
             tree = boxes.tree_of_boxes(search, device, report)
             del search
-            release_cached(device)
+            release_cached()
             sort_in_place(tree.columns, device.xp)
         return tree, 1
     with report.stage("neighbors", device):
         k = plan.list_length(n_neighbors, min_samples, metric, device)
         lists = neighbor_lists(search, n, k, device, min_samples, core, known)
-    release_cached(device)
+    release_cached()
     with report.stage("components", device):
         components = count_connected_components(lists, device)
     return spanning_tree(lists, search, device, report), components

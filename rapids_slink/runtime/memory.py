@@ -38,7 +38,7 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: What an idle pool keeps.
+#: What a pool keeps between two runs, and between two stages of one without a limit.
 IDLE_BYTES = 2**29
 
 _thread = threading.local()  # `run`: the one under way in this thread
@@ -167,10 +167,11 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
             run.pool.pool.malloc(reserved)  # and free again at once
 
 
-def release_cached(device: Device) -> None:
-    """Between two stages: give back what the first took and the second may need in other sizes."""
-    if device.is_gpu and (pool := _run().pool) is not None:
-        pool.pool.free_all_blocks()
+def release_cached() -> None:
+    """Between two stages: give back what the first took and the second may need in other sizes, if it is much."""
+    run = _run()
+    if run.pool is not None and (run.limit is not None or run.pool.pool.total_bytes() > IDLE_BYTES):
+        run.pool.pool.free_all_blocks()
 
 
 def copy_out(device: Device, array: Any) -> Any:
@@ -189,7 +190,12 @@ def outside_pool(device: Device) -> Iterator[None]:
         return
     run, cuda = _run(), device.xp.cuda
     allocate = cuda.get_allocator() if run.pool is None else run.pool.allocator
-    with cuda.using_allocator(_retrying(allocate, lambda: release_cached(device), run)):  # the pool may hold the rest
+
+    def clear() -> None:  # the pool may hold the rest
+        if run.pool is not None:
+            run.pool.pool.free_all_blocks()
+
+    with cuda.using_allocator(_retrying(allocate, clear, run)):
         yield
 
 
@@ -212,7 +218,7 @@ def _pooled(device: Device, run: _Run) -> Iterator[None]:
 
     def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
         gc.collect()
-        release_cached(device)
+        pool.pool.free_all_blocks()
 
     try:
         with cuda.using_allocator(_retrying(pool.pool.malloc, clear, run)):
