@@ -162,7 +162,7 @@ def test_forest_by_groupby_and_merge(edges, parts, seed, weights):
             component[component == component[v]] = component[u]
             taken.append((u, v, w, -w))
     repeated = pd.concat([frame] * parts, ignore_index=True)
-    found = spanning_forest(repeated, pd)
+    found = spanning_forest(repeated, CPU)
     assert list(found.itertuples(index=False, name=None)) == taken
 
 

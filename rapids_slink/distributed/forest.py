@@ -1,64 +1,62 @@
-"""The minimum spanning forest of an edge frame by groupby and merge alone: Borůvka's algorithm on dataframes.
+"""The minimum spanning forest of an edge frame by groupby and merge: Borůvka's algorithm on dataframes.
 
-Each round every component takes the lightest of the edges that cross its border, a groupby, and points at the other
-component; following these pointers, a merge of their table with itself, finds the root of each tree of components; a
-merge of the edges with that table renames their ends, and those within one component go. Where rows are spread over
-partitions only this form is possible; `spanning_tree/edges` does the same by gathers.
+Each round every component takes the lightest of the edges that cross its border, a groupby, and points at the component
+across it, a merge of these edges with all. Pointers are followed to the root of each tree of components, by which the
+ends of edges are renamed, and edges within one component go. `spanning_tree/edges` does the same in kernels.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from rapids_slink.runtime.device import Device
+
 #: The total order's columns: no two edges are equal in them.
 ORDER = ["weight", "src", "dst"]
 
 
-def spanning_forest(edges: Any, frames: Any) -> Any:
+def spanning_forest(edges: Any, device: Device) -> Any:
     """The edges of the minimum spanning forest.
 
     Parameters
     ----------
     edges : DataFrame
         ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may come several times.
-    frames : module
-        pandas or cuDF: whose frame `edges` is.
+    device : Device
+        That of the frame.
 
     Returns
     -------
     DataFrame
         Rows of `edges` in the total order.
     """
+    if not len(edges):
+        return edges
+    xp, frames = device.xp, device.frames
     edges = edges.sort_values(ORDER, ignore_index=True)
+    parent = xp.arange(int(edges["dst"].max()) + 1, dtype="int32")
     crossing = edges[["src", "dst"]].rename(columns={"src": "a", "dst": "b"})
     crossing["edge"] = crossing.index
     taken = []
     while len(crossing):
         sides = [crossing[[side, "edge"]].rename(columns={side: "component"}) for side in ("a", "b")]
         lightest = frames.concat(sides, ignore_index=True).groupby("component", as_index=False).agg({"edge": "min"})
-        taken.append(lightest[["edge"]].drop_duplicates())
+        taken.append(lightest["edge"])
         pointers = lightest.merge(crossing, on="edge")
-        pointers["root"] = pointers["a"] + pointers["b"] - pointers["component"]  # the other end
-        roots = _follow(pointers[["component", "root"]])
-        for side in ("a", "b"):
-            ends = roots.rename(columns={"component": side})
-            crossing = crossing.merge(ends, on=side).drop(columns=side).rename(columns={"root": side})
+        component, a, b = (pointers[name].values for name in ("component", "a", "b"))
+        across = a + b - component
+        parent[component] = across
+        # Two that point at each other took one edge: the lesser is the root.
+        parent[component] = xp.where((parent[across] == component) & (component < across), component, across)
+        _follow(parent, component)
+        crossing = crossing.assign(**{side: parent[crossing[side].values] for side in ("a", "b")})
         crossing = crossing[crossing["a"] != crossing["b"]]
-    if not taken:
-        return edges.head(0)
-    chosen = frames.concat(taken, ignore_index=True)["edge"].sort_values()
+    chosen = frames.concat(taken, ignore_index=True).drop_duplicates().sort_values()
     return edges.iloc[chosen].reset_index(drop=True)
 
 
-def _follow(pointers: Any) -> Any:
-    """The root that each component leads to. Two that point at each other took one edge: the lesser is the root."""
-    back = pointers.rename(columns={"component": "root", "root": "back"})
-    pointers = pointers.merge(back, on="root")
-    mutual = (pointers["back"] == pointers["component"]) & (pointers["component"] < pointers["root"])
-    pointers["root"] = pointers["root"].where(~mutual, pointers["component"])
-    pointers = pointers[["component", "root"]]
-    while True:
-        further = pointers.merge(pointers.rename(columns={"component": "root", "root": "further"}), on="root")
-        if (further["further"] == further["root"]).all():
-            return pointers
-        pointers = further[["component", "further"]].rename(columns={"further": "root"})
+def _follow(parent: Any, component: Any) -> None:
+    """Have components point at their roots, by pointer doubling."""
+    root = parent[component]
+    while not ((further := parent[root]) == root).all():
+        parent[component] = root = further

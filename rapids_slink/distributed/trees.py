@@ -165,4 +165,4 @@ def join_trees(device: Device, settings: Settings, trees: list[Any]) -> Any:
     """The minimum spanning forest of the edges of some trees."""
     if len(trees) == 1:
         return trees[0]
-    return spanning_forest(device.frames.concat(trees, ignore_index=True), device.frames)
+    return spanning_forest(device.frames.concat(trees, ignore_index=True), device)
