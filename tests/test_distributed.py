@@ -34,8 +34,9 @@ dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
-from rapids_slink.distributed.cluster import Settings  # noqa: E402
+from rapids_slink.distributed.cluster import Run, Settings  # noqa: E402
 from rapids_slink.distributed.forest import spanning_forest  # noqa: E402
+from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import may_have_lists  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -137,6 +138,18 @@ def test_metrics(metric, client, blocks):
     pd.testing.assert_frame_equal(found, knn_graph(frame, 4, **parameters))
     found = nearest(parts, frame.iloc[50:], **parameters).compute().reset_index(drop=True)
     pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
+
+
+def test_every_worker_has_as_many_blocks(client):
+    """Wherever the partitions are."""
+    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    X = np.random.default_rng(0).normal(size=(20_000, 50))
+    parts = collection(X, [15_000, 5_000])[1].persist(workers=workers[:1], allow_other_workers=False)
+    with Run() as run:
+        rows = make_blocks(run, read_points(run, parts, Settings.of("cpu", None, get_metric("euclidean"))), 4).rows
+        run.wait(rows)
+        holders = [worker for workers in client.who_has(rows).values() for worker in workers]
+    assert sorted(holders) == sorted(2 * workers)
 
 
 @pytest.mark.parametrize("workers", [full(1), full(3)])

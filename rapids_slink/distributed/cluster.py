@@ -90,9 +90,20 @@ class Run:
         if isinstance(error, KilledWorker):
             error.add_note("Workers mostly die for lack of memory: give them more, or set a smaller memory_limit.")
 
-    def task(self, name: str, function: Callable[..., Any], *args: Any, index: tuple[int | str, ...] = ()) -> Future:
-        """A call made on a worker, named for the dashboard; the arguments may be futures, alone or in lists."""
-        future = self.client.submit(function, *args, key=(f"{name}-{self.token}", *index), pure=False)
+    def task(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *args: Any,
+        index: tuple[int | str, ...] = (),
+        worker: str | None = None,
+    ) -> Future:
+        """A call made on a worker, named for the dashboard; the arguments may be futures, alone or in lists.
+
+        It is made on the worker of this address, if one is given, unless that is gone or another has nothing to do.
+        """
+        where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
+        future = self.client.submit(function, *args, key=(f"{name}-{self.token}", *index), pure=False, **where)
         self.futures.add(future)
         return future
 
@@ -116,8 +127,16 @@ class Run:
 
     def devices(self, gpu: bool) -> int:
         """How many GPUs, or hosts, the cluster has: a task takes all of either."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return max(1, len(workers) if gpu else len({worker["host"] for worker in workers}))
+        workers = self._workers()
+        return max(1, len(workers) if gpu else len({worker["host"] for worker in workers.values()}))
+
+    def addresses(self) -> list[str]:
+        """Of the cluster's workers."""
+        return sorted(self._workers())
+
+    def _workers(self) -> dict[str, Any]:
+        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return workers
 
     def counts(self) -> dict[str, int]:
         """For a report: the workers, and the bytes that they have sent to one another since the run began."""

@@ -164,18 +164,19 @@ def _naming_partition(number: int, name: str) -> Iterator[None]:
 
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
-    """The points dealt out to so many blocks, one after the other."""
+    """The points dealt out to so many blocks, one after the other, and these to the workers in turn."""
     n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
     starts = [*(n * b // count // unit * unit for b in range(count)), n]
-    blocks = []
+    blocks, workers = [], run.addresses()
     for b, (first, last) in enumerate(pairwise(starts)):
         pieces = [
             run.task(f"{name}-piece", _piece, part, max(first - stop + size, 0), last - stop + size, index=(b, p))
             for p, (part, size, stop) in enumerate(zip(points.read, points.layout.sizes, stops, strict=True))
             if size and stop > first and stop - size < last
         ]
-        blocks.append(run.task(name, _block, pieces, points.dtype, index=(b,)))
+        worker = workers[b % len(workers)] if workers else None
+        blocks.append(run.task(name, _block, pieces, points.dtype, index=(b,), worker=worker))
     return Blocks(blocks, starts, points.settings)
 
 
