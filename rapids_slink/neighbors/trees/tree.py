@@ -13,7 +13,7 @@ from numba import njit
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_points
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.threads import for_each_chunk
+from rapids_slink.runtime.threads import for_each_chunk, workers
 
 LEAF = 32  # points at most
 SERIAL_POINTS = 2**13  # up to so many a tree is built in less time than threads take to start
@@ -54,8 +54,8 @@ def build(values: np.ndarray) -> Tree:
     first, last = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
     points, order = values.astype(np.float64), np.arange(n, dtype=np.int32)
-    # The upper levels one after the other, the subtrees below them in parallel, or all of few points' tree at once.
-    top = min(depth, 4) if n > SERIAL_POINTS else 0
+    # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
+    top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
     first[0], last[0] = 0, n
     _split(points, order, (first, last), (low, high), 0, top)
     for_each_chunk(
