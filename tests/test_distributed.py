@@ -148,7 +148,7 @@ def test_every_worker_has_as_many_blocks(client):
     with Run() as run:
         rows = make_blocks(run, read_points(run, parts, Settings.of("cpu", None, get_metric("euclidean"))), 4).rows
         run.wait(rows)
-        holders = [worker for workers in client.who_has(rows).values() for worker in workers]
+        holders = [worker for held in client.who_has(rows).values() for worker in held]
     assert sorted(holders) == sorted(2 * workers)
 
 
