@@ -16,7 +16,7 @@ from rapids_slink.points.columns import as_integer, column_values, has_gaps, req
 from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import Device, all_true, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
@@ -273,17 +273,17 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
             hint = "" if is_forest else "; for the linkage of a forest, pass n_leaves"
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
     left, right = left.astype("int32", copy=False), right.astype("int32", copy=False)
-    late = xp.maximum(left, right) >= xp.arange(n, n + m)
-    merged = xp.zeros(n + m, bool)
-    merged[left] = merged[right] = True
-    some, first, children = (int(found) for found in (late.any(), late.argmax(), merged.sum()))
-    if some:
-        raise ValueError(f"row {first} of the linkage merges a cluster that no earlier row has made")
-    if children < 2 * m:
+    in_time = xp.maximum(left, right) < xp.arange(n, n + m)
+    if not all_true(in_time):
+        row = int((~in_time).argmax())
+        raise ValueError(f"row {row} of the linkage merges a cluster that no earlier row has made")
+    children, place, number = xp.concatenate((left, right)), xp.empty(n + m, "int32"), xp.arange(2 * m, dtype="int32")
+    place[children] = number
+    if not all_true(place[children] == number):  # of two that are one, one has lost its place
         raise ValueError("the linkage merges some cluster twice")
-    if has_gaps(linkage["height"]) or _falls(column_values(linkage["height"], device)):
+    if has_gaps(linkage["height"]) or not _ascends(column_values(linkage["height"], device)):
         raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
 
 
-def _falls(height: Any) -> bool:
-    return bool((height[1:] < height[:-1]).any())
+def _ascends(height: Any) -> bool:
+    return all_true(height[1:] >= height[:-1])

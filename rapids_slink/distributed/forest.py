@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true
 
 #: The total order's columns: no two edges are equal in them.
 ORDER = ["weight", "src", "dst"]
@@ -58,5 +58,5 @@ def spanning_forest(edges: Any, device: Device) -> Any:
 def _follow(parent: Any, component: Any) -> None:
     """Have components point at their roots, by pointer doubling."""
     root = parent[component]
-    while not ((further := parent[root]) == root).all():
+    while not all_true((further := parent[root]) == root):
         parent[component] = root = further

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
 
@@ -119,10 +119,10 @@ def _require_finite_squares(values: Any, metric: Metric, name: str, device: Devi
 
 def _check_norms(norm: Any, metric: Metric, name: str) -> None:
     """Raise unless every norm is a number above zero whose products with others are finite."""
-    bad = ~((norm > 0) & (norm <= OVERFLOW**0.5 / 2))
-    if not bool(bad.any()):
+    valid = (norm > 0) & (norm <= OVERFLOW**0.5 / 2)
+    if all_true(valid):
         return
-    row = int(bad.argmax())
+    row = int((~valid).argmax())
     if float(norm[row]) != 0:
         what = "its values are too large"
     else:

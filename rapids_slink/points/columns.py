@@ -9,7 +9,7 @@ import numpy as np
 
 from rapids_slink.points.output import is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true
 
 
 def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
@@ -44,7 +44,7 @@ def has_gaps(column: Any) -> bool:
     if nulls or column.dtype.kind != "f":  # cuDF keeps that count
         return bool(nulls)
     values = column.values
-    return bool((values != values).any())
+    return not all_true(values == values)
 
 
 def column_values(column: Any, device: Device) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from rapids_slink.points import Following, Points, as_points
 from rapids_slink.points.output import library_of
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
@@ -45,7 +45,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
 
     points = as_points(X[None, :], device, of_square, checked=False)
     matrix = _square(points.values[0], device)
-    if not bool(device.xp.isfinite(points.values).all()):
+    if not all_true(device.xp.isfinite(points.values)):
         _checked(matrix, device)  # names the rows
     return replace(points, values=matrix)
 
@@ -83,9 +83,9 @@ def _checked(matrix: Any, device: Device) -> Any:
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
             for a, b in ((rows, columns), (columns, rows)):
-                if not bool(xp.isfinite(matrix[a, b]).all()):
+                if not all_true(xp.isfinite(matrix[a, b])):
                     _raise_for_value(matrix[a, b], a, b, device)
-            if not bool((matrix[rows, columns] == matrix[columns, rows].T).all()):
+            if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
                 uneven.append((rows, columns))
     at_itself = xp.flatnonzero(matrix.diagonal() != 0)
     if at_itself.size:
@@ -102,7 +102,7 @@ def _mirrored(matrix: Any, uneven: list[tuple[slice, slice]], device: Device) ->
     for rows, columns in uneven:
         upper, lower = matrix[rows, columns], matrix[columns, rows].T
         differ = xp.abs(upper - lower) > allowed
-        if bool(differ.any()):
+        if not all_true(~differ):
             u, v = _first(differ, rows, columns, device)
             raise ValueError(
                 f"X must be symmetric, but the distance of rows {u} and {v} is {float(matrix[u, v])!r} and that of "
