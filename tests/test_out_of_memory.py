@@ -215,6 +215,17 @@ def test_a_large_pool_is_emptied_when_its_run_is_over(fake_gpu):
     assert pool_of_a_run(fake_gpu, size=memory.IDLE_BYTES + 1).held == 0
 
 
+@pytest.mark.parametrize(
+    ("size", "limit", "left"), [(100, None, 100), (memory.IDLE_BYTES + 1, None, 0), (100, "1 GiB", 0)], ids=str
+)
+def test_what_a_pool_keeps_between_two_stages(fake_gpu, size, limit, left):
+    with run_scope(fake_gpu, limit):
+        pool = memory._run().pool.pool
+        pool.malloc(size)
+        memory.release_cached()
+        assert pool.held == left
+
+
 def test_a_pool_that_is_still_used_waits(fake_gpu):
     first = pool_of_a_run(fake_gpu, size=100, used=60)
     assert pool_of_a_run(fake_gpu) is not first

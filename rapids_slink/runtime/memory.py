@@ -58,6 +58,11 @@ class _Pool:
     allocator: Any
     gpu: int
 
+    def release(self, most: int = IDLE_BYTES) -> None:
+        """Give back the memory that is not in use, if the pool holds more bytes than `most`."""
+        if self.pool.total_bytes() > most:
+            self.pool.free_all_blocks()
+
 
 @dataclass
 class _Run:
@@ -170,8 +175,8 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
 def release_cached() -> None:
     """Between two stages: give back what the first took and the second may need in other sizes, if it is much."""
     run = _run()
-    if run.pool is not None and (run.limit is not None or run.pool.pool.total_bytes() > IDLE_BYTES):
-        run.pool.pool.free_all_blocks()
+    if run.pool is not None:
+        run.pool.release(IDLE_BYTES if run.limit is None else 0)
 
 
 def copy_out(device: Device, array: Any) -> Any:
@@ -184,18 +189,12 @@ def copy_out(device: Device, array: Any) -> Any:
 
 @contextmanager
 def outside_pool(device: Device) -> Iterator[None]:
-    """Allocate a GPU's memory outside the run's pool, for what outlives it."""
-    if not device.is_gpu:
+    """Allocate a GPU's memory outside the run's pool, for what outlives it; the pool gives way where it has to."""
+    run = _run()
+    if not device.is_gpu or run.pool is None:
         yield
         return
-    run, cuda = _run(), device.xp.cuda
-    allocate = cuda.get_allocator() if run.pool is None else run.pool.allocator
-
-    def clear() -> None:  # the pool may hold the rest
-        if run.pool is not None:
-            run.pool.pool.free_all_blocks()
-
-    with cuda.using_allocator(_retrying(allocate, clear, run)):
+    with device.xp.cuda.using_allocator(_retrying(run.pool.allocator, run.pool.pool.free_all_blocks, run)):
         yield
 
 
@@ -203,7 +202,7 @@ def release_idle_pools() -> None:
     """Give back the memory that idle pools keep."""
     with _idle_lock:
         for idle in _idle_pools:
-            idle.pool.free_all_blocks()
+            idle.release(0)
 
 
 @contextmanager
@@ -224,8 +223,7 @@ def _pooled(device: Device, run: _Run) -> Iterator[None]:
         with cuda.using_allocator(_retrying(pool.pool.malloc, clear, run)):
             yield
     finally:
-        if pool.pool.total_bytes() > IDLE_BYTES:
-            pool.pool.free_all_blocks()
+        pool.release()
         with _idle_lock:
             _idle_pools.append(pool)
 
