@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -125,18 +125,16 @@ class Run:
         found: list[Any] = self.client.gather(list(futures))
         return found
 
+    @cached_property
+    def workers(self) -> dict[str, Any]:
+        """By address, the scheduler's entry of each worker, as of the first use."""
+        found: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return found
+
     def devices(self, gpu: bool) -> int:
         """How many GPUs, or hosts, the cluster has: a task takes all of either."""
-        workers = self._workers()
-        return max(1, len(workers) if gpu else len({worker["host"] for worker in workers.values()}))
-
-    def addresses(self) -> list[str]:
-        """Of the cluster's workers."""
-        return sorted(self._workers())
-
-    def _workers(self) -> dict[str, Any]:
-        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
-        return workers
+        workers = self.workers.values()
+        return max(1, len(workers) if gpu else len({worker["host"] for worker in workers}))
 
     def counts(self) -> dict[str, int]:
         """For a report: the workers, and the bytes that they have sent to one another since the run began."""

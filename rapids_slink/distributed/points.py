@@ -168,7 +168,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
     n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
     starts = [*(n * b // count // unit * unit for b in range(count)), n]
-    blocks, workers = [], run.addresses()
+    blocks, workers = [], sorted(run.workers)
     for b, (first, last) in enumerate(pairwise(starts)):
         pieces = [
             run.task(f"{name}-piece", _piece, part, max(first - stop + size, 0), last - stop + size, index=(b, p))
