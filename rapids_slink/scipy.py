@@ -11,7 +11,7 @@ from scipy.cluster.hierarchy import linkage as linkage_of_scipy
 from scipy.spatial import distance
 
 from rapids_slink.metrics import METRICS
-from rapids_slink.points.output import library_of
+from rapids_slink.points.output import array_of, library_of
 from rapids_slink.runtime.device import is_on_gpu, to_host
 from rapids_slink.single_linkage import fit
 
@@ -86,10 +86,10 @@ def linkage(
 
 def _as_array(y: Any) -> Any:
     """`y` as an array of CuPy, if it is on a GPU, or of NumPy: of numbers, or SciPy's error."""
-    if is_on_gpu(y):
-        return y.values if library_of(y) else y
     if library_of(y):
-        y = y.to_numpy()
+        y = array_of(y)
+    if is_on_gpu(y):
+        return y
     is_plain = hasattr(y, "ndim") and getattr(y.dtype, "kind", "f") in "biufc"
     return y if is_plain else np.asarray(y, np.float64)
 

@@ -7,7 +7,7 @@ from math import isqrt
 from typing import Any
 
 from rapids_slink.points import Following, Points, as_points
-from rapids_slink.points.output import library_of
+from rapids_slink.points.output import array_of, library_of
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
@@ -33,7 +33,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
         As `as_points` raises them, or `X` is no distance matrix; the message names the rows.
     """
     if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index says nothing of the rows
-        X = X.to_numpy() if library_of(X) == "pandas" else X.values
+        X = array_of(X)
     if library_of(X) or getattr(X, "ndim", 2) != 1:
         points = as_points(X, device, estimate, checked=False)
         return replace(points, values=_checked(points.values, device))

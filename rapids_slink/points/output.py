@@ -115,6 +115,11 @@ def _library_of_type(kind: type) -> str:
     return ""
 
 
+def array_of(X: Any) -> Any:
+    """The values of a DataFrame or Series: CuPy's of cuDF's, NumPy's of pandas'."""
+    return X.values if library_of(X) == "cudf" else X.to_numpy()
+
+
 def is_dataframe(X: Any) -> bool:
     """Whether this is a DataFrame of pandas or cuDF."""
     return bool(library_of(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
