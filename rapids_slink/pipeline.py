@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils import estimator_html_repr
 
 from rapids_slink.dendrogram import build_linkage, estimate_linkage
 from rapids_slink.dendrogram.cutting import estimate_cut
 from rapids_slink.hierarchy.base import Hierarchy
+from rapids_slink.hierarchy.estimator import Estimator
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances, get_metric
 from rapids_slink.neighbors import check_n_neighbors, neighbor_lists
 from rapids_slink.neighbors.plan import prepare_search
@@ -32,7 +31,7 @@ from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
 
 
-class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
+class PointHierarchy(Hierarchy, Estimator):
     """What `SingleLinkage` and `HDBSCAN` share: from points to a linkage. They take other clusters of it."""
 
     metric: str
@@ -135,12 +134,8 @@ class PointHierarchy(ClusterMixin, Hierarchy, BaseEstimator):
         return tags
 
     def _repr_html_(self) -> str:
-        """For Jupyter: a summary of what was found, or scikit-learn's diagram of the parameters before `fit`."""
-        return super()._repr_html_() if hasattr(self, "linkage_") else estimator_html_repr(self)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        bundle = super()._repr_mimebundle_(**kwargs)
-        return {kind: self._repr_html_() if kind == "text/html" else shown for kind, shown in bundle.items()}
+        """For Jupyter: a summary of what was found, or the parameters before `fit`."""
+        return super()._repr_html_() if hasattr(self, "linkage_") else Estimator._repr_html_(self)
 
     def _name_features(self, names: list[Any] | None) -> None:
         if names and all(isinstance(name, str) for name in names):

@@ -45,6 +45,23 @@ def test_scikit_learns_checks_on_the_gpu(estimator, check):
     check(estimator)
 
 
+def test_a_fit_does_not_import_scikit_learn(device):
+    code = "import sys, rapids_slink; rapids_slink.fit([[0.0], [1.0], [3.0]], 2, device=sys.argv[1]); "
+    code += "print('sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, device], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "False\n", done.stderr
+
+
+def test_parameters_that_there_are_not():
+    model = SingleLinkage(3)
+    with pytest.raises(ValueError, match="SingleLinkage has no parameter 'linkage', only \\['n_clusters', "):
+        model.set_params(n_clusters=4, linkage="single")
+    assert model.n_clusters == 3
+    assert repr(model.set_params(n_clusters=None, distance_threshold=0.5)) == (
+        "SingleLinkage(n_clusters=None, distance_threshold=0.5)"
+    )
+
+
 # ------------------------------------------------------------------------------------------------ pipelines
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from distributed import Future
-from sklearn.base import clone
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import cut_frame
@@ -69,7 +68,7 @@ def fit(model: PointHierarchy, X: Any) -> None:
         report["device"] = points.settings.device
         tree = tree_of_blocks(run, blocks, report, model.progress)
         with report.stage("linkage", CPU):
-            found = run.task("linkage", finish, points.settings, clone(model), tree, n)
+            found = run.task("linkage", finish, points.settings, type(model)(**model.get_params()), tree, n)
             _set_result(run, model, points.layout, found)
         report.count("cluster", **run.counts())
     model.n_leaves_, model.n_features_in_ = n, points.n_features

@@ -7,7 +7,6 @@ from os import PathLike
 from typing import Any, Self
 
 import numpy as np
-from sklearn.exceptions import NotFittedError
 
 from rapids_slink.dendrogram.cutting import cut_frame, device_of
 from rapids_slink.hierarchy import html, interop, plots, storage
@@ -298,6 +297,8 @@ class Hierarchy:
 
     def _require_fit(self) -> None:
         if not hasattr(self, "linkage_"):
+            from sklearn.exceptions import NotFittedError
+
             raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _require_tree(self) -> None:

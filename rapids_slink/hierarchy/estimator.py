@@ -1,0 +1,72 @@
+"""scikit-learn's conventions for an estimator, without its import.
+
+That import takes longer than all else in the first `fit` of a process. What only scikit-learn asks for imports it when
+asked.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Self
+
+
+class Estimator:
+    """A clusterer whose parameters are the arguments of ``__init__``, kept in attributes of the same names."""
+
+    labels_: Any
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Cluster the rows of `X`."""
+        raise NotImplementedError
+
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
+        """`fit`, and its `labels_`."""
+        return self.fit(X).labels_
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; `deep` makes no difference, for none of them is an estimator."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name.
+
+        Raises
+        ------
+        ValueError
+            There is no parameter of a name; none is set then.
+        """
+        for name in params:
+            if name not in self._defaults():
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {list(self._defaults())}")
+        self.__dict__.update(params)
+        return self
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
+
+    def __repr__(self) -> str:
+        chosen = {name: repr(value) for name, value in self.get_params().items()}
+        defaults = self._defaults()
+        shown = ", ".join(f"{name}={text}" for name, text in chosen.items() if text != repr(defaults[name]))
+        return f"{type(self).__name__}({shown})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags("clusterer", TargetTags(required=False), input_tags=InputTags())
+
+    def _repr_html_(self) -> str:
+        """scikit-learn's diagram of the parameters."""
+        from sklearn.utils import estimator_html_repr
+
+        return str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """For Jupyter: text, and the page unless scikit-learn's ``display`` is "text"."""
+        from sklearn import get_config
+
+        shown = {"text/plain": repr(self)}
+        if get_config()["display"] == "diagram":
+            shown["text/html"] = self._repr_html_()
+        return shown
