@@ -14,7 +14,7 @@ import pytest
 import sklearn
 from scipy import sparse
 from scipy.cluster.hierarchy import linkage
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClusterMixin, clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from test_storage import assert_same
 
-from rapids_slink import SingleLinkage, fit, fit_graph
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph
 from rapids_slink.runtime.device import to_host
 
 ROOT = Path(__file__).parent.parent
@@ -33,14 +33,25 @@ FRAME = pd.DataFrame(
 )
 
 
+class MixedSingleLinkage(SingleLinkage, ClusterMixin, BaseEstimator):
+    """For the checks that scikit-learn makes of heirs of its own classes alone."""
+
+
+class MixedHDBSCAN(HDBSCAN, ClusterMixin, BaseEstimator):
+    """The same."""
+
+
+ESTIMATORS = SingleLinkage, MixedSingleLinkage, HDBSCAN, MixedHDBSCAN
+
+
 # None is expected to fail. scikit-learn skips the one for arrays of other libraries unless SCIPY_ARRAY_API is set.
-@parametrize_with_checks([SingleLinkage()])
+@parametrize_with_checks([kind() for kind in ESTIMATORS])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.gpu
-@parametrize_with_checks([SingleLinkage(device="cuda")])
+@parametrize_with_checks([kind(device="cuda") for kind in ESTIMATORS])
 def test_scikit_learns_checks_on_the_gpu(estimator, check):
     check(estimator)
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from oracles import blobs
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from test_hdbscan import by_appearance, generic
 
 import rapids_slink
@@ -184,11 +183,6 @@ def test_persistence_and_scores_without_splits():
 
 
 # ------------------------------------------------------------------------------------------------- as an estimator
-
-
-@parametrize_with_checks([HDBSCAN()])
-def test_scikit_learns_checks(estimator, check):
-    check(estimator)
 
 
 def test_kinds_and_names(engine):
