@@ -86,6 +86,30 @@ def test_blas_gets_its_threads_back():
     assert threads() == before
 
 
+AFTER_A_FORK = """
+import os, signal
+import numpy as np, rapids_slink
+from rapids_slink.runtime import threads
+X = np.random.default_rng(0).normal(size=(9000, 2))
+threads._cores = lambda: 2
+before = rapids_slink.fit(X, device="cpu").distances_
+pool = threads._kept.pool
+assert np.array_equal(rapids_slink.fit(X, device="cpu").distances_, before)
+assert threads._kept.pool is pool is not None
+if not os.fork():
+    signal.alarm(60)
+    os._exit(0 if np.array_equal(rapids_slink.fit(X, device="cpu").distances_, before) else 1)
+print(os.wait()[1])
+"""
+
+
+def test_threads_are_kept_from_run_to_run_and_not_beyond_a_fork():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", AFTER_A_FORK], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout == "0\n", done.stderr
+
+
 @pytest.mark.gpu
 def test_streams_that_do_not_wait_for_others():
     """cuDF works on the default stream: a run must be in order with that and with the stream that it is called in."""

@@ -28,7 +28,6 @@ from typing import Any
 from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, free_on_host, size_text
-from rapids_slink.runtime.threads import thread_scope
 
 #: How much more than its arrays a pool may hold, in pieces that fit none of them.
 FRAGMENTATION = 1.25
@@ -122,8 +121,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
                 yield
         else:
             watch_numba()
-            with thread_scope():
-                yield
+            yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
             raise

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 import joblib
@@ -37,30 +37,32 @@ def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -
 
 def workers(device: Device) -> int:
     """How many chunks are worked on at a time."""
-    return 1 if device.is_gpu else int(joblib.cpu_count())
+    return 1 if device.is_gpu else _cores()
 
 
-class _Scope(threading.local):
-    """What `thread_scope` keeps, by thread: whether there is one, and its pool once there is work for it."""
-
-    is_open = False
-    pool: Any = None
-
-
-_scope = _Scope()
+@cache
+def _cores() -> int:
+    """The cores that this process may use; joblib reads the container's limits from files."""
+    return int(joblib.cpu_count())
 
 
-@contextmanager
-def thread_scope() -> Iterator[None]:
-    """Keep one thread pool for the whole run: to start and stop one takes a millisecond."""
-    outer = _scope.is_open, _scope.pool
-    _scope.is_open, _scope.pool = True, None
-    try:
-        yield
-    finally:
-        if _scope.pool is not None:
-            _scope.pool.shutdown()
-        _scope.is_open, _scope.pool = outer
+class _Kept(threading.local):
+    """The thread pool of each thread that works in chunks, and the process that it was started in.
+
+    It is kept from run to run, since to start and stop one takes a millisecond.
+    """
+
+    pool: ThreadPoolExecutor | None = None
+    process: int | None = None
+
+    def started(self) -> ThreadPoolExecutor:
+        """The pool; threads do not outlive a fork."""
+        if self.pool is None or self.process != os.getpid():
+            self.pool, self.process = ThreadPoolExecutor(_cores(), "rapids_slink"), os.getpid()
+        return self.pool
+
+
+_kept = _Kept()
 
 
 def for_each_chunk(
@@ -74,19 +76,16 @@ def for_each_chunk(
     chunks = list(chunks)
     if device.is_gpu or len(chunks) == 1:
         return [work(chunk) for chunk in with_progress(chunks, len(chunks), progress)]
-    if not _scope.is_open:
-        with thread_scope():
-            return for_each_chunk(device, work, chunks, progress)
-    pool = _scope.pool = _scope.pool or ThreadPoolExecutor(workers(device))
+    pool = _kept.started()
     with _blas_controller().limit(limits=1, user_api="blas"):
         try:
             return list(with_progress(pool.map(work, chunks), len(chunks), progress))
         except BaseException:
-            _scope.pool = None
+            _kept.pool = None
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C no further chunk is started
             raise
 
 
-@lru_cache(maxsize=1)
+@cache
 def _blas_controller() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
