@@ -1,8 +1,8 @@
 """Borůvka on a tree of boxes: the minimum spanning tree of points of few features.
 
 Each point first finds its nearest few. In a round each component looks for its lightest edge to a point outside. Nodes
-whose points are all of the component are passed over. An edge that is found bounds the components of both its ends, for
-all their points, and what a point has learnt serves it in the next rounds:
+whose points are all of the component are passed over. An edge that is found bounds the component, for all its points,
+and what a point has learnt serves it in the next rounds:
 
 - its candidate, the lightest edge known, which bounds its component again as long as it leaves it; then the next of its
   nearest few that is outside takes its place;

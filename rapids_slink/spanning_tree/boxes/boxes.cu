@@ -128,8 +128,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
             if (active) reach = fmin(reach, SEARCH_MARGIN * bound[own]);
         });
     if (!active) return;
-    bool leads = other >= 0 && least <= reach;
-    if (leads) known.candidate[p] = other, atomic_min(known.bound + component[other], least);
+    if (other >= 0 && least <= reach) known.candidate[p] = other;
     known.weight[p] = fmax(known.weight[p], reach);
 }
 
@@ -158,14 +157,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         });
         blocks.wait();
         int waiting = (unsigned)round->largest;
-        // Replaces the candidates that no longer leave their components, and bounds those that they join.
+        // Replaces the candidates that no longer leave their components, and bounds these.
         blocks.each(n, [&](long long p) {
-            if (candidate[p] < 0) return;
-            if (component[candidate[p]] == component[p]) next_candidate(points, known, p);
-            if (candidate[p] < 0) return;
-            int own = component[p], other = component[candidate[p]];
-            if (own != waiting) atomic_min(bound + own, weight[p]);
-            if (other != waiting) atomic_min(bound + other, weight[p]);
+            int own = component[p];
+            if (own == waiting || candidate[p] < 0) return;
+            if (component[candidate[p]] == own) next_candidate(points, known, p);
+            if (candidate[p] >= 0) atomic_min(bound + own, weight[p]);
         });
         blocks.wait();
         while (true) {
@@ -178,11 +175,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         blocks.wait();
         // Each component's lightest edge, by what bounds it and then by the ends.
         blocks.each(n, [&](long long p) {
-            if (candidate[p] < 0) return;
-            long long code = edge_code(order[p], order[candidate[p]]);
-            int own = component[p], other = component[candidate[p]];
-            if (weight[p] == bound[own]) atomic_min(least + own, code);
-            if (weight[p] == bound[other]) atomic_min(least + other, code);
+            int own = component[p];
+            if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own])
+                atomic_min(least + own, edge_code(order[p], order[candidate[p]]));
         });
         blocks.wait();
         // Hooks each component that does not wait under the one that its lightest edge leads to. All keys differ, so the only

@@ -112,17 +112,16 @@ def _begin_round(first, last, growth, largest):
     for p in range(n):
         bound[p], chosen[p] = UNBOUNDED, -1
     for p in range(n):
-        if candidate[p] >= 0:
-            if component[candidate[p]] == component[p]:
+        own = component[p]
+        if candidate[p] >= 0 and own != largest:
+            if component[candidate[p]] == own:
                 _next_candidate(growth, p)
             if candidate[p] >= 0:
-                own, other = component[p], component[candidate[p]]
-                bound[own], bound[other] = min(bound[own], weight[p]), min(bound[other], weight[p])
+                bound[own] = min(bound[own], weight[p])
     active, m = np.empty(n, np.int32), 0
     for p in range(n):
         own = component[p]
-        is_known = candidate[p] >= 0 and weight[p] == floor[p]
-        if not is_known and floor[p] <= bound[own] and own != largest:
+        if own != largest and floor[p] <= bound[own] and (candidate[p] < 0 or weight[p] > floor[p]):
             active[m] = p
             m += 1
     return active[:m].copy()
@@ -167,16 +166,14 @@ def _merge(order, growth, largest, edges):
     component, _, _, candidate, weight, _, bound, chosen, _ = growth
     (src, dst, weights), n, m = edges, component.size, 0
     for p in range(n):
-        if candidate[p] >= 0:
-            code = edge_code(order[p], order[candidate[p]])
-            for root in (component[p], component[candidate[p]]):
-                if weight[p] <= bound[root]:
-                    q = chosen[root]
-                    if q < 0 or lighter(weight[p], code, weight[q], edge_code(order[q], order[candidate[q]])):
-                        chosen[root] = p
+        own = component[p]
+        if own != largest and candidate[p] >= 0 and weight[p] <= bound[own]:
+            q, code = chosen[own], edge_code(order[p], order[candidate[p]])
+            if q < 0 or lighter(weight[p], code, weight[q], edge_code(order[q], order[candidate[q]])):
+                chosen[own] = p
     for root in range(n):
         p = chosen[root]
-        if p >= 0 and root != largest:
+        if p >= 0:
             a, b = find_root(component, p), find_root(component, candidate[p])
             if a != b:  # equal when the other side has taken the same edge
                 component[max(a, b)] = min(a, b)

@@ -198,8 +198,6 @@ def _search_leaf(formula, tree, growth, packet, m, leaf):
         if nearest < bound[j]:
             bound[j] = growth.bound[own] = nearest
             has_fallen = True
-        across = growth.component[candidate[p]]
-        growth.bound[across] = min(growth.bound[across], nearest)
     return has_fallen
 
 
