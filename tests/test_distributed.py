@@ -293,7 +293,7 @@ def test_few_features_need_no_room_for_lists(monkeypatch):
 def test_blocks(client, monkeypatch):
     frame, parts = collection(blobs(0, 20, n=2000), [1000, 1040])
     assert fit(parts, 2, device="cpu").report_["spanning_tree"]["blocks"] == 1  # both workers are on one host
-    monkeypatch.setattr(distributed, "MIN_BLOCK_ROWS", 100)
+    monkeypatch.setitem(distributed.MIN_BLOCK_ROWS, "cpu", 100)
     monkeypatch.setattr(runs.Run, "devices", lambda run, gpu: 2)
     model = fit(parts, 2, device="cpu", progress=True)
     assert model.report_["spanning_tree"]["pairs"] == 6

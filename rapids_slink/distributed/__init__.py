@@ -41,8 +41,8 @@ from rapids_slink.spanning_tree import plan
 MAX_BLOCKS = 32
 #: The fewest blocks are taken whose expected time is so many times the least: each goes to every other.
 NEAR_LEAST = 9 / 8
-#: Of fewer rows a block takes less time than its tasks.
-MIN_BLOCK_ROWS = 2**12
+#: Of fewer rows, by device, a block takes less time than its tasks.
+MIN_BLOCK_ROWS = {"cpu": 2**12, "cuda": 2**19}
 #: Of an entry of a neighbour list.
 LIST_BYTES = 12
 
@@ -79,8 +79,9 @@ def fit(model: PointHierarchy, X: Any) -> None:
 def count_blocks(run: Run, points: Partitions) -> int:
     """How many blocks there should be: few for each worker, and of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
-    if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        devices, most = run.devices(settings.device == "cuda"), min(MAX_BLOCKS, n // MIN_BLOCK_ROWS)
+    device = settings.device
+    if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(device)):
+        devices, most = run.devices(device == "cuda"), min(MAX_BLOCKS, n // MIN_BLOCK_ROWS[device])
         times = {count: expected_time(count, devices) for count in range(1, most + 1)}
         wanted = next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
