@@ -41,7 +41,7 @@ def test_running_out_of_memory(monkeypatch, name, function):
         failing.calls, failing.fails_at = 0, at
         with pytest.raises(DeviceMemoryError, match=r"not enough memory: .* \(Unable to allocate 93.1 TiB\)$"):
             call(device="cpu")
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert bits(call(device="cpu")) == expected
 
 

@@ -188,9 +188,9 @@ PLACES = [
 
 @pytest.mark.parametrize(("owner", "name"), PLACES, ids=[name for _, name in PLACES])
 def test_interruptions(monkeypatch, owner, name, device):
-    X, threads = INPUTS[0], threading.active_count()
+    X = INPUTS[0]
     model = SingleLinkage(5, n_neighbors=1, device=device).fit(X)
-    expected = bits(model)
+    expected, threads = bits(model), threading.active_count()
     function = getattr(owner, name)
     counted = Failing(function, KeyboardInterrupt())
     with monkeypatch.context() as patch:
@@ -203,7 +203,7 @@ def test_interruptions(monkeypatch, owner, name, device):
             patch.setattr(owner, name, interrupting.as_method())
             with pytest.raises(KeyboardInterrupt):
                 fit_until_called(model, X, interrupting)
-        assert threading.active_count() == threads
+        assert threading.active_count() <= threads
         assert bits(model) == expected  # of the fit before
         assert bits(fit(X, 5, n_neighbors=1, device=device)) == expected
 
