@@ -279,6 +279,20 @@ def test_expected_time():
     assert distributed.expected_time(6, 8) == (1 + 2 * 2) / 36
 
 
+@pytest.mark.parametrize(
+    ("n", "devices", "device", "blocks"),
+    [
+        (10**6, 2, "cpu", 4),
+        (10**6, 2, "cuda", 1),
+        (8 * 10**6, 2, "cuda", 4),
+        (8 * 10**6, 8, "cuda", 6),
+        (9, 2, "cpu", 1),
+    ],
+)
+def test_wanted_blocks(n, devices, device, blocks):
+    assert distributed.wanted_blocks(n, devices, device) == blocks
+
+
 def test_few_features_need_no_room_for_lists(monkeypatch):
     """A worker of so many bytes holds their tree in one block, of which two with lists would not fit."""
     settings = Settings("cpu", None, get_metric("euclidean", 2.0))

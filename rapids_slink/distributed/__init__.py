@@ -79,13 +79,18 @@ def fit(model: PointHierarchy, X: Any) -> None:
 def count_blocks(run: Run, points: Partitions) -> int:
     """How many blocks there should be: few for each worker, and of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
-    device = settings.device
-    if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(device)):
-        devices, most = run.devices(device == "cuda"), min(MAX_BLOCKS, n // MIN_BLOCK_ROWS[device])
-        times = {count: expected_time(count, devices) for count in range(1, most + 1)}
-        wanted = next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
+    if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
+        wanted = wanted_blocks(n, run.devices(settings.device == "cuda"), settings.device)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
+
+
+def wanted_blocks(n: int, devices: int, device: str) -> int:
+    """The fewest blocks of n rows that take little longer than the best number would."""
+    times = {
+        count: expected_time(count, devices) for count in range(1, min(MAX_BLOCKS, n // MIN_BLOCK_ROWS[device]) + 1)
+    }
+    return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
 
 
 def expected_time(blocks: int, devices: int) -> float:
