@@ -1,7 +1,6 @@
 """scikit-learn's conventions for an estimator, without its import.
 
-That import takes longer than all else in the first `fit` of a process. What only scikit-learn asks for imports it when
-asked.
+That import takes longer than all else in the first `fit` of a process. What only scikit-learn calls imports it then.
 """
 
 from __future__ import annotations
@@ -46,10 +45,9 @@ class Estimator:
         return {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
 
     def __repr__(self) -> str:
-        chosen = {name: repr(value) for name, value in self.get_params().items()}
-        defaults = self._defaults()
-        shown = ", ".join(f"{name}={text}" for name, text in chosen.items() if text != repr(defaults[name]))
-        return f"{type(self).__name__}({shown})"
+        chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
+        changed = ", ".join(f"{name}={text}" for name, text in chosen.items() if text != repr(defaults[name]))
+        return f"{type(self).__name__}({changed})"
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import InputTags, Tags, TargetTags
@@ -66,7 +64,7 @@ class Estimator:
         """For Jupyter: text, and the page unless scikit-learn's ``display`` is "text"."""
         from sklearn import get_config
 
-        shown = {"text/plain": repr(self)}
+        bundle = {"text/plain": repr(self)}
         if get_config()["display"] == "diagram":
-            shown["text/html"] = self._repr_html_()
-        return shown
+            bundle["text/html"] = self._repr_html_()
+        return bundle
