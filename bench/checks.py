@@ -46,13 +46,15 @@ def heights(work: Work, model: Any) -> Verdict:
         expected = scipys(work)()[:, 2]
         off = {"minkowski": MINKOWSKI_ULP * np.spacing(expected), "haversine": RADIANS}.get(work.case.metric, 0.0)
         return bool((abs(found - expected) <= off).all()), "scipy.cluster.hierarchy.linkage"
-    if work.case.metric != "euclidean":
+    if work.case.metric not in ("euclidean", "haversine"):
         return None, None
-    if n * n * d <= PRIM_WORK:
+    if work.case.metric == "euclidean" and n * n * d <= PRIM_WORK:
         squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
         return _same(found, np.sqrt(squares)), "brute-force spanning tree"
     tree = model.mst_.compute() if hasattr(model.mst_, "compute") else model.mst_
-    return cycles(work.points, tree, found), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+    return cycles(
+        work.points, tree, found, work.case.metric
+    ), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
 
 
 def first_heights(work: Work, first: First) -> Verdict:
@@ -99,39 +101,49 @@ def mutual_heights(work: Work, clusters: Any) -> Verdict:
     return _same(found, expected), "scipy.cluster.hierarchy.linkage of mutual reachability"
 
 
-def cycles(points: np.ndarray, tree: Any, found: np.ndarray) -> bool:
+def cycles(points: np.ndarray, tree: Any, found: np.ndarray, metric: str = "euclidean") -> bool:
     """Whether the heights are the tree's exact weights and no pair that holds a sampled row undercuts the tree.
 
     A spanning tree is minimal if and only if every pair of points is at least as far apart as the longest edge on the
-    tree's path between them.
+    tree's path between them. Angles may be off by `RADIANS`.
     """
     from scipy.sparse.csgraph import breadth_first_order
 
-    n = len(points)
+    n, are_angles = len(points), metric == "haversine"
     src, dst, weight = (_column(tree, name) for name in ("src", "dst", "weight"))
-    squares = np.empty(len(src))
-    in_blocks(lambda at: _squares(points, src[at], dst[at], squares[at]), len(src), BLOCK)
-    if len(src) != n - 1 or not _same(weight, np.sqrt(squares)) or not _same(found, np.sort(weight)):
+    lengths = np.empty(len(src))
+    in_blocks(lambda at: _lengths(points, src[at], dst[at], are_angles, lengths[at]), len(src), BLOCK)
+    if len(src) != n - 1 or not _same(found, np.sort(weight)):
+        return False
+    if not (np.abs(weight - lengths) <= RADIANS).all() if are_angles else not _same(weight, np.sqrt(lengths)):
         return False
     ends = coo_array((np.ones(n - 1), (src, dst)), shape=(n, n)).tocsr()
     order, parent = breadth_first_order(ends, 0, directed=False)
     if len(order) != n:
         return False
     up = np.empty(n)
-    up[np.where(parent[src] == dst, src, dst)] = squares
+    up[np.where(parent[src] == dst, src, dst)] = lengths - (RADIANS if are_angles else 0.0)
     rows = np.random.default_rng(0).choice(n, min(n, CYCLE_ROWS), replace=False)
-    return not any(in_blocks(lambda at: _is_undercut(points, order, parent, up, rows[at.start]), rows.size, 1))
+    return not any(
+        in_blocks(lambda at: _is_undercut(points, order, parent, up, are_angles, rows[at.start]), rows.size, 1)
+    )
 
 
 @njit(cache=True, nogil=True)
-def _squares(points, src, dst, out):  # type: ignore[no-untyped-def]
-    """Squared distances of pairs of rows."""
+def _lengths(points, src, dst, are_angles, out):  # type: ignore[no-untyped-def]
+    """Lengths of pairs of rows."""
     for e in range(src.size):
-        out[e] = _square(points, src[e], dst[e])
+        out[e] = _length(points, src[e], dst[e], are_angles)
 
 
 @njit(cache=True, nogil=True)
-def _square(points, i, j):  # type: ignore[no-untyped-def]
+def _length(points, i, j, is_angle):  # type: ignore[no-untyped-def]
+    """The angle between two places, by the haversine formula, or a squared distance."""
+    if is_angle:
+        latitude, other = np.float64(points[i, 0]), np.float64(points[j, 0])
+        north, east = np.sin((latitude - other) / 2), np.sin((np.float64(points[i, 1]) - points[j, 1]) / 2)
+        haversine = north * north + np.cos(latitude) * np.cos(other) * east * east
+        return 2 * np.arcsin(np.sqrt(min(haversine, 1.0)))
     total = 0.0
     for f in range(points.shape[1]):
         total += (np.float64(points[i, f]) - np.float64(points[j, f])) ** 2
@@ -139,10 +151,10 @@ def _square(points, i, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _is_undercut(points, order, parent, up, row):  # type: ignore[no-untyped-def]
+def _is_undercut(points, order, parent, up, are_angles, row):  # type: ignore[no-untyped-def]
     """Whether `row` is nearer to some point than the longest edge on their path in a tree.
 
-    The tree is given by its nodes from the root on, their parents and the squared lengths of the edges to these.
+    The tree is given by its nodes from the root on, their parents and the lengths of the edges to these.
     """
     longest = np.full(order.size, -1.0)
     longest[row] = 0.0
@@ -153,7 +165,7 @@ def _is_undercut(points, order, parent, up, row):  # type: ignore[no-untyped-def
     for v in order:
         if longest[v] < 0:
             longest[v] = max(longest[parent[v]], up[v])
-        if _square(points, row, v) < longest[v]:
+        if _length(points, row, v, are_angles) < longest[v]:
             return True
     return False
 

@@ -18,6 +18,7 @@ import pytest
 from scipy.cluster.hierarchy import is_valid_linkage, linkage
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import adjusted_rand_score
+from sklearn.metrics.pairwise import haversine_distances
 
 import rapids_slink
 from bench import __main__ as harness
@@ -472,6 +473,25 @@ def test_sampled_cycles(monkeypatch):
         total += (x[0] - x[1]) ** 2
     tree.iloc[edge] = leaf, other, np.sqrt(total)
     assert not checks.cycles(points, tree, np.sort(tree["weight"].to_numpy()))
+
+
+def test_sampled_cycles_of_angles(monkeypatch):
+    work = Work(replace(CASES["places-20k-haversine"], rows=cases.places(400)), CPU, None)
+    monkeypatch.setattr(checks, "SCIPY_ROWS", 0)
+    monkeypatch.setattr(checks, "CYCLE_ROWS", 400)
+    right, against = checks.heights(work, work.model)
+    assert right
+    assert "cycle" in against
+    tree, points = work.tree.copy(), work.points
+    tree["weight"] += 1e-14
+    assert not checks.cycles(points, tree, tree["weight"].to_numpy(), "haversine")
+    leaf = np.flatnonzero(np.bincount(work.tree[["src", "dst"]].to_numpy().ravel()) == 1)[0]
+    edge = np.flatnonzero((work.tree[["src", "dst"]] == leaf).any(axis=1))[0]
+    angle = haversine_distances(points[leaf : leaf + 1], points)[0]
+    other = int(np.argsort(angle)[2])
+    tree = work.tree.copy()
+    tree.iloc[edge] = leaf, other, angle[other]
+    assert not checks.cycles(points, tree, np.sort(tree["weight"].to_numpy()), "haversine")
 
 
 def test_nearest_distances_in_blocks(monkeypatch):
