@@ -21,6 +21,8 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
 
 SOURCE = "ordering.cu"
+#: Edges of one weight that are sorted by insertion.
+SHORT_RUN = 64
 #: Edges that a thread of the CPU sorts, at least.
 MIN_SORTED = 2**15
 
@@ -84,23 +86,30 @@ def _ranges(n: int) -> list[slice]:
     return [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
 
 
-@njit(cache=True)
-def _order_ties(rows, rises, code):
+def _order_ties(rows: np.ndarray, rises: np.ndarray, code: np.ndarray) -> None:
     """Put each run of rows whose weights do not rise into the order of their codes."""
+    _order_short_runs(rows, rises, code)
+    ends = np.append(np.flatnonzero(rises), rows.size - 1) + 1
+    starts = np.append(0, ends[:-1])
+    is_long = ends - starts > SHORT_RUN
+    for first, end in zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True):
+        run = rows[first:end]
+        rows[first:end] = run[np.argsort(code[run])]  # which Numba takes seconds to compile
+
+
+@njit(cache=True)
+def _order_short_runs(rows, rises, code):
     first = 0
     for last in range(rows.size):
         if last < rises.size and not rises[last]:
             continue
-        if last - first < 16:
+        if last - first < SHORT_RUN:
             for i in range(first + 1, last + 1):
                 row, j = rows[i], i
                 while j > first and code[rows[j - 1]] > code[row]:
                     rows[j] = rows[j - 1]
                     j -= 1
                 rows[j] = row
-        else:
-            run = rows[first : last + 1].copy()
-            rows[first : last + 1] = run[np.argsort(code[run])]
         first = last + 1
 
 

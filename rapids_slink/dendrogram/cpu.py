@@ -29,8 +29,9 @@ def merge_in_order(src, dst, n, left, right, size):
     int
         How many edges were merged: fewer than m if the next one closes a cycle.
     """
-    parent, sets = np.arange(n).astype(np.int32), np.ones((n, 2), dtype=np.int32)
-    sets[:, 1] = parent
+    parent, sets = np.empty(n, np.int32), np.empty((n, 2), np.int32)
+    for leaf in range(n):
+        parent[leaf], sets[leaf, 0], sets[leaf, 1] = leaf, 1, leaf
     for i in range(len(src)):
         u, v = find_root(parent, src[i]), find_root(parent, dst[i])
         if u == v:
@@ -62,12 +63,15 @@ def label_clusters(left, right, n):
         By leaf, then by merge, the flat cluster that it is part of: 0..n-m-1 in the order of their first leaves.
     """
     m = len(left)
-    flat = np.arange(n + m).astype(np.int32)
+    flat, number, made = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
+    for c in range(n + m):
+        flat[c], number[c] = c, -1
     for i in range(m - 1, -1, -1):
         flat[left[i]] = flat[right[i]] = flat[n + i]
-    number, made = np.full(n + m, -1, dtype=np.int32), 0
     for leaf in range(n):
         if number[flat[leaf]] < 0:
             number[flat[leaf]] = made
             made += 1
-    return number[flat]
+    for c in range(n + m):
+        flat[c] = number[flat[c]]
+    return flat

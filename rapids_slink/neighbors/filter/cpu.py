@@ -130,7 +130,9 @@ def seed_bounds(
     """
     norms = rows.half_norm, rows.error, points.half_norm, points.error
     cores = (ids, NO_CORE) if core is None else core
-    _seed_bounds(product, norms, groups, ids, k, upper_bound.terms, cores, bound)
+    nearest = np.empty((len(product), max(32, 2 * k)))
+    _bound_buckets(product, norms, groups, ids, upper_bound.terms, cores, nearest)
+    np.minimum(bound, np.partition(nearest, k - 1, axis=1)[:, k - 1], out=bound)
 
 
 @njit(cache=True)
@@ -170,14 +172,15 @@ def _append_candidates(product, norms, row_group, point_group, ids, out, count):
 
 
 @njit(nogil=True, cache=True)
-def _seed_bounds(product, norms, groups, ids, k, upper_bound, cores, bound):
+def _bound_buckets(product, norms, groups, ids, upper_bound, cores, nearest):
+    """What the nearest point of each row in each bucket is at most."""
     half_norm, error, point_half_norm, point_error = norms
     row_group, point_group = groups
     rows, core = cores
     norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound
     n_rows, n_points = product.shape
-    buckets = max(32, 2 * k)
-    least, best, value = np.empty(buckets, product.dtype), np.empty(buckets, np.int64), np.empty(buckets)
+    buckets = nearest.shape[1]
+    least, best = np.empty(buckets, product.dtype), np.empty(buckets, np.int64)
     for i in range(n_rows):
         least[:] = np.inf
         best[:] = -1
@@ -189,7 +192,7 @@ def _seed_bounds(product, norms, groups, ids, k, upper_bound, cores, bound):
                     least[b] = half
                     best[b] = j
         for b in range(buckets):
-            value[b] = np.inf
+            nearest[i, b] = np.inf
             if best[b] >= 0:
                 j = best[b]
                 half = np.float64(half_norm[i]) + least[b]
@@ -197,7 +200,6 @@ def _seed_bounds(product, norms, groups, ids, k, upper_bound, cores, bound):
                 # What is missing of `half` by the float32 subtraction above, and more.
                 square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
                 distance = (np.sqrt(square) + point_error[j] + error[i]) * inverse_scale + more
-                value[b] = distance * distance * factor + surrogate_error
+                nearest[i, b] = distance * distance * factor + surrogate_error
                 if core.size:
-                    value[b] = max(value[b], core[rows[i]], core[ids[j]])
-        bound[i] = min(bound[i], np.sort(value)[k - 1])
+                    nearest[i, b] = max(nearest[i, b], core[rows[i]], core[ids[j]])

@@ -77,20 +77,27 @@ def touched_share(tree: Tree, metric: Metric) -> float:
     """
     n = tree.order.size
     positions = np.random.default_rng(0).integers(0, n, SAMPLED_BALLS)
-    return _count_touched(metric.cpu_formula, tree, positions, min(BALL_POINTS, n)) / SAMPLED_BALLS / (-(-n // LEAF))
+    distance, count, k = np.empty(n), 0, min(BALL_POINTS, n)
+    for p in positions.tolist():
+        _distances(metric.cpu_formula, tree, p, distance)
+        count += _count_touched(metric.cpu_formula, tree, p, np.partition(distance, k - 1)[k - 1])
+    return count / SAMPLED_BALLS / (-(-n // LEAF))
 
 
 @njit(nogil=True, cache=True)
-def _count_touched(formula, tree, positions, k):
-    n, leaves = tree.order.size, tree.first.size // 2
-    distance, x, count = np.empty(n), np.empty(tree.columns.shape[0]), 0
-    for p in positions:
-        to_points(formula, tree.columns, p, tree.columns, 0, distance)
-        radius = np.partition(distance, k - 1)[k - 1]
-        for f in range(x.size):
-            x[f] = tree.columns[f, p]
-        for leaf in range(leaves, tree.first.size):
-            count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= radius
+def _distances(formula, tree, p, out):
+    """From point p to all."""
+    to_points(formula, tree.columns, p, tree.columns, 0, out)
+
+
+@njit(nogil=True, cache=True)
+def _count_touched(formula, tree, p, radius):
+    """The leaves whose boxes are within a radius of point p."""
+    leaves, x, count = tree.first.size // 2, np.empty(tree.columns.shape[0]), 0
+    for f in range(x.size):
+        x[f] = tree.columns[f, p]
+    for leaf in range(leaves, tree.first.size):
+        count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= radius
     return count
 
 

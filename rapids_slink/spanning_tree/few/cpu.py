@@ -48,9 +48,8 @@ def _columns(values: np.ndarray) -> np.ndarray:
 def _prim_of_columns(formula, columns, n, src, dst, weight):
     """Prim's algorithm on points stored in columns, of which those outside the tree come first."""
     d = columns.shape[0]
-    outside, point, distance = np.arange(n).astype(np.int32), np.empty((d, 1)), np.empty(n + LANES)
-    lightest, inner = np.full(n, np.inf), np.empty(n, np.int32)  # each outside point's edge into the tree
-    position = n - 1
+    outside, lightest, inner = _nothing_joined(n)
+    point, distance, position = np.empty((d, 1)), np.empty(n + LANES), n - 1
     for m in range(n - 1, 0, -1):
         joined = outside[position]
         for f in range(d):
@@ -68,9 +67,8 @@ def _prim_of_columns(formula, columns, n, src, dst, weight):
 def _prim_of_rows(formula, values, src, dst, weight):
     """The same, one pair at a time."""
     n = values.shape[0]
-    outside, distance = np.arange(n).astype(np.int32), np.empty(n)
-    lightest, inner = np.full(n, np.inf), np.empty(n, np.int32)
-    position = n - 1
+    outside, lightest, inner = _nothing_joined(n)
+    distance, position = np.empty(n), n - 1
     for m in range(n - 1, 0, -1):
         joined = outside[position]
         outside[position], lightest[position], inner[position] = outside[m], lightest[m], inner[m]
@@ -79,6 +77,15 @@ def _prim_of_rows(formula, values, src, dst, weight):
         _update(joined, outside, distance, lightest, inner, m)
         position = _next(outside, lightest, inner, m)
         src[m - 1], dst[m - 1], weight[m - 1] = inner[position], outside[position], lightest[position]
+
+
+@njit(nogil=True, cache=True)
+def _nothing_joined(n):
+    """The points outside the tree, and each one's lightest edge into it: what it weighs, and its end there."""
+    outside, lightest = np.empty(n, np.int32), np.empty(n)
+    for i in range(n):
+        outside[i], lightest[i] = i, np.inf
+    return outside, lightest, np.empty(n, np.int32)
 
 
 @njit(nogil=True, cache=True)
