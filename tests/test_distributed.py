@@ -280,17 +280,18 @@ def test_expected_time():
 
 
 @pytest.mark.parametrize(
-    ("n", "devices", "device", "blocks"),
+    ("n", "d", "devices", "device", "blocks"),
     [
-        (10**6, 2, "cpu", 4),
-        (10**6, 2, "cuda", 1),
-        (8 * 10**6, 2, "cuda", 4),
-        (8 * 10**6, 8, "cuda", 6),
-        (9, 2, "cpu", 1),
+        (10**6, 16, 2, "cpu", 4),
+        (9, 16, 2, "cpu", 1),
+        (10**6, 128, 2, "cuda", 1),
+        (10**6, 4096, 2, "cuda", 4),
+        (8 * 10**6, 96, 2, "cuda", 4),
+        (8 * 10**6, 96, 8, "cuda", 6),
     ],
 )
-def test_wanted_blocks(n, devices, device, blocks):
-    assert distributed.wanted_blocks(n, devices, device) == blocks
+def test_wanted_blocks(n, d, devices, device, blocks):
+    assert distributed.wanted_blocks(n, d, devices, device) == blocks
 
 
 def test_few_features_need_no_room_for_lists(monkeypatch):
@@ -307,7 +308,7 @@ def test_few_features_need_no_room_for_lists(monkeypatch):
 def test_blocks(client, monkeypatch):
     frame, parts = collection(blobs(0, 20, n=2000), [1000, 1040])
     assert fit(parts, 2, device="cpu").report_["spanning_tree"]["blocks"] == 1  # both workers are on one host
-    monkeypatch.setitem(distributed.MIN_BLOCK_ROWS, "cpu", 100)
+    monkeypatch.setitem(distributed.MIN_BLOCK_WORK, "cpu", 2**10)
     monkeypatch.setattr(runs.Run, "devices", lambda run, gpu: 2)
     model = fit(parts, 2, device="cpu", progress=True)
     assert model.report_["spanning_tree"]["pairs"] == 6

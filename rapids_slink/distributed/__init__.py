@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ from rapids_slink.spanning_tree import plan
 MAX_BLOCKS = 32
 #: The fewest blocks are taken whose expected time is so many times the least: each goes to every other.
 NEAR_LEAST = 9 / 8
-#: Of fewer rows, by device, a block takes less time than its tasks.
-MIN_BLOCK_ROWS = {"cpu": 2**12, "cuda": 2**19}
+#: A block of m rows of d features takes less time than its tasks, by device, if m²d is below this.
+MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
 #: Of an entry of a neighbour list.
 LIST_BYTES = 12
 
@@ -80,16 +81,15 @@ def count_blocks(run: Run, points: Partitions) -> int:
     """How many blocks there should be: few for each worker, and of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        wanted = wanted_blocks(n, run.devices(settings.device == "cuda"), settings.device)
+        wanted = wanted_blocks(n, points.n_features, run.devices(settings.device == "cuda"), settings.device)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 
 
-def wanted_blocks(n: int, devices: int, device: str) -> int:
-    """The fewest blocks of n rows that take little longer than the best number would."""
-    times = {
-        count: expected_time(count, devices) for count in range(1, min(MAX_BLOCKS, n // MIN_BLOCK_ROWS[device]) + 1)
-    }
+def wanted_blocks(n: int, d: int, devices: int, device: str) -> int:
+    """The fewest blocks of n rows of d features that take little longer than the best number would."""
+    most = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
+    times = {count: expected_time(count, devices) for count in range(1, most + 1)}
     return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
 
 
