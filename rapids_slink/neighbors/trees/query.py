@@ -146,7 +146,7 @@ def query(formula, tree, queries, excluded, reached):
     stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to visit, and their distances from the rows' box
     lanes = _new_lanes(queries.points.shape[0])
     x, box_low, box_high, _, own_group, bound, last_id, distance, must_visit = lanes
-    begin, leaf = 0, _first_leaf(start, last)
+    begin, leaf = np.int64(0), _first_leaf(start, last)  # no literal: `_load` would be compiled for it too
     while begin < start.size:
         while start[begin] >= last[leaf]:  # positions ascend
             leaf += 1
@@ -154,7 +154,7 @@ def query(formula, tree, queries, excluded, reached):
         while m < LEAF and begin + m < start.size and start[begin + m] < last[leaf]:
             m += 1
         shared_group = _load(queries, begin, m, core, upper, minima, lanes)
-        largest_bound = bound.max()
+        largest_bound = _largest(bound)
         v = visit = leaf
         while True:  # search the subtree `visit`, then step up from v and take the sibling
             stack[0], gaps[0], height = visit, box_to_box(formula, box_low, box_high, low, high, visit), 1
@@ -191,7 +191,7 @@ def query(formula, tree, queries, excluded, reached):
                 if improved:
                     if minima.size:
                         _lower_minima(rows, begin, m, minima, weights, lanes)
-                    largest_bound = bound.max()
+                    largest_bound = _largest(bound)
             if v == 0:
                 break
             visit, v = v + 1 if v % 2 else v - 1, (v - 1) // 2
@@ -241,6 +241,14 @@ def _load(queries, begin, m, core, upper, minima, lanes):
         if core.size:
             own_core[j] = core[start[begin + j]]
     return shared_group
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _largest(bound):
+    largest = bound[0]
+    for j in range(1, LEAF):
+        largest = max(largest, bound[j])
+    return largest
 
 
 @njit(nogil=True, cache=True, forceinline=True)

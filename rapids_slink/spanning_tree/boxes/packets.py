@@ -62,7 +62,7 @@ def search(formula, tree, growth, active):
         np.empty(LEAF), np.empty(LEAF, np.int32), np.empty(LEAF), np.empty(min(LEAF, n)),
         np.empty(128, np.int64), np.empty(128),
     )  # fmt: skip
-    leaf, begin = 0, 0
+    leaf, begin = 0, np.int64(0)  # no literal: `_load` would be compiled for it too
     while active.size and leaf < leaves:
         leaf = 2 * leaf + 1 if active[0] < last[2 * leaf + 1] else 2 * leaf + 2
     while begin < active.size:
