@@ -17,6 +17,7 @@ from rapids_slink import (
     minimum_spanning_tree,
     nearest_neighbors,
 )
+from rapids_slink.runtime import threads
 
 
 def points(n, d, seed=0):
@@ -99,3 +100,9 @@ class Failing:
     def as_method(self):
         """The same for a class, which makes methods of functions, but not of other objects."""
         return lambda *args, **kwargs: self(*args, **kwargs)  # noqa: PLW0108
+
+
+def stray_threads():
+    """All threads but those that are kept for this thread's next run."""
+    pool = threads._kept.pool
+    return set(threading.enumerate()) - (set() if pool is None else pool._threads)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from calls import CALLS, Failing, points, spread
+from calls import CALLS, Failing, points, spread, stray_threads
 from spanning_trees import bits
 
 from rapids_slink import DeviceMemoryError, fit, knn_graph, nearest_neighbors, neighbors
@@ -32,7 +32,7 @@ CALLED = {
 @pytest.mark.parametrize(("name", "function"), [(name, function) for name in CALLED for function in CALLED[name]])
 def test_running_out_of_memory(monkeypatch, name, function):
     call = CALLS[name]
-    expected, threads = bits(call(device="cpu")), threading.active_count()
+    expected, before = bits(call(device="cpu")), stray_threads()
     failing = Failing(getattr(np, function), MemoryError("Unable to allocate 93.1 TiB"))
     monkeypatch.setattr(np, function, failing)
     call(device="cpu")
@@ -41,7 +41,7 @@ def test_running_out_of_memory(monkeypatch, name, function):
         failing.calls, failing.fails_at = 0, at
         with pytest.raises(DeviceMemoryError, match=r"not enough memory: .* \(Unable to allocate 93.1 TiB\)$"):
             call(device="cpu")
-        assert threading.active_count() <= threads
+        assert stray_threads() <= before
         assert bits(call(device="cpu")) == expected
 
 
