@@ -52,9 +52,8 @@ def heights(work: Work, model: Any) -> Verdict:
         squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
         return _same(found, np.sqrt(squares)), "brute-force spanning tree"
     tree = model.mst_.compute() if hasattr(model.mst_, "compute") else model.mst_
-    return cycles(
-        work.points, tree, found, work.case.metric
-    ), f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+    right = cycles(work.points, tree, found, work.case.metric)
+    return right, f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
 
 
 def first_heights(work: Work, first: First) -> Verdict:
@@ -113,16 +112,15 @@ def cycles(points: np.ndarray, tree: Any, found: np.ndarray, metric: str = "eucl
     src, dst, weight = (_column(tree, name) for name in ("src", "dst", "weight"))
     lengths = np.empty(len(src))
     in_blocks(lambda at: _lengths(points, src[at], dst[at], are_angles, lengths[at]), len(src), BLOCK)
-    if len(src) != n - 1 or not _same(found, np.sort(weight)):
-        return False
-    if not (np.abs(weight - lengths) <= RADIANS).all() if are_angles else not _same(weight, np.sqrt(lengths)):
+    distance, off = (lengths, RADIANS) if are_angles else (np.sqrt(lengths), 0.0)
+    if len(src) != n - 1 or not (np.abs(weight - distance) <= off).all() or not _same(found, np.sort(weight)):
         return False
     ends = coo_array((np.ones(n - 1), (src, dst)), shape=(n, n)).tocsr()
     order, parent = breadth_first_order(ends, 0, directed=False)
     if len(order) != n:
         return False
     up = np.empty(n)
-    up[np.where(parent[src] == dst, src, dst)] = lengths - (RADIANS if are_angles else 0.0)
+    up[np.where(parent[src] == dst, src, dst)] = lengths - off
     rows = np.random.default_rng(0).choice(n, min(n, CYCLE_ROWS), replace=False)
     return not any(
         in_blocks(lambda at: _is_undercut(points, order, parent, up, are_angles, rows[at.start]), rows.size, 1)

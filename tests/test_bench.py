@@ -447,51 +447,54 @@ def test_list(capsys):
     assert {*CASES, *STAGES, "scipy"} <= set(capsys.readouterr().out.split())
 
 
-def test_sampled_cycles(monkeypatch):
-    """A tree that is not minimal, one that does not span, and a weight in the last place."""
-    work = Work(replace(CASES["gauss-20k-16"], rows=cases.gauss(500, 3, np.float32)), CPU, None)
+def checked_by_cycles(name, rows, monkeypatch):
+    """The points, the tree and the heights of a case that is small, and taken for a large one."""
+    work = Work(replace(CASES[name], rows=rows), CPU, None)
     monkeypatch.setattr(checks, "SCIPY_ROWS", 0)
     monkeypatch.setattr(checks, "PRIM_WORK", 0)
     right, against = checks.heights(work, work.model)
     assert right
     assert "cycle" in against
-    tree, points = work.tree.copy(), work.points
-    found = work.model.to_scipy()[:, 2]
+    return work.points, work.tree, work.model.to_scipy()[:, 2]
+
+
+def with_longer_edge(tree, distances_from):
+    """The tree, but that a leaf is joined to its second nearest point."""
+    leaf = np.flatnonzero(np.bincount(tree[["src", "dst"]].to_numpy().ravel()) == 1)[0]
+    edge = np.flatnonzero((tree[["src", "dst"]] == leaf).any(axis=1))[0]
+    distance, tree = distances_from(leaf), tree.copy()
+    other = int(np.argsort(distance)[2])
+    tree.iloc[edge] = leaf, other, distance[other]
+    return tree
+
+
+def test_sampled_cycles(monkeypatch):
+    """A tree that is not minimal, one that does not span, and a weight in the last place."""
+    points, tree, found = checked_by_cycles("gauss-20k-16", cases.gauss(500, 3, np.float32), monkeypatch)
     assert not checks.cycles(points, tree, np.nextafter(found, np.inf))
+    raised = tree.assign(weight=np.nextafter(tree["weight"], np.inf))
+    assert not checks.cycles(points, raised, np.nextafter(found, np.inf))
     assert not checks.cycles(points, tree.iloc[1:], found[1:])
     twice = tree.copy()
     twice.iloc[1] = twice.iloc[0]
     assert not checks.cycles(points, twice, np.sort(twice["weight"].to_numpy()))
     monkeypatch.setattr(checks, "CYCLE_ROWS", 500)
     assert checks.cycles(points, tree, found)
-    leaf = np.flatnonzero(np.bincount(tree[["src", "dst"]].to_numpy().ravel()) == 1)[0]
-    edge = np.flatnonzero((tree[["src", "dst"]] == leaf).any(axis=1))[0]
-    distance = np.linalg.norm(points.astype(float) - points[leaf], axis=1)
-    other = int(np.argsort(distance)[2])
-    total = 0.0
-    for x in points[[leaf, other]].astype(np.float64).T:
-        total += (x[0] - x[1]) ** 2
-    tree.iloc[edge] = leaf, other, np.sqrt(total)
-    assert not checks.cycles(points, tree, np.sort(tree["weight"].to_numpy()))
+
+    def distances_from(leaf):
+        return np.sqrt(sum((column - column[leaf]) ** 2 for column in points.astype(np.float64).T))
+
+    longer = with_longer_edge(tree, distances_from)
+    assert not checks.cycles(points, longer, np.sort(longer["weight"].to_numpy()))
 
 
 def test_sampled_cycles_of_angles(monkeypatch):
-    work = Work(replace(CASES["places-20k-haversine"], rows=cases.places(400)), CPU, None)
-    monkeypatch.setattr(checks, "SCIPY_ROWS", 0)
+    """A tree that is not minimal, and weights that are off by more than rounding."""
     monkeypatch.setattr(checks, "CYCLE_ROWS", 400)
-    right, against = checks.heights(work, work.model)
-    assert right
-    assert "cycle" in against
-    tree, points = work.tree.copy(), work.points
-    tree["weight"] += 1e-14
-    assert not checks.cycles(points, tree, tree["weight"].to_numpy(), "haversine")
-    leaf = np.flatnonzero(np.bincount(work.tree[["src", "dst"]].to_numpy().ravel()) == 1)[0]
-    edge = np.flatnonzero((work.tree[["src", "dst"]] == leaf).any(axis=1))[0]
-    angle = haversine_distances(points[leaf : leaf + 1], points)[0]
-    other = int(np.argsort(angle)[2])
-    tree = work.tree.copy()
-    tree.iloc[edge] = leaf, other, angle[other]
-    assert not checks.cycles(points, tree, np.sort(tree["weight"].to_numpy()), "haversine")
+    points, tree, found = checked_by_cycles("places-20k-haversine", cases.places(400), monkeypatch)
+    assert not checks.cycles(points, tree.assign(weight=tree["weight"] + 1e-14), found + 1e-14, "haversine")
+    longer = with_longer_edge(tree, lambda leaf: haversine_distances(points[leaf : leaf + 1], points)[0])
+    assert not checks.cycles(points, longer, np.sort(longer["weight"].to_numpy()), "haversine")
 
 
 def test_nearest_distances_in_blocks(monkeypatch):
