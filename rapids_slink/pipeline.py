@@ -90,6 +90,10 @@ class PointHierarchy(Hierarchy, Estimator):
         self.report_ = report
         return self
 
+    def fit_predict(self, X: Any, y: Any = None) -> Any:
+        """`fit`, and its `labels_`: of the kind that they are of there, int32, one a row."""
+        return self.fit(X).labels_
+
     def _fit(self, X: Any, metric: Metric, k: int | None, min_samples: int, device: Device, report: Report) -> None:
         def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
             return estimate_tree(n, d, itemsize, k, min_samples, metric, device)

@@ -12,16 +12,6 @@ from typing import Any, Self
 class Estimator:
     """A clusterer whose parameters are the arguments of ``__init__``, kept in attributes of the same names."""
 
-    labels_: Any
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Cluster the rows of `X`."""
-        raise NotImplementedError
-
-    def fit_predict(self, X: Any, y: Any = None) -> Any:
-        """`fit`, and its `labels_`."""
-        return self.fit(X).labels_
-
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name; `deep` makes no difference, for none of them is an estimator."""
         return {name: getattr(self, name) for name in self._defaults()}
@@ -34,9 +24,10 @@ class Estimator:
         ValueError
             There is no parameter of a name; none is set then.
         """
+        known = list(self._defaults())
         for name in params:
-            if name not in self._defaults():
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {list(self._defaults())}")
+            if name not in known:
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {known}")
         self.__dict__.update(params)
         return self
 

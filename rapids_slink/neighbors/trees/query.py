@@ -245,6 +245,7 @@ def _load(queries, begin, m, core, upper, minima, lanes):
 
 @njit(nogil=True, cache=True, forceinline=True)
 def _largest(bound):
+    """Of all lanes; `bound.max()` takes Numba half a second to compile."""
     largest = bound[0]
     for j in range(1, LEAF):
         largest = max(largest, bound[j])
