@@ -21,7 +21,7 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
 
 SOURCE = "ordering.cu"
-#: Edges of one weight that are sorted by insertion.
+#: Edges of one weight, at most, that are sorted by insertion.
 SHORT_RUN = 64
 #: Edges that a thread of the CPU sorts, at least.
 MIN_SORTED = 2**15
@@ -53,17 +53,24 @@ def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     if weight.dtype.kind == "f":
         weight = weight + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
     if xp is not np:
-        check_arrays("int32", src, dst)
-        code = xp.empty(src.size, "int64")
-        launch(SOURCE, "code_edges", src.size, np.int64(src.size), src, dst, code)
-        by_code = xp.argsort(code)
-        return by_code[xp.argsort(weight[by_code])]  # CuPy's sort is stable
+        return _sorting_rows_on_gpu(src, dst, weight, xp)
     rows = _ascending(weight)
     ascending = weight[rows]
     rises = ascending[1:] != ascending[:-1]
     if not rises.all():  # the ids only matter where weights tie
         _order_ties(rows, rises, edge_codes(src, dst, np))
     return rows
+
+
+def _sorting_rows_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
+    check_arrays("int32", src, dst)
+    rows, has_long_runs = xp.argsort(weight), xp.zeros(1, "int32")
+    order = np.int64(rows.size), np.int64(SHORT_RUN), weight, src, dst, rows, has_long_runs
+    launch(SOURCE, "order_short_runs", rows.size, *order)
+    if not has_long_runs[0]:
+        return rows
+    by_code = xp.argsort(edge_codes(src, dst, xp))
+    return by_code[xp.argsort(weight[by_code])]  # CuPy's sort is stable
 
 
 def _ascending(weight: np.ndarray) -> np.ndarray:
