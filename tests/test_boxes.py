@@ -88,6 +88,14 @@ def test_many_points(name, device):
     assert grown(X, device).equals(by_lists(X, device, 8))
 
 
+def test_neighbours_far_along_the_curve(device):
+    """Two strips near the middle of the box: half of a point's nearest are more positions away than 16 bits tell."""
+    rng = np.random.default_rng(0)
+    strips = np.column_stack([rng.choice([-1e-6, 1e-6], 150_000), rng.uniform(-1, 1, 150_000)])
+    X = np.concatenate([strips, [[-1, 0], [1, 0]]])
+    assert grown(X, device).equals(by_lists(X, device, 8))
+
+
 @pytest.mark.parametrize("chunk", [1, 100])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_same_tree_whoever_searches_when(chunk, threads, monkeypatch):

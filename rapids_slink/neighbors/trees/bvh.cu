@@ -45,15 +45,14 @@ __device__ __forceinline__ unsigned char level_between(unsigned long long code, 
     return code == next ? 31 - __clz((int)(p ^ (p + 1))) : 95 - __clzll(code ^ next);
 }
 
-// Points, ids, positions and levels along the curve; `along` are the ids in the order of their codes.
+// Points, ids and levels along the curve; `along` are the ids in the order of their codes.
 extern "C" __global__ void arrange(
     const VALUE* __restrict__ values, const unsigned long long* __restrict__ codes, const long long* __restrict__ along,
-    long long n, VALUE* __restrict__ points, int* __restrict__ order, int* __restrict__ position,
-    unsigned char* __restrict__ level) {
+    long long n, VALUE* __restrict__ points, int* __restrict__ order, unsigned char* __restrict__ level) {
     long long p = thread_index();
     if (p >= n) return;
     long long id = along[p];
-    order[p] = id, position[id] = p;
+    order[p] = id;
     for (int f = 0; f < FEATURES; f++) points[p * FEATURES + f] = values[id * FEATURES + f];
     level[p] = p < n - 1 ? level_between(codes[id], codes[along[p + 1]], p) : HIGHEST;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import cupy as cp
@@ -59,9 +60,9 @@ class BoxSearch:
         self.launch("find_box", min(n, BOX_THREADS), values, np.int64(n), box)
         codes = self._morton_codes(values, box)
         along = cp.argsort(codes)
-        self.points, self.order, self.position = cp.empty_like(values), cp.empty(n, cp.int32), cp.empty(n, cp.int32)
+        self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
-        self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, self.position, level)
+        self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, level)
         self.launch("find_leaves", n, level, np.int64(n), begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
@@ -95,6 +96,13 @@ class BoxSearch:
         lists = m * (12 * size + 8)
         return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
 
+    @cached_property
+    def position(self) -> Any:
+        """The inverse of `order`."""
+        position = cp.empty_like(self.order)
+        position[self.order] = cp.arange(self.order.size, dtype=cp.int32)
+        return position
+
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         m, k = task.rows.size, task.k
@@ -109,8 +117,9 @@ class BoxSearch:
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
+            scratch = cp.empty(group.size, cp.uint32), cp.empty(BLOCKS * multiprocessors(), cp.uint32)
             counters = cp.zeros(1, cp.uint64)
-            self.launch_resident("write_groups", group.size, BLOCKS, group, *self.tree, *self.scratch(BLOCKS), counters)
+            self.launch_resident("write_groups", group.size, BLOCKS, group, *self.tree, *scratch, counters)
             minima = cp.full(task.row_group.size, cp.inf)
         core, least_core = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
@@ -157,10 +166,6 @@ class BoxSearch:
         """Start one whose blocks, at most so many a multiprocessor, wait for each other."""
         blocks = resident_blocks(jobs, THREADS, most)
         launch_resident(source, name, blocks, THREADS, *arguments, options=self._options(1))
-
-    def scratch(self, most: int) -> tuple[Any, Any]:
-        """What writing groups takes: a number a point, and one a block."""
-        return cp.empty(self.order.size, cp.uint32), cp.empty(most * multiprocessors(), cp.uint32)
 
     def _options(self, list_size: int | None = None) -> tuple[str, ...]:
         features, length = f"-DFEATURES={self.values.shape[1]}", () if list_size is None else (f"-DLIST={list_size}",)

@@ -32,7 +32,7 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 #: Others that each point knows from the start: with five, few points of a cube search again.
 NEAREST = 5
 #: At the peak, in bytes a point: what is known of it, and its edge.
-POINT_BYTES = {"cpu": 160, "cuda": 72}
+POINT_BYTES = {"cpu": 160, "cuda": 56}
 
 
 def estimate_tree(n: int, device: Device) -> MemoryEstimate:
@@ -46,7 +46,7 @@ def tree_of_boxes(search: Any, device: Device, report: Report) -> PreallocatedFr
     Parameters
     ----------
     search : TreeSearch or BoxSearch
-        Of the points, by boxes.
+        Of the points, by boxes; it may give its memory to the tree, and is of no use afterwards.
     device : Device
     report : Report
 

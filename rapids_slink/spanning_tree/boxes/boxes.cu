@@ -8,24 +8,25 @@
 
 constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
 constexpr int NEAREST = 5;                // as in the package
+constexpr int NO_POINT = -1;
 constexpr double SEARCH_MARGIN = 1.5;     // times the bound, up to which a search looks: that saves later searches
 
-// What a search reads: the points and their tree.
+// What a search reads: the points, their tree, and the leaf in which each warp's points begin.
 struct Points {
     const VALUE* __restrict__ features;
     const int* __restrict__ order;
-    const int* __restrict__ leaf_of;
+    const int* __restrict__ first_leaf;
     long long n;
     const Node* nodes;
 };
 
-// What is known, by point or by root: see the package. `least` is the code of the component's lightest edge; `following` are
-// the positions of a point's nearest others but for the first, in NEAREST - 1 rows: -1 where there are no more, and in the
-// first row once they are of no more use.
+// What is known, by point or by root: see the package. `chosen` is the point whose candidate is the component's lightest edge;
+// `following` are a point's nearest others but for the first, in NEAREST - 1 rows: how many positions they are away, 0 where
+// there are no more or one is farther than 16 bits can tell, and in the first row once they are of no more use.
 struct Growth {
-    int *component, *candidate, *following, *size, *parent;
+    int *component, *candidate, *size, *parent, *chosen;
+    short* following;
     double *weight, *bound;
-    long long* least;
 };
 
 // Zeros at first. The largest component: its size << 32 | its root; and the next point to search.
@@ -35,8 +36,8 @@ struct Counters { unsigned long long arrived, taken, searched, rounds; Round rou
 
 // The nearest others of each point, of which the first is its candidate. The points of a warp search together.
 extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
-    const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ leaf_of, long long n,
-    const Node* __restrict__ nodes, int* __restrict__ candidate, int* __restrict__ following, double* __restrict__ weight) {
+    const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n,
+    const Node* __restrict__ nodes, int* __restrict__ candidate, short* __restrict__ following, double* __restrict__ weight) {
     long long p = thread_index(), first = p - threadIdx.x % WARP;
     if (first >= n) return;
     VALUE x[FEATURES];
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     int last_id = EMPTY_ID;
     auto id_of = [&](int q) { return q < 0 ? EMPTY_ID : order[q]; };
     walk(
-        nodes, leaf_of[first], true,
+        nodes, first_leaf[first / WARP], true,
         [&](const Node& node, int) {
             double gap = lower_bound(x, node.low, node.high);
             return __all_sync(ALL_LANES, gap > last || (gap == last && node.least > last_id));
@@ -70,7 +71,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
         });
     if (p >= n) return;
     candidate[p] = nearest[0], weight[p] = least[0];
-    for (int e = 1; e < NEAREST; e++) following[(e - 1) * n + p] = nearest[e];
+    bool known = true;
+    for (int e = 1; e < NEAREST; e++) {
+        long long step = nearest[e] - p;
+        known = known && nearest[e] >= 0 && step == (short)step;
+        following[(e - 1) * n + p] = known ? step : 0;
+    }
 }
 
 // The nearest known point of another component becomes the candidate of p; if there is none, no such point is nearer than the
@@ -82,15 +88,15 @@ __device__ __forceinline__ void next_candidate(const Points& points, const Growt
     int last = -1;
     known.candidate[p] = -1;
     for (int e = 0; e < NEAREST - 1; e++) {
-        int q = known.following[e * points.n + p];
-        if (q < 0) break;
+        int step = known.following[e * points.n + p], q = p + step;
+        if (!step) break;
         if (known.component[q] != known.component[p]) {
             known.candidate[p] = q, known.weight[p] = distance(q);
             return;
         }
         last = q;
     }
-    if (last >= 0) known.weight[p] = distance(last), known.following[p] = -1;
+    if (last >= 0) known.weight[p] = distance(last), known.following[p] = 0;
 }
 
 // The candidates of the points of a warp that may know of a lighter edge than their components do. These points, which follow
@@ -109,7 +115,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     for (int f = 0; f < FEATURES; f++) x[f] = points.features[min(p, points.n - 1) * FEATURES + f];
     double least = INFINITE, reach = active ? SEARCH_MARGIN * bound[own] : -1;  // no point is as near
     walk(
-        points.nodes, points.leaf_of[first], false,
+        points.nodes, points.first_leaf[first / WARP], false,
         [&](const Node& node, int) {
             double gap = lower_bound(x, node.low, node.high);
             bool pass = node.group == own || gap > reach || (gap == least && node.least > other_id);
@@ -132,16 +138,26 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     known.weight[p] = fmax(known.weight[p], reach);
 }
 
-// The tree's edges in no order, as many as counters->taken says, from what `find_nearest` has found; `position` is the inverse
-// of the points' order.
+// Chooses p for its component unless another point's candidate comes first in the total order; both weigh as much.
+__device__ __forceinline__ void choose(const Points& points, const Growth& known, int p) {
+    auto code = [&](int q) { return edge_code(points.order[q], points.order[known.candidate[q]]); };
+    int* chosen = known.chosen + known.component[p];
+    int seen = *(volatile int*)chosen;
+    while (seen == NO_POINT || code(p) < code(seen)) {
+        int before = atomicCAS(chosen, seen, p);
+        if (before == seen) return;
+        seen = before;
+    }
+}
+
+// The tree's edges in no order, as many as counters->taken says, from what `find_nearest` has found.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
-    const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ position,
-    const int* __restrict__ leaf_of, long long n, int leaves, const Span* __restrict__ spans, Node* nodes,
-    int* candidate, int* following, double* weight, int* component, int* size, int* parent, double* bound, long long* least,
-    unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ edge_weight,
-    Counters* counters) {
-    const Points points{features, order, leaf_of, n, nodes};
-    const Growth known{component, candidate, following, size, parent, weight, bound, least};
+    const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n, int leaves,
+    const Span* __restrict__ spans, Node* nodes, int* candidate, short* following, double* weight, int* component, int* size,
+    int* chosen, int* parent, double* bound, unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst,
+    double* __restrict__ edge_weight, Counters* counters) {
+    const Points points{features, order, first_leaf, n, nodes};
+    const Growth known{component, candidate, size, parent, chosen, following, weight, bound};
     ResidentBlocks blocks{&counters->arrived};
     blocks.each(n, [&](long long p) { component[p] = p, size[p] = 1; });
     blocks.wait();
@@ -150,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         group_nodes(blocks, component, n, leaves, spans, nodes, (unsigned*)parent, of_blocks);
         blocks.each(n, [&](long long p) {
             if (component[p] != p) return;
-            bound[p] = INFINITE, least[p] = NO_EDGE;
+            bound[p] = INFINITE, chosen[p] = NO_POINT;
             unsigned long long own = (unsigned long long)size[p] << 32 | (unsigned)p;
             // Not if one of that size is known: else nearly all of the first round would have to wait for each other.
             if (own >> 32 > *(volatile unsigned long long*)&round->largest >> 32) atomicMax(&round->largest, own);
@@ -176,21 +192,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         // Each component's lightest edge, by what bounds it and then by the ends.
         blocks.each(n, [&](long long p) {
             int own = component[p];
-            if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own])
-                atomic_min(least + own, edge_code(order[p], order[candidate[p]]));
+            if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own]) choose(points, known, p);
         });
         blocks.wait();
         // Hooks each component that does not wait under the one that its lightest edge leads to. All keys differ, so the only
         // cycles are pairs that chose the same edge: the smaller root of a pair stays one.
         blocks.each_in_blocks(n, [&](long long p) {
-            int root = p, across = p, low = 0, high = 0;
+            int root = p, across = p, from = 0, to = 0;
             if (p < n && component[p] == root && root != waiting) {
-                low = least[p] >> 32, high = least[p] & 0xffffffff;
-                across = component[position[low]] == root ? component[position[high]] : component[position[low]];
-                if (across != waiting && least[across] == least[p] && root < across) across = root;
+                from = chosen[root], to = candidate[from], across = component[to];
+                if (across != waiting && chosen[across] == to && candidate[to] == from && root < across) across = root;
             }
             unsigned long long slot = claim_in_warp(across != root, &counters->taken);
-            if (across != root) src[slot] = low, dst[slot] = high, edge_weight[slot] = bound[root];
+            if (across != root) {
+                src[slot] = min(order[from], order[to]), dst[slot] = max(order[from], order[to]);
+                edge_weight[slot] = bound[root];
+            }
             if (p < n && component[p] == root) parent[p] = across;
         });
         blocks.wait();

@@ -5,8 +5,9 @@ from __future__ import annotations
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.trees.bvh import BoxSearch
+from rapids_slink.neighbors.trees.bvh import WARP, BoxSearch
 from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import multiprocessors
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree.boxes import NEAREST
 
@@ -16,21 +17,22 @@ MAX_ROUNDS = 64  # more than it takes: at least half of the components that sear
 
 
 def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
-    """As `rapids_slink.spanning_tree.boxes.cpu.tree_of_boxes`."""
+    """As `rapids_slink.spanning_tree.boxes.tree_of_boxes`."""
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
-    candidate, component, size = cp.empty((3, n), cp.int32)
-    parent, of_blocks = search.scratch(BLOCKS)
-    following = cp.empty((NEAREST - 1, n), cp.int32)
-    (weight, bound), least = cp.empty((2, n)), cp.empty(n, cp.int64)
+    candidate, component, size, chosen = cp.empty((4, n), cp.int32)
+    first_leaf, parent = search.leaf_of[::WARP].copy(), search.leaf_of
+    of_blocks = cp.empty(BLOCKS * multiprocessors(), cp.uint32)
+    following = cp.empty((NEAREST - 1, n), cp.int16)
+    weight, bound = cp.empty((2, n))
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
     found = candidate, following, weight
     search.launch(
-        "find_nearest", n, search.points, search.order, search.leaf_of, np.int64(n), search.nodes, *found, source=SOURCE
+        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, *found, source=SOURCE
     )
     search.launch_resident(
-        "grow_tree", n, BLOCKS, search.points, search.order, search.position, search.leaf_of, *search.tree, *found,
-        component, size, parent, bound, least, of_blocks, *tree.columns.values(), counters, source=SOURCE,
+        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *found, component, size,
+        chosen, parent, bound, of_blocks, *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
