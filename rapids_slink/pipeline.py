@@ -108,6 +108,7 @@ class PointHierarchy(Hierarchy, Estimator):
         tree, components = minimum_spanning_tree_of_points(
             points.values, metric, k, device, report, min_samples=min_samples, progress=self.progress
         )
+        release_cached()
         with report.stage("linkage", device):
             merges = build_linkage(tree, n)
         self._flatten(merges, points, device, report)
