@@ -10,8 +10,8 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
-from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, node_groups, query
-from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, touched_share
+from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
+from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, node_groups, touched_share
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate

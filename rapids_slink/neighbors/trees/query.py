@@ -16,6 +16,7 @@ from numba import njit
 
 from rapids_slink.neighbors.exact.cpu import comes_before_last, insert, reachability
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
+from rapids_slink.neighbors.trees.ranking import MIN_RANKED, begin_lists
 from rapids_slink.neighbors.trees.tree import LEAF
 
 ANY_ID = np.iinfo(np.int32).max
@@ -96,25 +97,6 @@ class Lanes(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def node_groups(first, last, group):
-    """The group that all points of a node share, or -1."""
-    nodes = first.size
-    shared = np.empty(nodes, np.int64)
-    for v in range(nodes - 1, -1, -1):
-        if 2 * v + 1 < nodes:
-            shared[v] = shared[2 * v + 1] if shared[2 * v + 1] == shared[2 * v + 2] else -1
-        elif first[v] == last[v]:
-            shared[v] = -1
-        else:
-            shared[v] = group[first[v]]
-            for p in range(first[v], last[v]):
-                if group[p] != shared[v]:
-                    shared[v] = -1
-                    break
-    return shared
-
-
-@njit(nogil=True, cache=True)
 def locate(formula, points, low, high, first):
     """For each column of `points` the first tree position of a leaf near it."""
     at, x = np.empty(points.shape[1], np.int64), np.empty(points.shape[0])
@@ -148,11 +130,7 @@ def query(formula, tree, queries, excluded, reached):
     x, box_low, box_high, _, own_group, bound, last_id, distance, must_visit = lanes
     begin, leaf = np.int64(0), _first_leaf(start, last)  # no literal: `_load` would be compiled for it too
     while begin < start.size:
-        while start[begin] >= last[leaf]:  # positions ascend
-            leaf += 1
-        m = 1
-        while m < LEAF and begin + m < start.size and start[begin + m] < last[leaf]:
-            m += 1
+        leaf, m = _rows_together(start, begin, last, leaf)
         shared_group = _load(queries, begin, m, core, upper, minima, lanes)
         largest_bound = _largest(bound)
         v = visit = leaf
@@ -172,6 +150,10 @@ def query(formula, tree, queries, excluded, reached):
                 if 2 * node + 1 < first.size:
                     _push_children(formula, tree, node, lanes, stack, gaps, height)
                     height += 2
+                    continue
+                if node == leaf and k >= MIN_RANKED:
+                    begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached)
+                    largest_bound = _largest(bound)
                     continue
                 a, improved = first[node], False
                 for j in range(m):
@@ -211,6 +193,20 @@ def _first_leaf(start, last):
     while start.size and leaf < last.size // 2:
         leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
     return leaf
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _rows_together(start, begin, last, leaf):
+    """The leaf of the rows from `begin` on, and how many start in it.
+
+    Positions ascend, so it is not before the leaf of the rows before them.
+    """
+    while start[begin] >= last[leaf]:
+        leaf += 1
+    m = 1
+    while m < LEAF and begin + m < start.size and start[begin + m] < last[leaf]:
+        m += 1
+    return leaf, m
 
 
 @njit(nogil=True, cache=True, forceinline=True)

@@ -53,20 +53,19 @@ def build(values: np.ndarray) -> Tree:
     nodes = 2 ** (depth + 1) - 1
     first, last = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
-    points, order = values.astype(np.float64), np.arange(n, dtype=np.int32)
+    columns, order = np.zeros((d, n + LEAF)), np.arange(n, dtype=np.int32)
+    columns[:, :n] = values.T
     # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
     first[0], last[0] = 0, n
-    _split(points, order, (first, last), (low, high), 0, top)
+    _split(columns, order, (first, last), (low, high), 0, top)
     for_each_chunk(
         CPU,
-        lambda v: _split(points, order, (first, last), (low, high), v, depth - top + 1),
+        lambda v: _split(columns, order, (first, last), (low, high), v, depth - top + 1),
         range(2**top - 1, 2 ** (top + 1) - 1),
     )
     position = np.empty_like(order)
     position[order] = np.arange(n, dtype=np.int32)
-    columns = np.zeros((d, n + LEAF))
-    columns[:, :n] = points.T
     return Tree(columns, order, position, first, last, low, high, least_of_nodes(first, last, order))
 
 
@@ -107,10 +106,10 @@ def depth_of(n: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _split(points, order, ranges, boxes, root, levels):
+def _split(columns, order, ranges, boxes, root, levels):
     """Boxes and splits of `levels` levels of nodes below and including `root`; a leaf level gets its boxes only."""
     (first, last), (low, high) = ranges, boxes
-    d = points.shape[1]
+    d = columns.shape[0]
     leaves = first.size // 2  # the first node of the lowest level
     begin, end = root, root + 1
     for _ in range(levels):
@@ -118,36 +117,42 @@ def _split(points, order, ranges, boxes, root, levels):
             a, b = first[v], last[v]
             axis, widest = 0, -1.0
             for f in range(d):
-                lo, hi = np.inf, -np.inf
-                for p in range(a, b):
-                    lo, hi = min(lo, points[p, f]), max(hi, points[p, f])
-                low[v, f], high[v, f] = lo, hi
-                if hi - lo > widest:
-                    axis, widest = f, hi - lo
+                low[v, f], high[v, f] = _extent(columns, f, a, b)
+                if high[v, f] - low[v, f] > widest:
+                    axis, widest = f, high[v, f] - low[v, f]
             if v < leaves:
                 middle = (a + b) // 2
-                _select(points, order, a, b, middle, axis)
+                _select(columns, order, a, b, middle, axis)
                 first[2 * v + 1], last[2 * v + 1] = a, middle
                 first[2 * v + 2], last[2 * v + 2] = middle, b
         begin, end = 2 * begin + 1, 2 * end + 1
 
 
+@njit(nogil=True, cache=True, fastmath={"nnan", "nsz", "reassoc"})
+def _extent(columns, f, a, b):
+    """The least and the largest value of feature f among points a..b."""
+    lo, hi = np.inf, -np.inf
+    for p in range(np.uint64(a), np.uint64(b)):
+        lo, hi = min(lo, columns[f, p]), max(hi, columns[f, p])
+    return lo, hi
+
+
 @njit(nogil=True, cache=True)
-def _select(points, order, a, b, middle, axis):
+def _select(columns, order, a, b, middle, axis):
     """Reorder points a..b so that none before `middle` is above any after it along `axis` (Hoare's quickselect)."""
     lo, hi = a, b - 1
     while lo < hi:
-        x, y, z = points[lo, axis], points[(lo + hi) // 2, axis], points[hi, axis]
+        x, y, z = columns[axis, lo], columns[axis, (lo + hi) // 2], columns[axis, hi]
         pivot = max(min(x, y), min(max(x, y), z))
         i, j = lo, hi
         while i <= j:
-            while points[i, axis] < pivot:
+            while columns[axis, i] < pivot:
                 i += 1
-            while points[j, axis] > pivot:
+            while columns[axis, j] > pivot:
                 j -= 1
             if i <= j:
-                for f in range(points.shape[1]):
-                    points[i, f], points[j, f] = points[j, f], points[i, f]
+                for f in range(columns.shape[0]):
+                    columns[f, i], columns[f, j] = columns[f, j], columns[f, i]
                 order[i], order[j] = order[j], order[i]
                 i += 1
                 j -= 1
@@ -171,3 +176,22 @@ def least_of_nodes(first, last, values):
             for p in range(first[v] + 1, last[v]):
                 least[v] = min(least[v], values[p])
     return least
+
+
+@njit(nogil=True, cache=True)
+def node_groups(first, last, group):
+    """The group that all points of a node share, or -1."""
+    nodes = first.size
+    shared = np.empty(nodes, np.int64)
+    for v in range(nodes - 1, -1, -1):
+        if 2 * v + 1 < nodes:
+            shared[v] = shared[2 * v + 1] if shared[2 * v + 1] == shared[2 * v + 2] else -1
+        elif first[v] == last[v]:
+            shared[v] = -1
+        else:
+            shared[v] = group[first[v]]
+            for p in range(first[v], last[v]):
+                if group[p] != shared[v]:
+                    shared[v] = -1
+                    break
+    return shared
