@@ -29,10 +29,8 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 
-#: Others that each point knows from the start: with five, few points of a cube search again.
-NEAREST = 5
 #: At the peak, in bytes a point: what is known of it, and its edge.
-POINT_BYTES = {"cpu": 160, "cuda": 56}
+POINT_BYTES = {"cpu": 184, "cuda": 56}
 
 
 def estimate_tree(n: int, device: Device) -> MemoryEstimate:

@@ -7,7 +7,7 @@
 #include "spanning_tree/find_root.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
-constexpr int NEAREST = 5;                // as in the package
+constexpr int NEAREST = 5;                // as in cuda.py
 constexpr int NO_POINT = -1;
 constexpr double SEARCH_MARGIN = 1.5;     // times the bound, up to which a search looks: that saves later searches
 

@@ -18,9 +18,10 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.threads import Progress, for_each_chunk
-from rapids_slink.spanning_tree.boxes import NEAREST, packets
+from rapids_slink.spanning_tree.boxes import packets
 from rapids_slink.union_find import find_root
 
+NEAREST = 7  # others that each point knows from the start: few points search again, and longer lists take more time
 MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
 UNBOUNDED = np.finfo(np.float64).max
 
@@ -85,10 +86,9 @@ def _nearest_known(search: TreeSearch) -> Growth:
     """Every point a component of its own, with its nearest others."""
     order, nodes = search.tree.order, search.tree.first.size
     n = order.size
-    rows, position = np.arange(n, dtype=np.int32), np.empty(n, np.int32)
-    position[order] = rows
+    rows = np.arange(n, dtype=np.int32)
     lists = search.find(SearchTask(order, min(NEAREST, n - 1), rows, rows))
-    nearest, distance = position[lists.ids], lists.weights
+    nearest, distance = search.tree.position.take(lists.ids), lists.weights
     weight = distance[:, 0].copy()
     return Growth(
         component=rows,
@@ -121,13 +121,12 @@ def _begin_round(first, last, growth, largest):
     active, m = np.empty(n, np.int32), 0
     for p in range(n):
         own = component[p]
-        if own != largest and floor[p] <= bound[own] and (candidate[p] < 0 or weight[p] > floor[p]):
-            active[m] = p
-            m += 1
+        active[m] = p
+        m += (own != largest) & (floor[p] <= bound[own]) & ((candidate[p] < 0) | (weight[p] > floor[p]))
     return active[:m].copy()
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _next_candidate(growth, p):
     """The nearest known point of another component; if there is none, no such point is nearer than the last known."""
     component, nearest, distance, candidate, weight, floor = growth[:6]
@@ -182,6 +181,6 @@ def _merge(order, growth, largest, edges):
                 m += 1
     size = np.zeros(n, np.int32)
     for p in range(n):
-        component[p] = find_root(component, p)
+        component[p] = component[component[p]]  # a root is the least of its component: those before p are done
         size[component[p]] += 1
     return m, size.argmax()

@@ -9,10 +9,9 @@ from rapids_slink.neighbors.trees.bvh import WARP, BoxSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import multiprocessors
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree.boxes import NEAREST
 
 SOURCE = "spanning_tree/boxes/boxes.cu"
-BLOCKS = 6  # of a multiprocessor, as in boxes.cu
+BLOCKS, NEAREST = 6, 5  # of a multiprocessor, and others that each point knows from the start, as in boxes.cu
 MAX_ROUNDS = 64  # more than it takes: at least half of the components that search are joined to another in each
 
 
