@@ -18,7 +18,7 @@ from numba import njit
 
 from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.threads import for_each_chunk, workers
+from rapids_slink.runtime.threads import even_slices, for_each_chunk
 
 SOURCE = "ordering.cu"
 #: Edges of one weight, at most, that are sorted by insertion.
@@ -75,7 +75,7 @@ def _sorting_rows_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
 
 def _ascending(weight: np.ndarray) -> np.ndarray:
     """The rows by weight: each of several ranges of weights is sorted by a thread of its own."""
-    ranges = _ranges(weight.size)
+    ranges = even_slices(weight.size, MIN_SORTED)
     if len(ranges) == 1:
         return np.argsort(weight)
     rows = np.argpartition(weight, [part.start for part in ranges[1:]])
@@ -85,12 +85,6 @@ def _ascending(weight: np.ndarray) -> np.ndarray:
 
     for_each_chunk(CPU, sort, ranges)
     return rows
-
-
-def _ranges(n: int) -> list[slice]:
-    """n rows in a range for each thread."""
-    parts = max(1, min(workers(CPU), n // MIN_SORTED))
-    return [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
 
 
 def _order_ties(rows: np.ndarray, rises: np.ndarray, code: np.ndarray) -> None:
@@ -133,4 +127,4 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
         u, v, weight[part] = (column[rows[part]] for column in given)
         src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
 
-    for_each_chunk(CPU, place, _ranges(rows.size))
+    for_each_chunk(CPU, place, even_slices(rows.size, MIN_SORTED))

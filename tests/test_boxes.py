@@ -102,7 +102,7 @@ def test_same_tree_whoever_searches_when(chunk, threads, monkeypatch):
     X = np.round(blobs(0, d=3, n=600), 1)
     expected = tree_of(squared_distances(X))
     monkeypatch.setattr(boxes_on_cpu, "MIN_CHUNK", chunk)
-    monkeypatch.setattr(boxes_on_cpu, "MAX_CHUNKS", 10**9)
+    monkeypatch.setattr(boxes_on_cpu, "MAX_CHUNK", chunk)
     monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda _: threads)
     assert_tree(grown(X, "cpu"), expected)
 

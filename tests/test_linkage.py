@@ -65,7 +65,7 @@ def merge_in_order(tree, n, engine):
 def test_ties_go_by_ids(n, values, threads, engine, monkeypatch):
     """Runs of one row, of a few and of many, also of rows that several threads sort."""
     monkeypatch.setattr(ordering, "MIN_SORTED", 100)
-    monkeypatch.setattr(ordering, "workers", lambda device: threads)
+    monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: threads)
     rng = np.random.default_rng(values)
     u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
     u, v = np.where(rng.random(n) < 0.5, (u, v), (v, u))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import joblib
 import threadpoolctl
 
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import CPU, Device
 
 
 class Progress(NamedTuple):
@@ -44,6 +44,14 @@ def workers(device: Device) -> int:
 def _cores() -> int:
     """The cores that this process may use; joblib reads the container's limits from files."""
     return int(joblib.cpu_count())
+
+
+def even_slices(n: int, least: int, most: int | None = None) -> list[slice]:
+    """0 to n in slices of at least `least`, for each core of a CPU as many if there are enough, of at most `most`."""
+    cores = workers(CPU)
+    of_a_core = 1 if most is None else -(-n // (cores * most))
+    parts = max(1, min(n // least, cores * of_a_core))
+    return [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
 
 
 class _Kept(threading.local):

@@ -8,16 +8,15 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE
-from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
 from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, node_groups, touched_share
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.threads import for_each_chunk
+from rapids_slink.runtime.threads import even_slices, for_each_chunk
 
-CHUNK = 4096  # rows that a thread takes at a time
+MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
 
 
 class TreeSearch:
@@ -69,7 +68,7 @@ class TreeSearch:
             some = queries._replace(column=queries.column[at], start=queries.start[at], rows=queries.rows[at])
             query(self.metric.cpu_formula, tree, some, excluded, reached)
 
-        for_each_chunk(CPU, search, equal_slices(slice(0, m), CHUNK), task.progress(self.progress))
+        for_each_chunk(CPU, search, even_slices(m, MIN_CHUNK, MAX_CHUNK), task.progress(self.progress))
         if task.per_group_minimum:
             drop_above_bound(ids, weights, reached.upper, np)
         return SearchResult(ids, weights, reached.upper)

@@ -5,7 +5,6 @@ Points go by their positions in the tree; their ids matter where weights tie.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,12 +16,12 @@ from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.threads import Progress, for_each_chunk
+from rapids_slink.runtime.threads import Progress, even_slices, for_each_chunk
 from rapids_slink.spanning_tree.boxes import packets
 from rapids_slink.union_find import find_root
 
 NEAREST = 7  # others that each point knows from the start: few points search again, and longer lists take more time
-MIN_CHUNK, MAX_CHUNKS = 1024, 64  # points that a thread searches at a time
+MIN_CHUNK, MAX_CHUNK = 512, 8192  # points that a thread searches at a time
 UNBOUNDED = np.finfo(np.float64).max
 
 
@@ -62,19 +61,14 @@ class Growth(NamedTuple):
 
 def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
     """As `rapids_slink.spanning_tree.boxes.tree_of_boxes`."""
-    tree, formula = search.tree, search.metric.cpu_formula
+    tree = search.tree
     n = components = tree.order.size
     edges = PreallocatedFrame.empty(CPU, n - 1, EDGE_TYPES)
     growth, largest = _nearest_known(search), -1
     report.count("spanning_tree", rows_searched=n)
     while components > 1:
         active = _begin_round(tree.first, tree.last, growth, largest)
-        for_each_chunk(
-            CPU,
-            partial(packets.search, formula, tree, growth),
-            np.array_split(active, max(1, min(MAX_CHUNKS, active.size // MIN_CHUNK))),
-            Progress("Searching crossing edges", active.size) if search.progress else None,
-        )
+        _find_candidates(search, growth, active)
         columns = tuple(column[n - components :] for column in edges.columns.values())
         taken, largest = _merge(tree.order, growth, largest, columns)
         components -= taken
@@ -100,6 +94,16 @@ def _nearest_known(search: TreeSearch) -> Growth:
         bound=np.empty(n),
         chosen=np.empty(n, np.int32),
         node_component=np.full(nodes, -1, np.int32),
+    )
+
+
+def _find_candidates(search: TreeSearch, growth: Growth, active: np.ndarray) -> None:
+    formula, tree = search.metric.cpu_formula, search.tree
+    for_each_chunk(
+        CPU,
+        lambda at: packets.search(formula, tree, growth, active[at]),
+        even_slices(active.size, MIN_CHUNK, MAX_CHUNK),
+        Progress("Searching crossing edges", active.size) if search.progress else None,
     )
 
 
