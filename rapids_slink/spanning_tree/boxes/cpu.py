@@ -5,6 +5,7 @@ Points go by their positions in the tree; their ids matter where weights tie.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from rapids_slink.union_find import find_root
 
 NEAREST = 7  # others that each point knows from the start: few points search again, and longer lists take more time
 MIN_CHUNK, MAX_CHUNK = 512, 8192  # points that a thread searches at a time
+BOUNDING_STRIDE = 1024
 UNBOUNDED = np.finfo(np.float64).max
 
 
@@ -98,13 +100,15 @@ def _nearest_known(search: TreeSearch) -> Growth:
 
 
 def _find_candidates(search: TreeSearch, growth: Growth, active: np.ndarray) -> None:
-    formula, tree = search.metric.cpu_formula, search.tree
-    for_each_chunk(
-        CPU,
-        lambda at: packets.search(formula, tree, growth, active[at]),
-        even_slices(active.size, MIN_CHUNK, MAX_CHUNK),
-        Progress("Searching crossing edges", active.size) if search.progress else None,
-    )
+    """Of components without a bound, which may be large, a few points search before the others and bound them."""
+    few = active[growth.bound[growth.component[active]] == UNBOUNDED][::BOUNDING_STRIDE]
+    for points in (few, active):
+        for_each_chunk(
+            CPU,
+            partial(packets.search, search.metric.cpu_formula, search.tree, growth),
+            [points[at] for at in even_slices(points.size, MIN_CHUNK, MAX_CHUNK)],
+            Progress("Searching crossing edges", points.size) if search.progress and points.size else None,
+        )
 
 
 @njit(nogil=True, cache=True)
