@@ -23,7 +23,7 @@ from rapids_slink.dendrogram import cutting
 from rapids_slink.neighbors import brute_force
 from rapids_slink.runtime import frames
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.threads import for_each_chunk
+from rapids_slink.runtime.threads import even_slices, for_each_chunk
 from rapids_slink.spanning_tree import connect
 
 ROOT = Path(__file__).parent.parent
@@ -252,6 +252,21 @@ def test_ctrl_c_stops_soon(device, after):
     stopped, place = fit_until_interrupted(X, after, device)
     assert stopped, f"the interruption was swallowed, which came in\n{place}"
     assert bits(fit(X, 5, device=device)) == expected
+
+
+@pytest.mark.parametrize("cores", [1, 2, 7])
+@pytest.mark.parametrize(("least", "most"), [(1, None), (1, 1), (10, 40), (10, None)])
+def test_even_slices(cores, least, most, monkeypatch):
+    """Each core has as many, of sizes that differ by one at most."""
+    monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
+    for n in (0, 1, 9, 10, 19, 20, 41, 1000):
+        parts = even_slices(n, least, most)
+        assert [i for part in parts for i in range(n)[part]] == list(range(n))
+        sizes = [part.stop - part.start for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+        assert len(parts) == 1 or min(sizes) >= least
+        assert most is None or max(sizes) <= max(most, 2 * least)
+        assert len(parts) % cores == 0 or n < least * (len(parts) + cores)
 
 
 def test_chunks_that_wait_are_not_begun_after_an_interruption():

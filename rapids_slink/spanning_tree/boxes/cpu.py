@@ -23,7 +23,7 @@ from rapids_slink.union_find import find_root
 
 NEAREST = 7  # others that each point knows from the start: few points search again, and longer lists take more time
 MIN_CHUNK, MAX_CHUNK = 512, 8192  # points that a thread searches at a time
-BOUNDING_STRIDE = 1024
+BOUNDING_STRIDE = 1024  # one in so many points of components without a bound searches before the others
 UNBOUNDED = np.finfo(np.float64).max
 
 
