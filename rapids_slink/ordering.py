@@ -50,8 +50,7 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
 
 def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN."""
-    if weight.dtype.kind == "f":
-        weight = weight + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
+    weight = weight + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
     if xp is not np:
         return _sorting_rows_on_gpu(src, dst, weight, xp)
     rows = _ascending(weight)
@@ -64,11 +63,13 @@ def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
 
 def _sorting_rows_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     check_arrays("int32", src, dst)
+    check_arrays("float64", weight)
     rows, has_long_runs = xp.argsort(weight), xp.zeros(1, "int32")
     order = np.int64(rows.size), np.int64(SHORT_RUN), weight, src, dst, rows, has_long_runs
     launch(SOURCE, "order_short_runs", rows.size, *order)
     if not has_long_runs[0]:
         return rows
+    del rows  # its memory serves the sorts
     by_code = xp.argsort(edge_codes(src, dst, xp))
     return by_code[xp.argsort(weight[by_code])]  # CuPy's sort is stable
 

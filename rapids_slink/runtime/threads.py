@@ -47,7 +47,10 @@ def _cores() -> int:
 
 
 def even_slices(n: int, least: int, most: int | None = None) -> list[slice]:
-    """0 to n in slices of at least `least`, for each core of a CPU as many if there are enough, of at most `most`."""
+    """0 to n in slices of equal sizes, as many for each core of a CPU.
+
+    None is longer than `most`, and none, if there is more than one, shorter than `least`, which comes first.
+    """
     cores = workers(CPU)
     of_a_core = 1 if most is None else -(-n // (cores * most))
     parts = max(1, min(n // least, cores * of_a_core))

@@ -2,7 +2,7 @@
 
 The rows that start in one leaf, at most `LEAF`, search together, in vector instructions, one row to a lane: from their
 leaf they step up to the root, and at each step search the sibling's subtree, nearer child first, if any row's bound
-reaches it.
+reaches it. Lists begin with the points of that leaf, sorted (`ranking`), unless they are very short.
 
 `formulas.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
 """

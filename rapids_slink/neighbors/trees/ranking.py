@@ -1,7 +1,7 @@
 """How lists begin, in the search by a k-d tree: with the nearest points of the leaf that the rows start in, sorted.
 
-Each distance of a row is compared with all, in vector instructions. Inserted one by one, a third of a leaf's points
-would go into a short list, and which ones cannot be foretold.
+Each distance of a row is compared with all, in vector instructions. Inserted one by one, 12 of a leaf's 30
+points would go into a list of five, and which ones cannot be foretold.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rapids_slink.neighbors.exact.cpu import reachability
 from rapids_slink.neighbors.exact.formulas import to_points
 from rapids_slink.neighbors.trees.tree import LEAF
 
-MIN_RANKED = 3  # of lists: into shorter ones points are inserted in less time
+MIN_RANKED = 3  # the length of a list from which on this takes less time than to insert points
 
 
 @njit(nogil=True, cache=True, forceinline=True)

@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own]) choose(points, known, p);
         });
         blocks.wait();
-        // Hooks each component that does not wait under the one that its lightest edge leads to. All keys differ, so the only
+        // Hooks each component that does not wait under the one that its lightest edge leads to. All edges differ, so the only
         // cycles are pairs that chose the same edge: the smaller root of a pair stays one.
         blocks.each_in_blocks(n, [&](long long p) {
             int root = p, across = p, from = 0, to = 0;

@@ -100,8 +100,8 @@ def _nearest_known(search: TreeSearch) -> Growth:
 
 
 def _find_candidates(search: TreeSearch, growth: Growth, active: np.ndarray) -> None:
-    """Of components without a bound, which may be large, a few points search before the others and bound them."""
-    few = active[growth.bound[growth.component[active]] == UNBOUNDED][::BOUNDING_STRIDE]
+    """Of components without a bound, which may be large, a few points search first and bound them, and then all."""
+    few = active[growth.bound[growth.component[active]] == UNBOUNDED][::BOUNDING_STRIDE].copy()
     for points in (few, active):
         for_each_chunk(
             CPU,

@@ -19,7 +19,8 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     """As `rapids_slink.spanning_tree.boxes.tree_of_boxes`."""
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
-    candidate, component, size, chosen = (cp.empty(n, cp.int32) for _ in range(4))  # in what memory the search has left
+    # Arrays of their own fit where the search has left room.
+    candidate, component, size, chosen = (cp.empty(n, cp.int32) for _ in range(4))
     first_leaf, parent = search.leaf_of[::WARP].copy(), search.leaf_of
     of_blocks = cp.empty(BLOCKS * multiprocessors(), cp.uint32)
     following = cp.empty((NEAREST - 1, n), cp.int16)

@@ -79,7 +79,7 @@ def search(formula, tree, growth, active):
         begin = end
 
 
-# The parts of `search`. All are inlined: calls would cost a quarter of its time.
+# The parts of `search`. All but the last are inlined: calls would cost a quarter of its time.
 
 
 @njit(nogil=True, cache=True, forceinline=True)
