@@ -179,19 +179,17 @@ def least_of_nodes(first, last, values):
 
 
 @njit(nogil=True, cache=True)
-def node_groups(first, last, group):
-    """The group that all points of a node share, or -1."""
+def update_node_groups(first, last, group, shared):
+    """The group that all points of a node share, or -1: nodes that share one already do so for good, as groups merge."""
     nodes = first.size
-    shared = np.empty(nodes, np.int64)
     for v in range(nodes - 1, -1, -1):
-        if 2 * v + 1 < nodes:
+        if shared[v] >= 0:
+            shared[v] = group[first[v]]
+        elif 2 * v + 1 < nodes:
             shared[v] = shared[2 * v + 1] if shared[2 * v + 1] == shared[2 * v + 2] else -1
-        elif first[v] == last[v]:
-            shared[v] = -1
-        else:
+        elif first[v] < last[v]:
             shared[v] = group[first[v]]
             for p in range(first[v], last[v]):
                 if group[p] != shared[v]:
                     shared[v] = -1
                     break
-    return shared

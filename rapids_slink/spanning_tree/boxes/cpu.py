@@ -13,6 +13,7 @@ from numba import njit
 
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
+from rapids_slink.neighbors.trees.tree import update_node_groups
 from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
@@ -116,7 +117,7 @@ def _begin_round(first, last, growth, largest):
     """Bound components by the candidates that still leave them; returns the active points, ascending."""
     component, _, _, candidate, weight, floor, bound, chosen, node_component = growth
     n = component.size
-    _update_nodes(first, last, component, node_component)
+    update_node_groups(first, last, component, node_component)
     for p in range(n):
         bound[p], chosen[p] = UNBOUNDED, -1
     for p in range(n):
@@ -146,25 +147,6 @@ def _next_candidate(growth, p):
             candidate[p], weight[p], floor[p] = nearest[p, e], distance[p, e], distance[p, e]
             return
     floor[p], nearest[p, 0] = distance[p, k - 1], -1
-
-
-@njit(nogil=True, cache=True)
-def _update_nodes(first, last, component, node_component):
-    """The component that all points of a node share: they do for good once they do."""
-    nodes = first.size
-    for v in range(nodes - 1, -1, -1):
-        if node_component[v] >= 0:
-            node_component[v] = component[first[v]]
-        elif 2 * v + 1 < nodes:
-            left, right = node_component[2 * v + 1], node_component[2 * v + 2]
-            node_component[v] = left if left == right else -1
-        else:
-            shared = component[first[v]]
-            for p in range(first[v], last[v]):
-                if component[p] != shared:
-                    shared = -1
-                    break
-            node_component[v] = shared
 
 
 @njit(nogil=True, cache=True)
