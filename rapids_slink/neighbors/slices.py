@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import gcd
+from typing import Any
 
 #: Values converted at a time.
 BLOCK = 2**21
@@ -18,6 +19,13 @@ def golden_stride(n: int) -> int:
     while gcd(found, n) != 1:
         found += 1
     return found
+
+
+def inverse(order: Any, xp: Any) -> Any:
+    """Where each number of an order, an int32 array that holds each of 0..n-1 once, stands in it."""
+    position = xp.empty_like(order)
+    position[order] = xp.arange(order.size, dtype="int32")
+    return position
 
 
 def geometric_slices(first: int, last: int, growth: int) -> list[slice]:

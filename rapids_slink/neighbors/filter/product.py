@@ -8,7 +8,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.slices import equal_slices, inverse
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.device import Device
 
@@ -61,8 +61,7 @@ class TileFilter:
         self.order = order
         self.quantized_points = self.quantized_queries = None  # gone before the next are made
         self.quantized_points = self.quantized_queries = self.quantize(self.points, order)
-        self.position = xp.empty_like(order)
-        self.position[order] = xp.arange(order.size, dtype="int32")
+        self.position = inverse(order, xp)
         if self.queries is not self.points:
             self.quantized_queries = self.quantize(self.queries)
             self.position = xp.arange(self.queries.shape[0], dtype="int32")

@@ -11,6 +11,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.cuda import list_entries
+from rapids_slink.neighbors.slices import inverse
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
@@ -99,9 +100,7 @@ class BoxSearch:
     @cached_property
     def position(self) -> Any:
         """The inverse of `order`."""
-        position = cp.empty_like(self.order)
-        position[self.order] = cp.arange(self.order.size, dtype=cp.int32)
-        return position
+        return inverse(self.order, cp)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""

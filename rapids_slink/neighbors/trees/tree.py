@@ -12,6 +12,7 @@ from numba import njit
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_points
+from rapids_slink.neighbors.slices import inverse
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
 
@@ -64,9 +65,7 @@ def build(values: np.ndarray) -> Tree:
         lambda v: _split(columns, order, (first, last), (low, high), v, depth - top + 1),
         range(2**top - 1, 2 ** (top + 1) - 1),
     )
-    position = np.empty_like(order)
-    position[order] = np.arange(n, dtype=np.int32)
-    return Tree(columns, order, position, first, last, low, high, least_of_nodes(first, last, order))
+    return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, last, order))
 
 
 def touched_share(tree: Tree, metric: Metric) -> float:
@@ -180,7 +179,7 @@ def least_of_nodes(first, last, values):
 
 @njit(nogil=True, cache=True)
 def update_node_groups(first, last, group, shared):
-    """The group that all points of a node share, or -1: nodes that share one already do so for good, as groups merge."""
+    """The group that all points of a node share, or -1; nodes that share one already go on to, as groups only merge."""
     nodes = first.size
     for v in range(nodes - 1, -1, -1):
         if shared[v] >= 0:
