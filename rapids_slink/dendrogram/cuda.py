@@ -39,7 +39,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.runtime.cuda import check_arrays, launch_resident, multiprocessors, resident_blocks
+from rapids_slink.runtime.cuda import check_arrays, launch_resident, number_a_block, resident_blocks
 
 SOURCE = "dendrogram/dendrogram.cu"
 THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor at a time, as in dendrogram.cu
@@ -61,8 +61,8 @@ def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any)
     _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
     del lightest_exit, kept, pointer  # the sort may have their memory
     key.sort()
-    start, total = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32)
-    _launch("merge_along_chains", m, *edges, levels, children, key, start, total, _of_blocks(), left, right, size)
+    sums = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32), number_a_block(BLOCKS)
+    _launch("merge_along_chains", m, *edges, levels, children, key, *sums, left, right, size)
     if not int(levels[1]):
         return m
     # Union-find tells which edge is the first to close a cycle.
@@ -76,7 +76,7 @@ def label_clusters(left: Any, right: Any, n: int) -> Any:
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
     number = cp.empty(n, cp.uint32)
     given = np.int32(n), np.int32(left.size), left, right
-    _launch("label_clusters", clusters, *given, pointer, first_leaf, number, _of_blocks(), label)
+    _launch("label_clusters", clusters, *given, pointer, first_leaf, number, number_a_block(BLOCKS), label)
     return label
 
 
@@ -84,8 +84,3 @@ def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
     """Start a kernel whose blocks, as many as there is work for, wait for each other."""
     blocks = resident_blocks(jobs, THREADS, BLOCKS)
     launch_resident(SOURCE, kernel, blocks, THREADS, *arguments, cp.zeros(COUNTERS, cp.uint64))
-
-
-def _of_blocks() -> Any:
-    """Room for a number a block."""
-    return cp.empty(BLOCKS * multiprocessors(), cp.uint32)

@@ -139,6 +139,11 @@ def resident_blocks(jobs: int, threads: int, most: int) -> int:
     return max(1, min(a_multiprocessor * multiprocessors(), -(-jobs // threads)))
 
 
+def number_a_block(most: int) -> Any:
+    """Room for a number of each block that waits for the others, `most` of them on a multiprocessor: uint32."""
+    return sys.modules["cupy"].empty(most * multiprocessors(), "uint32")
+
+
 def _attribute(which: int) -> int:
     return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(which, current_gpu()))
 

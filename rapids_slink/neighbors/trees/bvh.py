@@ -20,7 +20,7 @@ from rapids_slink.runtime.cuda import (
     launch,
     launch_blocks,
     launch_resident,
-    multiprocessors,
+    number_a_block,
     resident_blocks,
     value_option,
 )
@@ -116,7 +116,7 @@ class BoxSearch:
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
-            scratch = cp.empty(group.size, cp.uint32), cp.empty(BLOCKS * multiprocessors(), cp.uint32)
+            scratch = cp.empty(group.size, cp.uint32), number_a_block(BLOCKS)
             counters = cp.zeros(1, cp.uint64)
             self.launch_resident("write_groups", group.size, BLOCKS, group, *self.tree, *scratch, counters)
             minima = cp.full(task.row_group.size, cp.inf)

@@ -7,11 +7,12 @@ import numpy as np
 
 from rapids_slink.neighbors.trees.bvh import WARP, BoxSearch
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import multiprocessors
+from rapids_slink.runtime.cuda import number_a_block
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 SOURCE = "spanning_tree/boxes/boxes.cu"
-BLOCKS, NEAREST = 6, 5  # of a multiprocessor, and others that each point knows from the start, as in boxes.cu
+BLOCKS = 6  # of a multiprocessor, as in boxes.cu
+NEAREST = 5  # others that each point knows from the start, as in boxes.cu
 MAX_ROUNDS = 64  # more than it takes: at least half of the components that search are joined to another in each
 
 
@@ -22,7 +23,6 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     # Arrays of their own fit where the search has left room.
     candidate, component, size, chosen = (cp.empty(n, cp.int32) for _ in range(4))
     first_leaf, parent = search.leaf_of[::WARP].copy(), search.leaf_of
-    of_blocks = cp.empty(BLOCKS * multiprocessors(), cp.uint32)
     following = cp.empty((NEAREST - 1, n), cp.int16)
     weight, bound = cp.empty(n), cp.empty(n)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
@@ -32,7 +32,7 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     )
     search.launch_resident(
         "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *found, component, size,
-        chosen, parent, bound, of_blocks, *tree.columns.values(), counters, source=SOURCE,
+        chosen, parent, bound, number_a_block(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
