@@ -103,12 +103,12 @@ def _nearest_known(search: TreeSearch) -> Growth:
 def _find_candidates(search: TreeSearch, growth: Growth, active: np.ndarray) -> None:
     """Of components without a bound, which may be large, a few points search first and bound them, and then all."""
     few = active[growth.bound[growth.component[active]] == UNBOUNDED][::BOUNDING_STRIDE].copy()
-    for points in (few, active):
+    for points in filter(len, (few, active)):
         for_each_chunk(
             CPU,
             partial(packets.search, search.metric.cpu_formula, search.tree, growth),
             [points[at] for at in even_slices(points.size, MIN_CHUNK, MAX_CHUNK)],
-            Progress("Searching crossing edges", points.size) if search.progress and points.size else None,
+            Progress("Searching crossing edges", points.size) if search.progress else None,
         )
 
 
