@@ -18,7 +18,7 @@ from numba import njit
 
 from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.threads import even_slices, for_each_chunk
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 SOURCE = "ordering.cu"
 #: Edges of one weight, at most, that are sorted by insertion.
@@ -65,8 +65,8 @@ def _sorting_rows_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
     check_arrays("int32", src, dst)
     check_arrays("float64", weight)
     rows, has_long_runs = xp.argsort(weight), xp.zeros(1, "int32")
-    order = np.int64(rows.size), np.int64(SHORT_RUN), weight, src, dst, rows, has_long_runs
-    launch(SOURCE, "order_short_runs", rows.size, *order)
+    given = np.int64(rows.size), np.int64(SHORT_RUN), weight, src, dst
+    launch(SOURCE, "order_short_runs", rows.size, *given, rows, has_long_runs)
     if not has_long_runs[0]:
         return rows
     del rows  # its memory serves the sorts
@@ -76,7 +76,7 @@ def _sorting_rows_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
 
 def _ascending(weight: np.ndarray) -> np.ndarray:
     """The rows by weight: each of several ranges of weights is sorted by a thread of its own."""
-    ranges = even_slices(weight.size, MIN_SORTED)
+    ranges = chunks_for_cores(weight.size, MIN_SORTED)
     if len(ranges) == 1:
         return np.argsort(weight)
     rows = np.argpartition(weight, [part.start for part in ranges[1:]])
@@ -128,4 +128,4 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
         u, v, weight[part] = (column[rows[part]] for column in given)
         src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
 
-    for_each_chunk(CPU, place, even_slices(rows.size, MIN_SORTED))
+    for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_SORTED))

@@ -23,7 +23,7 @@ from rapids_slink.dendrogram import cutting
 from rapids_slink.neighbors import brute_force
 from rapids_slink.runtime import frames
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.threads import even_slices, for_each_chunk
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 from rapids_slink.spanning_tree import connect
 
 ROOT = Path(__file__).parent.parent
@@ -256,11 +256,11 @@ def test_ctrl_c_stops_soon(device, after):
 
 @pytest.mark.parametrize("cores", [1, 2, 7])
 @pytest.mark.parametrize(("least", "most"), [(1, None), (1, 1), (10, 40), (10, None)])
-def test_even_slices(cores, least, most, monkeypatch):
+def test_chunks_for_cores(cores, least, most, monkeypatch):
     """Each core has as many, of sizes that differ by one at most."""
     monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: cores)
     for n in (0, 1, 9, 10, 19, 20, 41, 1000):
-        parts = even_slices(n, least, most)
+        parts = chunks_for_cores(n, least, most)
         assert [i for part in parts for i in range(n)[part]] == list(range(n))
         sizes = [part.stop - part.start for part in parts]
         assert max(sizes) - min(sizes) <= 1

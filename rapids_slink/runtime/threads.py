@@ -46,7 +46,7 @@ def _cores() -> int:
     return int(joblib.cpu_count())
 
 
-def even_slices(n: int, least: int, most: int | None = None) -> list[slice]:
+def chunks_for_cores(n: int, least: int, most: int | None = None) -> list[slice]:
     """0 to n in slices of equal sizes, as many for each core of a CPU.
 
     None is longer than `most`, and none, if there is more than one, shorter than `least`, which comes first.

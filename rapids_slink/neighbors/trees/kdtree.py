@@ -14,7 +14,7 @@ from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, t
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.threads import even_slices, for_each_chunk
+from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
 
@@ -70,7 +70,7 @@ class TreeSearch:
             some = queries._replace(column=queries.column[at], start=queries.start[at], rows=queries.rows[at])
             query(self.metric.cpu_formula, tree, some, excluded, reached)
 
-        for_each_chunk(CPU, search, even_slices(m, MIN_CHUNK, MAX_CHUNK), task.progress(self.progress))
+        for_each_chunk(CPU, search, chunks_for_cores(m, MIN_CHUNK, MAX_CHUNK), task.progress(self.progress))
         if task.per_group_minimum:
             drop_above_bound(ids, weights, reached.upper, np)
         return SearchResult(ids, weights, reached.upper)

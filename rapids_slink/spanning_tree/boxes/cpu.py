@@ -18,7 +18,7 @@ from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.threads import Progress, even_slices, for_each_chunk
+from rapids_slink.runtime.threads import Progress, chunks_for_cores, for_each_chunk
 from rapids_slink.spanning_tree.boxes import packets
 from rapids_slink.union_find import find_root
 
@@ -107,7 +107,7 @@ def _find_candidates(search: TreeSearch, growth: Growth, active: np.ndarray) -> 
         for_each_chunk(
             CPU,
             partial(packets.search, search.metric.cpu_formula, search.tree, growth),
-            [points[at] for at in even_slices(points.size, MIN_CHUNK, MAX_CHUNK)],
+            [points[at] for at in chunks_for_cores(points.size, MIN_CHUNK, MAX_CHUNK)],
             Progress("Searching crossing edges", points.size) if search.progress else None,
         )
 
