@@ -24,10 +24,13 @@ struct ResidentBlocks {
         __syncthreads();
     }
 
-    // Calls job(i) for all i below n. All threads of a block make the same calls, so some are with n or more.
+    // Calls job(i) for all i below n. All threads of a block make the same calls, so some are with n or more. Its warps go in step,
+    // since neighbours often read the same memory.
     template <class Job> __device__ __forceinline__ void each_in_blocks(long long n, Job job) const {
-        for (long long first = (long long)blockIdx.x * blockDim.x; first < n; first += (long long)blocks * blockDim.x)
+        for (long long first = (long long)blockIdx.x * blockDim.x; first < n; first += (long long)blocks * blockDim.x) {
             job(first + threadIdx.x);
+            __syncthreads();
+        }
     }
     template <class Job> __device__ __forceinline__ void each(long long n, Job job) const {
         each_in_blocks(n, [&](long long i) { if (i < n) job(i); });
