@@ -2,33 +2,30 @@
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 
-// Puts each run of rows of one weight, of rows that ascend by it, into the order of their codes, by a thread, or says that it is
-// longer than `most`. A row that is read while another thread moves it gives way to one of the same weight.
-extern "C" __global__ void order_short_runs(
-    long long m, long long most, const double* __restrict__ weight, const int* __restrict__ src, const int* __restrict__ dst,
-    long long* rows, int* has_long_runs) {
-    long long first = thread_index(), end = first + 1;
-    if (first >= m) return;
-    double own = weight[rows[first]];
-    if (first > 0 && weight[rows[first - 1]] == own) return;
-    while (end < m && end - first <= most && weight[rows[end]] == own) end++;
-    if (end - first > most) {
-        *has_long_runs = 1;
-        return;
-    }
-    for (long long i = first + 1; i < end; i++) {
-        long long row = rows[i], code = edge_code(src[row], dst[row]), j = i;
-        for (; j > first && edge_code(src[rows[j - 1]], dst[rows[j - 1]]) > code; j--) rows[j] = rows[j - 1];
-        rows[j] = row;
-    }
-}
-
-// Row i gets the edge of row rows[i], the smaller end first.
-extern "C" __global__ void place_edges(
-    long long m, const long long* __restrict__ rows, const int* __restrict__ u, const int* __restrict__ v,
-    const double* __restrict__ given, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight) {
+// The weights and codes of the edges in given rows.
+extern "C" __global__ void gather_edges(
+    long long m, const long long* __restrict__ rows, const double* __restrict__ weight, const int* __restrict__ src,
+    const int* __restrict__ dst, double* __restrict__ gathered, long long* __restrict__ code) {
     long long i = thread_index();
     if (i >= m) return;
-    int a = u[rows[i]], b = v[rows[i]];
-    src[i] = min(a, b), dst[i] = max(a, b), weight[i] = given[rows[i]];
+    long long row = rows[i];
+    gathered[i] = weight[row], code[i] = edge_code(src[row], dst[row]);
+}
+
+// The total order of edges that ascend by their weights in float32: of those that tie there each counts the ones that come before
+// it, or says that there are more than `most`.
+extern "C" __global__ void order_ties(
+    long long m, long long most, const long long* __restrict__ rows, const double* __restrict__ weight,
+    const long long* __restrict__ code, long long* __restrict__ ordered_rows, double* __restrict__ ordered_weight,
+    long long* __restrict__ ordered_code, int* has_more) {
+    long long i = thread_index(), place = i;
+    if (i >= m) return;
+    auto ties = [&](long long j) { return j >= 0 && j < m && (float)weight[j] == (float)weight[i]; };
+    if (ties(i - most) || ties(i + most)) {
+        *has_more = 1;
+        return;
+    }
+    for (long long j = i - 1; ties(j); j--) place -= lighter(weight[i], code[i], weight[j], code[j]);
+    for (long long j = i + 1; ties(j); j++) place += lighter(weight[j], code[j], weight[i], code[i]);
+    ordered_rows[place] = rows[i], ordered_weight[place] = weight[i], ordered_code[place] = code[i];
 }

@@ -62,14 +62,15 @@ def merge_in_order(tree, n, engine):
 
 @pytest.mark.parametrize(("n", "values"), [(1, 1), (2000, 1), (2000, 3), (5000, 200), (5000, 4000), (1000, 10**9)])
 @pytest.mark.parametrize("threads", [1, 7])
-def test_ties_go_by_ids(n, values, threads, engine, monkeypatch):
-    """Runs of one row, of a few and of many, also of rows that several threads sort."""
+@pytest.mark.parametrize(("start", "step"), [(0, 1 / 7), (1, 2.0**-50), (-1e-41, 2.0**-148), (1e300, 1e290)])
+def test_ties_go_by_ids(n, values, threads, start, step, engine, monkeypatch):
+    """Runs of one row, of a few and of many, also of rows that several threads sort, and ties in float32 alone."""
     monkeypatch.setattr(ordering, "MIN_SORTED", 100)
     monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: threads)
     rng = np.random.default_rng(values)
     u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
     u, v = np.where(rng.random(n) < 0.5, (u, v), (v, u))
-    weight = rng.integers(0, values, n) / 7
+    weight = start + step * rng.integers(0, values, n)
     found = {
         name: engine.asarray(part, EDGE_TYPES[name]) for name, part in (("src", u), ("dst", v), ("weight", weight))
     }
