@@ -9,7 +9,7 @@
 #include "runtime/include/resident.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // of a block; resident on a multiprocessor
-constexpr int HOPS = 3, MAX_LEVELS = 32;
+constexpr int HOPS = 3, MAX_LEVELS = 32, SAMPLED = 32;
 
 struct Pair { int a, b; };
 
@@ -28,12 +28,14 @@ __device__ __forceinline__ int claim(bool wanted, int* counter) {
     return slot[0];
 }
 
-// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to. A stale pointer
-// is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at its end (HOPS + 1) times as many.
-// Each round takes one of the zeros at `pending`; returns those that are left.
-__device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* pointer, int* pending) {
+// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to, by way of others that
+// take part as well. A stale pointer is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at its
+// end (HOPS + 1) times as many. Each round takes one of the zeros at `pending`; returns those that are left.
+template <class TakesPart>
+__device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* pointer, int* pending, TakesPart takes_part) {
     do {
         blocks.each(count, [&](long long i) {
+            if (!takes_part(i)) return;
             int at = pointer[i];
             if (at < 0) return;
             for (int hop = 0; hop < HOPS && at >= 0; hop++) at = ((volatile int*)pointer)[at];
@@ -82,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
             if (i < parts) pointer[i] = root ? ~(next + slot) : leaves ? across - first : -1;
         });
         blocks.wait();
-        zeros = follow_pointers(blocks, parts, pointer, zeros);
+        zeros = follow_pointers(blocks, parts, pointer, zeros, [](int) { return true; });
         blocks.each(parts, [&](long long i) {
             long long* own = lightest_exit + first + i;
             if (*own != NO_EDGE) *own = pack(upper(*own), ~pointer[i]);
@@ -166,25 +168,50 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
 
 // --- cuts ------------------------------------------------------------------------------------------------------------
 
+// Whether a merge is of the sample, by a hash: one in SAMPLED is, whatever the pattern in which merges point at each other.
+__device__ __forceinline__ bool is_sampled(unsigned merge) {
+    merge = (merge ^ merge >> 16) * 0x7feb352d;
+    return (merge ^ merge >> 15) % SAMPLED == 0;
+}
+
 // The flat cluster of each leaf and each kept merge, numbered in the order of their first leaves.
 //
-// Clusters are leaves and merges. A cluster points at the kept merge that joins it, or holds ~itself; first_leaf[cluster] is
-// that of a cluster which none joins, and number[leaf] how many flat clusters begin with a leaf up to this one.
+// Clusters are leaves and merges. pointer[cluster] is the kept merge that joins it, or ~itself; in the end it is ~ the last cluster
+// that it is in. Pointers are doubled among a sample of the merges alone, to which all others have few steps. first_leaf[cluster]
+// is that of a last cluster, and number[leaf] how many flat clusters begin with a leaf up to this one.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
     int n, int merges, const int* __restrict__ left, const int* __restrict__ right, int* pointer, int* first_leaf,
     unsigned* number, unsigned* of_blocks, int* __restrict__ label, unsigned long long* counters) {
     ResidentBlocks blocks{counters};
     long long clusters = (long long)n + merges;
+    int* of_merge = pointer + n;
     blocks.each(clusters, [&](long long c) { pointer[c] = ~(int)c, first_leaf[c] = n; });
     blocks.wait();
     blocks.each(merges, [&](long long i) { pointer[left[i]] = pointer[right[i]] = i; });
     blocks.wait();
-    follow_pointers(blocks, merges, pointer + n, (int*)(counters + 1));
-    auto flat = [&](long long c) { return ~(pointer[c] < 0 ? pointer[c] : pointer[n + pointer[c]]); };
-    blocks.each(n, [&](long long leaf) {
-        if (leaf == 0 || flat(leaf) != flat(leaf - 1)) atomic_min(first_leaf + flat(leaf), (int)leaf);
+    auto to_sample = [&](int at) {
+        while (at >= 0 && !is_sampled(at)) at = ((volatile int*)of_merge)[at];
+        return at;
+    };
+    blocks.each(merges, [&](long long i) { if (is_sampled(i)) of_merge[i] = to_sample(of_merge[i]); });
+    blocks.wait();
+    follow_pointers(blocks, merges, of_merge, (int*)(counters + 1), is_sampled);
+    auto to_end = [&](int at) {
+        at = to_sample(at);
+        return at < 0 ? at : of_merge[at];
+    };
+    // From the last to the first: a merge points at a later one, which may be done.
+    blocks.each(merges, [&](long long later) {
+        long long i = merges - 1 - later;
+        if (!is_sampled(i)) of_merge[i] = to_end(of_merge[i]);
     });
     blocks.wait();
-    blocks.running_sums(0, n, 0, number, of_blocks, [&](long long leaf) { return first_leaf[flat(leaf)] == leaf; });
-    blocks.each(clusters, [&](long long c) { label[c] = number[first_leaf[flat(c)]] - 1; });
+    blocks.each(n, [&](long long leaf) { pointer[leaf] = to_end(pointer[leaf]); });
+    blocks.wait();
+    blocks.each(n, [&](long long leaf) {
+        if (leaf == 0 || pointer[leaf] != pointer[leaf - 1]) atomic_min(first_leaf + ~pointer[leaf], (int)leaf);
+    });
+    blocks.wait();
+    blocks.running_sums(0, n, 0, number, of_blocks, [&](long long leaf) { return first_leaf[~pointer[leaf]] == leaf; });
+    blocks.each(clusters, [&](long long c) { label[c] = number[first_leaf[~pointer[c]]] - 1; });
 }
