@@ -15,6 +15,7 @@ from spanning_trees import bits
 from rapids_slink import DeviceMemoryError, fit, knn_graph, nearest_neighbors, neighbors
 from rapids_slink.runtime import memory
 from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import run_scope
 
@@ -220,6 +221,19 @@ def test_a_large_pool_is_emptied_when_its_run_is_over(fake_gpu):
 )
 def test_what_a_pool_keeps_between_two_stages(fake_gpu, size, limit, left):
     with run_scope(fake_gpu, limit):
+        pool = memory._run().pool.pool
+        pool.malloc(size)
+        memory.release_cached()
+        assert pool.held == left
+
+
+@pytest.mark.parametrize(("share", "left"), [(1 / 100, memory.IDLE_BYTES + 1), (1 / 2, 0)])
+def test_what_is_reserved_stays_between_two_stages(fake_gpu, monkeypatch, share, left):
+    """It is a small share of the memory that is free."""
+    size = memory.IDLE_BYTES + 1
+    monkeypatch.setattr(memory, "_free", lambda device, run: int(size / share))
+    with run_scope(fake_gpu):
+        memory.check_memory(fake_gpu, MemoryEstimate(size), "work")
         pool = memory._run().pool.pool
         pool.malloc(size)
         memory.release_cached()

@@ -75,6 +75,8 @@ class _Run:
         In bytes.
     pool : _Pool, optional
         A GPU's.
+    is_reserved : bool
+        Whether what its stages are estimated to take is a small part of free memory, and was pre-allocated.
     ran_out : bool
         Whether the pool found no memory.
     free_bytes : float
@@ -84,6 +86,7 @@ class _Run:
     memory_limit: Any = None
     limit: int | None = None
     pool: _Pool | None = None
+    is_reserved: bool = False
     ran_out: bool = False
     free_bytes: float = inf
 
@@ -165,15 +168,16 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     most = min(inf if run.limit is None else run.limit, inf if free is None else free + already_taken)
     run.free_bytes = most - (least - estimate.min_chunk)
     reserved = estimate.peak + estimate.preferred_chunk - already_taken
-    if run.pool is not None and run.limit is None and 0 < reserved <= most * RESERVED_SHARE:
+    run.is_reserved = run.limit is None and reserved <= most * RESERVED_SHARE
+    if run.pool is not None and run.is_reserved and reserved > 0:
         with suppress(MemoryError):
             run.pool.pool.malloc(reserved)  # and free again at once
 
 
 def release_cached() -> None:
-    """Between two stages: give back what the first took and the second may need in other sizes, if it is much."""
+    """Between two stages: give back what the first took and the second may need in other sizes, unless reserved."""
     run = _run()
-    if run.pool is not None:
+    if run.pool is not None and not run.is_reserved:
         run.pool.release(IDLE_BYTES if run.limit is None else 0)
 
 
