@@ -66,8 +66,10 @@ def find_repeats(values: Any, metric: Metric, device: Device) -> Repeats | None:
     xp, (n, d), kernels = device.xp, values.shape, device.kernels("neighbors.exact")
     if metric.formula in OTHER_FORMULAS or values.nbytes > free_bytes():
         return None
-    rows = np.sort(np.random.default_rng(0).integers(0, n, int(SAMPLE_FACTOR * n**0.5)))
-    rows = rows[np.append(True, rows[1:] != rows[:-1])]
+    size = int(SAMPLE_FACTOR * n**0.5)
+    gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
+    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # each row with the same chance, in ascending order
+    rows = rows[rows < n]
     sample = np.sort(to_host(kernels.hash_rows(values, xp.asarray(rows))))
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
         return None
