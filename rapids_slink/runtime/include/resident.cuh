@@ -24,16 +24,21 @@ struct ResidentBlocks {
         __syncthreads();
     }
 
-    // Calls job(i) for all i below n. All threads of a block make the same calls, so some are with n or more. Its warps go in step,
-    // since neighbours often read the same memory.
+    // Calls job(i) for all i below n. All threads of a block make the same calls, so some are with n or more.
     template <class Job> __device__ __forceinline__ void each_in_blocks(long long n, Job job) const {
-        for (long long first = (long long)blockIdx.x * blockDim.x; first < n; first += (long long)blocks * blockDim.x) {
+        for (long long first = (long long)blockIdx.x * blockDim.x; first < n; first += (long long)blocks * blockDim.x)
             job(first + threadIdx.x);
-            __syncthreads();
-        }
     }
     template <class Job> __device__ __forceinline__ void each(long long n, Job job) const {
         each_in_blocks(n, [&](long long i) { if (i < n) job(i); });
+    }
+
+    // The same, but no warp of a block goes ahead of the others: for neighbours that read the same memory.
+    template <class Job> __device__ __forceinline__ void each_in_step(long long n, Job job) const {
+        each_in_blocks(n, [&](long long i) {
+            if (i < n) job(i);
+            __syncthreads();
+        });
     }
 
     // values[p] = start + item(low) + ... + item(p) for low <= p < high, and waits. `of_blocks` has room for a number a block.

@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         blocks.wait();
         int waiting = (unsigned)round->largest;
         // Replaces the candidates that no longer leave their components, and bounds these.
-        blocks.each(n, [&](long long p) {
+        blocks.each_in_step(n, [&](long long p) {
             int own = component[p];
             if (own == waiting || candidate[p] < 0) return;
             if (component[candidate[p]] == own) next_candidate(points, known, p);
@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         }
         blocks.wait();
         // Each component's lightest edge, by what bounds it and then by the ends.
-        blocks.each(n, [&](long long p) {
+        blocks.each_in_step(n, [&](long long p) {
             int own = component[p];
             if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own]) choose(points, known, p);
         });
@@ -211,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             if (p < n && component[p] == root) parent[p] = across;
         });
         blocks.wait();
-        blocks.each(n, [&](long long p) {
+        blocks.each_in_step(n, [&](long long p) {
             int old = component[p], root = find_root(parent, old);
             if (old == p && root != p) atomicAdd(size + root, size[p]);
             if (root != old) component[p] = root;
