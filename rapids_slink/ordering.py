@@ -21,12 +21,11 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 SOURCE = "ordering.cu"
-#: Edges of one weight, at most, that are sorted by insertion on a CPU.
-SHORT_RUN = 64
-#: Edges of one weight in float32, at most, that are compared with each other on a GPU.
+#: Edges of one weight in float32, at most, that are compared with each other.
 MOST_TIES = 256
-#: Edges that a thread of the CPU sorts, at least.
-MIN_SORTED = 2**15
+#: Edges that a thread of the CPU puts in place, at least.
+MIN_PLACED = 2**15
+DIGIT = 11  # bits
 
 
 @njit(cache=True, inline="always")
@@ -51,22 +50,82 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
 
 
 def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
-    """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN."""
+    """The rows of an edge list in the total order: ids and weights as arrays of `xp`, no weight NaN.
+
+    Edges are sorted by their weights in float32, which takes half the time, and compared with those that tie there.
+    Where many do, all are sorted by their codes and then by their weights.
+    """
     if xp is not np:
         return _ordered_on_gpu(src, dst, weight, xp)[0]
-    rows = _ascending(weight)
-    ascending = weight[rows]
-    rises = ascending[1:] != ascending[:-1]
-    if not rises.all():  # the ids only matter where weights tie
-        _order_ties(rows, rises, edge_codes(src, dst, np))
+    weight = weight + 0.0  # -0.0 equals 0.0, but not in its bits
+    with np.errstate(over="ignore"):  # beyond float32 all are infinite, and tie
+        rows = _radix_sort(_ascending_bits(weight.astype("float32")), 32)
+    if not _order_ties(rows, src, dst, weight):
+        by_code = _radix_sort(edge_codes(src, dst, np).astype("uint64"), 64)
+        rows = by_code[_radix_sort(_ascending_bits(weight)[by_code], 64)]
     return rows
 
 
-def _ordered_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """The rows of an edge list in the total order, their weights and their codes.
+def _ascending_bits(weight: np.ndarray) -> np.ndarray:
+    """Numbers whose order as uint64 is that of the weights, float32 or float64."""
+    size = 8 * weight.itemsize
+    bits = weight.view(f"uint{size}").astype("uint64")
+    return np.where(weight < 0, 2**size - 1 - bits, bits | 2 ** (size - 1))
 
-    They are sorted by weights in float32, which takes half the time, and then compared where these tie.
-    """
+
+@njit(nogil=True, cache=True)
+def _radix_sort(key, bits):
+    """The rows in ascending order of keys of so many bits, stably: digit by digit from the last, each by counting."""
+    n, digits, size = key.size, -(-bits // DIGIT), 1 << DIGIT
+    starts = np.zeros((digits, size), np.int64)
+    for i in range(n):
+        for digit in range(digits):
+            starts[digit, _digit(key[i], digit)] += 1
+    rows, moved_key, moved_rows = np.arange(n), np.empty_like(key), np.empty(n, np.int64)
+    for digit in range(digits):
+        start = starts[digit]
+        if n and start[_digit(key[0], digit)] == n:  # all have the same
+            continue
+        total = 0
+        for value in range(size):
+            start[value], total = total, total + start[value]
+        for i in range(n):
+            value = _digit(key[i], digit)
+            moved_key[start[value]], moved_rows[start[value]] = key[i], rows[i]
+            start[value] += 1
+        key, moved_key, rows, moved_rows = moved_key, key, moved_rows, rows
+    return rows
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _digit(key, digit):
+    return (key >> np.uint64(DIGIT * digit)) & np.uint64((1 << DIGIT) - 1)
+
+
+@njit(nogil=True, cache=True)
+def _order_ties(rows, src, dst, weight):
+    """Put rows that ascend by weight in float32 into the total order, unless more than `MOST_TIES` tie: then False."""
+    first, tied = 0, np.float32(np.nan)
+    for i in range(rows.size):
+        row, j = rows[i], i
+        if np.float32(weight[row]) != tied:
+            first, tied = i, np.float32(weight[row])
+            continue
+        if i - first == MOST_TIES:
+            return False
+        code = edge_code(src[row], dst[row])
+        while j > first:
+            before = rows[j - 1]
+            if not lighter(weight[row], code, weight[before], edge_code(src[before], dst[before])):
+                break
+            rows[j] = before
+            j -= 1
+        rows[j] = row
+    return True
+
+
+def _ordered_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]:
+    """The rows of an edge list in the total order, their weights and their codes."""
     check_arrays("int32", src, dst)
     check_arrays("float64", weight)
 
@@ -87,47 +146,6 @@ def _ordered_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any,
     return gathered(by_code[xp.argsort(weight[by_code] + 0.0)])  # CuPy's sort is stable
 
 
-def _ascending(weight: np.ndarray) -> np.ndarray:
-    """The rows by weight: each of several ranges of weights is sorted by a thread of its own."""
-    ranges = chunks_for_cores(weight.size, MIN_SORTED)
-    if len(ranges) == 1:
-        return np.argsort(weight)
-    rows = np.argpartition(weight, [part.start for part in ranges[1:]])
-
-    def sort(part: slice) -> None:
-        rows[part] = rows[part][np.argsort(weight[rows[part]])]
-
-    for_each_chunk(CPU, sort, ranges)
-    return rows
-
-
-def _order_ties(rows: np.ndarray, rises: np.ndarray, code: np.ndarray) -> None:
-    """Put each run of rows whose weights do not rise into the order of their codes."""
-    _order_short_runs(rows, rises, code)
-    ends = np.append(np.flatnonzero(rises), rows.size - 1) + 1
-    starts = np.append(0, ends[:-1])
-    is_long = ends - starts > SHORT_RUN
-    for first, end in zip(starts[is_long].tolist(), ends[is_long].tolist(), strict=True):
-        run = rows[first:end]
-        rows[first:end] = run[np.argsort(code[run])]  # which Numba takes seconds to compile
-
-
-@njit(cache=True)
-def _order_short_runs(rows, rises, code):
-    first = 0
-    for last in range(rows.size):
-        if last < rises.size and not rises[last]:
-            continue
-        if last - first < SHORT_RUN:
-            for i in range(first + 1, last + 1):
-                row, j = rows[i], i
-                while j > first and code[rows[j - 1]] > code[row]:
-                    rows[j] = rows[j - 1]
-                    j -= 1
-                rows[j] = row
-        first = last + 1
-
-
 def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     """Put the columns of an edge frame into the total order, ``src < dst`` in every row."""
     src, dst, weight = columns.values()
@@ -142,4 +160,4 @@ def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
         u, v, weight[part] = (column[rows[part]] for column in given)
         src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
 
-    for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_SORTED))
+    for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))

@@ -65,7 +65,7 @@ def merge_in_order(tree, n, engine):
 @pytest.mark.parametrize(("start", "step"), [(0, 1 / 7), (1, 2.0**-50), (-1e-41, 2.0**-148), (1e300, 1e290)])
 def test_ties_go_by_ids(n, values, threads, start, step, engine, monkeypatch):
     """Runs of one row, of a few and of many, also of rows that several threads sort, and ties in float32 alone."""
-    monkeypatch.setattr(ordering, "MIN_SORTED", 100)
+    monkeypatch.setattr(ordering, "MIN_PLACED", 100)
     monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: threads)
     rng = np.random.default_rng(values)
     u, v = rng.permutation(n).astype(np.int32), (n + rng.permutation(n)).astype(np.int32)
