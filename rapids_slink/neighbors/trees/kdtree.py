@@ -62,7 +62,7 @@ class TreeSearch:
         update_node_groups(tree.first, tree.last, group, node_group)
         excluded = Excluded(group, node_group, core, node_core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
-        ids, weights = np.full((m, task.k), -1, np.int32), np.full((m, task.k), np.inf)
+        ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
         reached = Reached(task.bounds(np), minima, ids, weights)
         queries = self._queries(task)
 

@@ -131,7 +131,7 @@ def query(formula, tree, queries, excluded, reached):
     begin, leaf = np.int64(0), _first_leaf(start, last)  # no literal: `_load` would be compiled for it too
     while begin < start.size:
         leaf, m = _rows_together(start, begin, last, leaf)
-        shared_group = _load(queries, begin, m, core, upper, minima, lanes)
+        shared_group = _load(queries, begin, m, core, reached, lanes)
         largest_bound = _largest(bound)
         v = visit = leaf
         while True:  # search the subtree `visit`, then step up from v and take the sibling
@@ -217,9 +217,10 @@ def _new_lanes(d):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _load(queries, begin, m, core, upper, minima, lanes):
-    """Put m rows into the lanes; the group that they share, or -1."""
+def _load(queries, begin, m, core, reached, lanes):
+    """Put m rows into the lanes, and empty their lists; the group that they share, or -1."""
     points, column, start, rows, row_group = queries
+    upper, minima, ids, weights = reached
     x, low, high, own_core, own_group, bound, last_id, _, _ = lanes
     for f in range(points.shape[0]):
         low[f], high[f] = np.inf, -np.inf
@@ -230,6 +231,7 @@ def _load(queries, begin, m, core, upper, minima, lanes):
     bound[:], last_id[:] = -1.0, ANY_ID
     for j in range(m):
         q = rows[begin + j]
+        ids[q], weights[q] = -1, np.inf
         own_group[j], bound[j] = row_group[q], upper[q]
         shared_group = shared_group if own_group[j] == shared_group else -1
         if minima.size:
