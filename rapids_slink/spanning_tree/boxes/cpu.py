@@ -13,7 +13,7 @@ from numba import njit
 
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
-from rapids_slink.neighbors.trees.tree import update_node_groups
+from rapids_slink.neighbors.trees.tree import Tree, update_node_groups
 from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU
@@ -24,6 +24,7 @@ from rapids_slink.union_find import find_root
 
 NEAREST = 7  # others that each point knows from the start: few points search again, and longer lists take more time
 MIN_CHUNK, MAX_CHUNK = 512, 8192  # points that a thread searches at a time
+MIN_PASSED = 2**14  # points that a thread passes over before a round, at least
 BOUNDING_STRIDE = 1024  # one in so many points of components without a bound searches before the others
 UNBOUNDED = np.finfo(np.float64).max
 
@@ -70,7 +71,7 @@ def tree_of_boxes(search: TreeSearch, report: Report) -> PreallocatedFrame:
     growth, largest = _nearest_known(search), -1
     report.count("spanning_tree", rows_searched=n)
     while components > 1:
-        active = _begin_round(tree.first, tree.last, growth, largest)
+        active = _begin_round(tree, growth, largest)
         _find_candidates(search, growth, active)
         columns = tuple(column[n - components :] for column in edges.columns.values())
         taken, largest = _merge(tree.order, growth, largest, columns)
@@ -85,7 +86,8 @@ def _nearest_known(search: TreeSearch) -> Growth:
     n = order.size
     rows = np.arange(n, dtype=np.int32)
     lists = search.find(SearchTask(order, min(NEAREST, n - 1), rows, rows))
-    nearest, distance = search.tree.position.take(lists.ids), lists.weights
+    nearest, distance = lists.ids, lists.weights
+    search.tree.position.take(nearest, out=nearest, mode="clip")  # else `out` is copied
     weight = distance[:, 0].copy()
     return Growth(
         component=rows,
@@ -112,27 +114,40 @@ def _find_candidates(search: TreeSearch, growth: Growth, active: np.ndarray) -> 
         )
 
 
-@njit(nogil=True, cache=True)
-def _begin_round(first, last, growth, largest):
+def _begin_round(tree: Tree, growth: Growth, largest: int) -> np.ndarray:
     """Bound components by the candidates that still leave them; returns the active points, ascending."""
-    component, _, _, candidate, weight, floor, bound, chosen, node_component = growth
-    n = component.size
-    update_node_groups(first, last, component, node_component)
-    for p in range(n):
-        bound[p], chosen[p] = UNBOUNDED, -1
-    for p in range(n):
+    update_node_groups(tree.first, tree.last, growth.component, growth.node_component)
+    growth.bound.fill(UNBOUNDED)
+    growth.chosen.fill(-1)
+    parts = chunks_for_cores(growth.component.size, MIN_PASSED)
+    for_each_chunk(CPU, lambda part: _bound_components(growth, largest, part.start, part.stop), parts)
+    active = for_each_chunk(CPU, lambda part: _active_points(growth, largest, part.start, part.stop), parts)
+    return np.concatenate(active)
+
+
+@njit(nogil=True, cache=True)
+def _bound_components(growth, largest, begin, end):
+    """By the candidates of some points, without a lock, as `packets.search` does."""
+    component, _, _, candidate, weight, _, bound, _, _ = growth
+    for p in range(np.uint64(begin), np.uint64(end)):
         own = component[p]
         if candidate[p] >= 0 and own != largest:
             if component[candidate[p]] == own:
                 _next_candidate(growth, p)
             if candidate[p] >= 0:
                 bound[own] = min(bound[own], weight[p])
-    active, m = np.empty(n, np.int32), 0
-    for p in range(n):
+
+
+@njit(nogil=True, cache=True)
+def _active_points(growth, largest, begin, end):
+    """Those of some points that have to search, ascending."""
+    component, _, _, candidate, weight, floor, bound, _, _ = growth
+    active, m = np.empty(end - begin, np.int32), 0
+    for p in range(np.uint64(begin), np.uint64(end)):
         own = component[p]
         active[m] = p
         m += (own != largest) & (floor[p] <= bound[own]) & ((candidate[p] < 0) | (weight[p] > floor[p]))
-    return active[:m].copy()
+    return active[:m]
 
 
 @njit(nogil=True, cache=True, forceinline=True)
