@@ -173,6 +173,7 @@ def fit_until_called(model, X, interrupting):
         model.fit(X)
 
 
+SORT = {"cpu": "sorting_rows", "cuda": "_ordered_on_gpu"}
 PLACES = [
     (brute_force, "_chunks"),
     (brute_force, "for_each_chunk"),
@@ -181,14 +182,14 @@ PLACES = [
     (Device, "synchronize"),
     (connect, "sort_in_place"),
     (connect, "_search_crossing_edges"),
-    (ordering, "sorting_rows"),
+    (ordering, "SORT"),
     (cutting, "_count_merges"),
 ]
 
 
 @pytest.mark.parametrize(("owner", "name"), PLACES, ids=[name for _, name in PLACES])
 def test_interruptions(monkeypatch, owner, name, device):
-    X = INPUTS[0]
+    X, name = INPUTS[0], SORT[device] if name == "SORT" else name
     model = SingleLinkage(5, n_neighbors=1, device=device).fit(X)
     expected, before = bits(model), stray_threads()
     function = getattr(owner, name)
