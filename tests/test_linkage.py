@@ -60,11 +60,13 @@ def merge_in_order(tree, n, engine):
 # ------------------------------------------------------------------------------------------- the total order
 
 
-@pytest.mark.parametrize(("n", "values"), [(1, 1), (2000, 1), (2000, 3), (5000, 200), (5000, 4000), (1000, 10**9)])
+@pytest.mark.parametrize(
+    ("n", "values"), [(1, 1), (256, 1), (257, 1), (2000, 1), (2000, 3), (5000, 200), (5000, 4000), (1000, 10**9)]
+)
 @pytest.mark.parametrize("threads", [1, 7])
 @pytest.mark.parametrize(("start", "step"), [(0, 1 / 7), (1, 2.0**-50), (-1e-41, 2.0**-148), (1e300, 1e290)])
 def test_ties_go_by_ids(n, values, threads, start, step, engine, monkeypatch):
-    """Runs of one row, of a few and of many, also of rows that several threads sort, and ties in float32 alone."""
+    """Runs of one row, of as many as are compared with each other, and of more; some tie only in float32."""
     monkeypatch.setattr(ordering, "MIN_PLACED", 100)
     monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda device: threads)
     rng = np.random.default_rng(values)

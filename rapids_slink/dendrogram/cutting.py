@@ -1,8 +1,8 @@
 """Labels from a linkage frame, on whichever device the frame is.
 
 A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster; following these
-pointers finds the last one. On a GPU this is by pointer doubling, in as many steps as the depth has bits, so that the
-time hardly depends on the shape of the tree. Of several cuts the finest is made first, and each further one is a cut of
+pointers finds the last one. On a GPU pointers are doubled among a sample of the merges, so that the time hardly
+depends on the shape of the tree. Of several cuts the finest is made first, and each further one is a cut of
 the dendrogram over the clusters of the one before.
 """
 

@@ -31,7 +31,7 @@ def inherit_labels(linkage: Any, n_leaves: int, n_clusters: int, frames: Any) ->
     Notes
     -----
     A merge costs a sort or a hash of all rows, and there are as many as the depth of the dendrogram has bits: for a
-    million leaves 20 at most. `cutting` takes half as many launches on a GPU, and one pass on a CPU.
+    million leaves 20 at most. `cutting` takes one launch on a GPU, and one pass on a CPU.
     """
     kept = linkage[["left", "right"]].head(n_leaves - n_clusters).reset_index(drop=True)
     kept["parent"] = kept.index + n_leaves

@@ -41,7 +41,7 @@ class SearchTask:
 
     Attributes
     ----------
-    rows : (m,) int32 array
+    rows : (m,) int32 array, distinct
         Which of the search's queries.
     k : int
     row_group, point_group : int32 arrays

@@ -37,7 +37,7 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: What a pool keeps between two runs, and between two stages of one without a limit.
+#: What a pool keeps between two runs, and between two stages of one without a limit or a reservation.
 IDLE_BYTES = 2**29
 
 _thread = threading.local()  # `run`: the one under way in this thread
@@ -69,16 +69,12 @@ class _Run:
 
     Attributes
     ----------
-    memory_limit : int or str, optional
-        As it was given.
-    limit : int, optional
-        In bytes.
+    memory_limit, limit : int or str, int, optional
+        As it was given, and in bytes.
     pool : _Pool, optional
         A GPU's.
-    is_reserved : bool
-        Whether what its stages are estimated to take is a small part of free memory, and was pre-allocated.
-    ran_out : bool
-        Whether the pool found no memory.
+    is_reserved, ran_out : bool
+        Whether what its stages are estimated to take was pre-allocated, and whether the pool found no memory.
     free_bytes : float
         What the chunks of a stage's work may take at a time.
     """
@@ -168,10 +164,11 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     most = min(inf if run.limit is None else run.limit, inf if free is None else free + already_taken)
     run.free_bytes = most - (least - estimate.min_chunk)
     reserved = estimate.peak + estimate.preferred_chunk - already_taken
-    run.is_reserved = run.limit is None and reserved <= most * RESERVED_SHARE
-    if run.pool is not None and run.is_reserved and reserved > 0:
+    run.is_reserved = False
+    if run.pool is not None and run.limit is None and 0 < reserved <= most * RESERVED_SHARE:
         with suppress(MemoryError):
             run.pool.pool.malloc(reserved)  # and free again at once
+            run.is_reserved = True
 
 
 def release_cached() -> None:

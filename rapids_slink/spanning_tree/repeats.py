@@ -68,7 +68,7 @@ def find_repeats(values: Any, metric: Metric, device: Device) -> Repeats | None:
         return None
     size = int(SAMPLE_FACTOR * n**0.5)
     gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
-    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # each row with the same chance, in ascending order
+    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # in ascending order, each with nearly the same chance
     rows = rows[rows < n]
     sample = np.sort(to_host(kernels.hash_rows(values, xp.asarray(rows))))
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:

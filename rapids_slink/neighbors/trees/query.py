@@ -58,7 +58,10 @@ class Excluded(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """The state of the search: bounds, the least distance found in each group (empty if not wanted), and lists."""
+    """The state of the search: bounds, the least distance found in each group (empty if not wanted), and lists.
+
+    `query` empties the lists first.
+    """
 
     upper: np.ndarray
     minima: np.ndarray

@@ -142,30 +142,30 @@ def _select(columns, order, a, b, middle, axis):
     while a < b - 1:
         x, y, z = columns[axis, a], columns[axis, (a + b) // 2], columns[axis, b - 1]
         pivot = max(min(x, y), min(max(x, y), z))
-        split = _partition(columns, order, a, b, axis, pivot)
+        split = _partition(columns, order, a, b, axis, pivot, np.nan)
         if middle < split:
             b = split
         elif split > a:
             a = split
         else:  # none is below the pivot
-            a = _partition(columns, order, a, b, axis, np.nextafter(pivot, np.inf))
+            a = _partition(columns, order, a, b, axis, pivot, pivot)
             if middle < a:
                 return
 
 
 @njit(nogil=True, cache=True)
-def _partition(columns, order, a, b, axis, bound):
-    """Bring points below the bound to the front; returns where the others begin.
+def _partition(columns, order, a, b, axis, bound, also):
+    """Bring points below `bound`, and those at `also`, to the front; returns where the others begin.
 
     Lomuto's way, since it takes no branch that would be mispredicted.
     """
     split = np.uint64(a)
     for p in range(np.uint64(a), np.uint64(b)):
-        is_below = columns[axis, p] < bound
+        comes_first = (columns[axis, p] < bound) | (columns[axis, p] == also)
         for f in range(columns.shape[0]):
             columns[f, p], columns[f, split] = columns[f, split], columns[f, p]
         order[p], order[split] = order[split], order[p]
-        split += np.uint64(is_below)
+        split += np.uint64(comes_first)
     return np.int64(split)
 
 

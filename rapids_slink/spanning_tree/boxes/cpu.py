@@ -127,7 +127,7 @@ def _begin_round(tree: Tree, growth: Growth, largest: int) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _bound_components(growth, largest, begin, end):
-    """By the candidates of some points, without a lock, as `packets.search` does."""
+    """Bound components by the candidates of some points; a lost update costs time, never an edge."""
     component, _, _, candidate, weight, _, bound, _, _ = growth
     for p in range(np.uint64(begin), np.uint64(end)):
         own = component[p]
