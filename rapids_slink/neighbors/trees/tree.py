@@ -56,13 +56,14 @@ def build(values: np.ndarray) -> Tree:
     low, high = np.empty((nodes, d)), np.empty((nodes, d))
     columns, order = np.zeros((d, n + LEAF)), np.arange(n, dtype=np.int32)
     columns[:, :n] = values.T
+    scratch = np.empty(n), np.empty(n, np.int32)
     # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
     first[0], last[0] = 0, n
-    _split(columns, order, (first, last), (low, high), 0, top)
+    _split(columns, order, (first, last), (low, high), scratch, 0, top)
     for_each_chunk(
         CPU,
-        lambda v: _split(columns, order, (first, last), (low, high), v, depth - top + 1),
+        lambda v: _split(columns, order, (first, last), (low, high), scratch, v, depth - top + 1),
         range(2**top - 1, 2 ** (top + 1) - 1),
     )
     return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, last, order))
@@ -105,9 +106,9 @@ def depth_of(n: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _split(columns, order, ranges, boxes, root, levels):
+def _split(columns, order, ranges, boxes, scratch, root, levels):
     """Boxes and splits of `levels` levels of nodes below and including `root`; a leaf level gets its boxes only."""
-    (first, last), (low, high) = ranges, boxes
+    (first, last), (low, high), (value, source) = ranges, boxes, scratch
     d = columns.shape[0]
     leaves = first.size // 2  # the first node of the lowest level
     begin, end = root, root + 1
@@ -121,7 +122,10 @@ def _split(columns, order, ranges, boxes, root, levels):
                     axis, widest = f, high[v, f] - low[v, f]
             if v < leaves:
                 middle = (a + b) // 2
-                _select(columns, order, a, b, middle, axis)
+                for p in range(np.uint64(a), np.uint64(b)):
+                    value[p], source[p] = columns[axis, p], p
+                _select(value, source, a, b, middle)
+                _move(columns, order, a, b, scratch)
                 first[2 * v + 1], last[2 * v + 1] = a, middle
                 first[2 * v + 2], last[2 * v + 2] = middle, b
         begin, end = 2 * begin + 1, 2 * end + 1
@@ -137,36 +141,51 @@ def _extent(columns, f, a, b):
 
 
 @njit(nogil=True, cache=True)
-def _select(columns, order, a, b, middle, axis):
-    """Reorder points a..b so that none before `middle` is above any after it along `axis` (quickselect)."""
+def _select(value, source, a, b, middle):
+    """Reorder a..b so that no value before `middle` is above any after it (quickselect)."""
     while a < b - 1:
-        x, y, z = columns[axis, a], columns[axis, (a + b) // 2], columns[axis, b - 1]
+        x, y, z = value[a], value[(a + b) // 2], value[b - 1]
         pivot = max(min(x, y), min(max(x, y), z))
-        split = _partition(columns, order, a, b, axis, pivot, np.nan)
+        split = _partition(value, source, a, b, pivot, np.nan)
         if middle < split:
             b = split
         elif split > a:
             a = split
         else:  # none is below the pivot
-            a = _partition(columns, order, a, b, axis, pivot, pivot)
+            a = _partition(value, source, a, b, pivot, pivot)
             if middle < a:
                 return
 
 
 @njit(nogil=True, cache=True)
-def _partition(columns, order, a, b, axis, bound, also):
-    """Bring points below `bound`, and those at `also`, to the front; returns where the others begin.
+def _partition(value, source, a, b, bound, also):
+    """Bring values below `bound`, and those equal to `also`, to the front; returns where the others begin.
 
     Lomuto's way, since it takes no branch that would be mispredicted.
     """
     split = np.uint64(a)
     for p in range(np.uint64(a), np.uint64(b)):
-        comes_first = (columns[axis, p] < bound) | (columns[axis, p] == also)
-        for f in range(columns.shape[0]):
-            columns[f, p], columns[f, split] = columns[f, split], columns[f, p]
-        order[p], order[split] = order[split], order[p]
+        comes_first = (value[p] < bound) | (value[p] == also)
+        value[p], value[split] = value[split], value[p]
+        source[p], source[split] = source[split], source[p]
         split += np.uint64(comes_first)
     return np.int64(split)
+
+
+@njit(nogil=True, cache=True)
+def _move(columns, order, a, b, scratch):
+    """Move the points `source` to a..b."""
+    moved, source = scratch
+    a, b = np.uint64(a), np.uint64(b)
+    for f in range(columns.shape[0]):
+        for p in range(a, b):
+            moved[p] = columns[f, source[p]]
+        for p in range(a, b):
+            columns[f, p] = moved[p]
+    for p in range(a, b):
+        source[p] = order[source[p]]
+    for p in range(a, b):
+        order[p] = source[p]
 
 
 @njit(nogil=True, cache=True)
