@@ -33,7 +33,7 @@ struct ResidentBlocks {
         each_in_blocks(n, [&](long long i) { if (i < n) job(i); });
     }
 
-    // The same, but no warp of a block goes ahead of the others: for neighbours that read the same memory.
+    // The same, but the warps of a block wait for each other after each step: for neighbours that read the same memory.
     template <class Job> __device__ __forceinline__ void each_in_step(long long n, Job job) const {
         each_in_blocks(n, [&](long long i) {
             if (i < n) job(i);
