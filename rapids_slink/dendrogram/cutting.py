@@ -2,8 +2,8 @@
 
 A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster; following these
 pointers finds the last one. On a GPU pointers are doubled among a sample of the merges, so that the time hardly
-depends on the shape of the tree. Of several cuts the finest is made first, and each further one is a cut of
-the dendrogram over the clusters of the one before.
+depends on the shape of the tree. Of several cuts the finest is made first, and each further one is a cut of the
+dendrogram over the clusters of the one before.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _split(columns, order, ranges, boxes, scratch, root, levels):
                 for p in range(np.uint64(a), np.uint64(b)):
                     value[p], source[p] = columns[axis, p], p
                 _select(value, source, a, b, middle)
-                _move(columns, order, a, b, scratch)
+                _move(columns, order, source, a, b, value)
                 first[2 * v + 1], last[2 * v + 1] = a, middle
                 first[2 * v + 2], last[2 * v + 2] = middle, b
         begin, end = 2 * begin + 1, 2 * end + 1
@@ -173,9 +173,8 @@ def _partition(value, source, a, b, bound, also):
 
 
 @njit(nogil=True, cache=True)
-def _move(columns, order, a, b, scratch):
-    """Move the points `source` to a..b."""
-    moved, source = scratch
+def _move(columns, order, source, a, b, moved):
+    """Move the points `source` to a..b, by way of `moved`."""
     a, b = np.uint64(a), np.uint64(b)
     for f in range(columns.shape[0]):
         for p in range(a, b):
