@@ -15,9 +15,8 @@ extern "C" __global__ void gather_edges(
 // The total order of edges that ascend by their weights in float32: of those that tie there each counts the ones that come before
 // it, or says that there are more than `most`.
 extern "C" __global__ void order_ties(
-    long long m, long long most, const long long* __restrict__ rows, const double* __restrict__ weight,
-    const long long* __restrict__ code, long long* __restrict__ ordered_rows, double* __restrict__ ordered_weight,
-    long long* __restrict__ ordered_code, int* has_more) {
+    long long m, long long most, const double* __restrict__ weight, const long long* __restrict__ code, int* __restrict__ src,
+    int* __restrict__ dst, double* __restrict__ ordered, int* has_more) {
     long long i = thread_index(), place = i;
     if (i >= m) return;
     auto ties = [&](long long j) { return j >= 0 && j < m && (float)weight[j] == (float)weight[i]; };
@@ -27,5 +26,5 @@ extern "C" __global__ void order_ties(
     }
     for (long long j = i - 1; ties(j); j--) place -= lighter(weight[i], code[i], weight[j], code[j]);
     for (long long j = i + 1; ties(j); j++) place += lighter(weight[j], code[j], weight[i], code[i]);
-    ordered_rows[place] = rows[i], ordered_weight[place] = weight[i], ordered_code[place] = code[i];
+    src[place] = (int)(code[i] >> 32), dst[place] = (int)code[i], ordered[place] = weight[i];
 }

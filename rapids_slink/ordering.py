@@ -49,20 +49,32 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
     return (xp.minimum(u, v).astype("int64") << 32) | xp.maximum(u, v)
 
 
-def sorting_rows(src: Any, dst: Any, weight: Any, xp: Any) -> Any:
-    """The rows of an edge list in the total order, int64: of int32 ids and float64 weights, no weight NaN.
+def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
+    """Put the columns of an edge frame into the total order, ``src < dst`` in every row.
 
-    Edges are sorted by their weights in float32, which takes half the time, and compared with those that tie there.
-    Where many do, all are sorted by their codes and then by their weights.
+    Ids are int32 and weights float64, none NaN. Edges are sorted by their weights in float32, which takes half the
+    time, and compared with those that tie there. Where many do, all are sorted by code and then by weight.
     """
-    if xp is not np:
-        return _ordered_on_gpu(src, dst, weight, xp)[0]
+    src, dst, weight = columns.values()
+    if xp is np:
+        _sort_on_cpu(src, dst, weight)
+    else:
+        _sort_on_gpu(src, dst, weight, xp)
+
+
+def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
     with np.errstate(over="ignore", under="ignore"):  # beyond float32 all are infinite or zero, and tie
         rows = _radix_sort(_ascending_bits(weight.astype("float32")), 32)
     if not _order_ties(rows, src, dst, weight):
         by_code = _radix_sort(edge_codes(src, dst, np).view("uint64"), 64)
         rows = by_code[_radix_sort(_ascending_bits(weight)[by_code], 64)]
-    return rows
+    given = src.copy(), dst.copy(), weight.copy()
+
+    def place(part: slice) -> None:
+        u, v, weight[part] = (column[rows[part]] for column in given)
+        src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
+
+    for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))
 
 
 def _ascending_bits(weight: np.ndarray) -> np.ndarray:
@@ -123,40 +135,19 @@ def _order_ties(rows, src, dst, weight):
     return True
 
 
-def _ordered_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> tuple[Any, Any, Any]:
-    """The rows of an edge list in the total order, int64, their weights and their codes."""
+def _sort_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> None:
     check_arrays("int32", src, dst)
     check_arrays("float64", weight)
-
-    def gathered(rows: Any) -> tuple[Any, Any, Any]:
-        found = rows, xp.empty_like(weight), xp.empty(weight.size, "int64")
-        launch(SOURCE, "gather_edges", weight.size, np.int64(weight.size), rows, weight, src, dst, *found[1:])
-        return found
-
+    m = np.int64(weight.size)
     # -0.0 equals 0.0, but not in its bits, which a radix sort looks at.
-    ascending = gathered(xp.argsort(weight.astype("float32") + np.float32(0)))
-    ordered, has_more = [xp.empty_like(part) for part in ascending], xp.zeros(1, "int32")
-    given = np.int64(weight.size), np.int64(MOST_TIES), *ascending, *ordered, has_more
-    launch(SOURCE, "order_ties", weight.size, *given)
-    if not has_more[0]:
-        return tuple(ordered)
-    del ascending, ordered, given  # the sorts may have their memory
-    by_code = xp.argsort(edge_codes(src, dst, xp))
-    return gathered(by_code[xp.argsort(weight[by_code] + 0.0)])  # CuPy's sort is stable
-
-
-def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
-    """Put the columns of an edge frame into the total order, ``src < dst`` in every row."""
-    src, dst, weight = columns.values()
-    if xp is not np:
-        _, weight[...], code = _ordered_on_gpu(src, dst, weight, xp)
+    rows = xp.argsort(xp.add(weight, np.float32(0), dtype="float32"))
+    ascending, code = xp.empty_like(weight), xp.empty(weight.size, "int64")
+    launch(SOURCE, "gather_edges", weight.size, m, rows, weight, src, dst, ascending, code)
+    has_more = xp.zeros(1, "int32")
+    launch(SOURCE, "order_ties", weight.size, m, np.int64(MOST_TIES), ascending, code, src, dst, weight, has_more)
+    if has_more[0]:
+        rows = xp.argsort(code)
+        ascending, code = ascending[rows], code[rows]
+        rows = xp.argsort(ascending + 0.0)  # CuPy's sort is stable
+        weight[...], code = ascending[rows], code[rows]
         src[...], dst[...] = code >> 32, code & 0xFFFFFFFF
-        return
-    rows = sorting_rows(src, dst, weight, xp)
-    given = src.copy(), dst.copy(), weight.copy()
-
-    def place(part: slice) -> None:
-        u, v, weight[part] = (column[rows[part]] for column in given)
-        src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
-
-    for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))

@@ -173,7 +173,7 @@ def fit_until_called(model, X, interrupting):
         model.fit(X)
 
 
-SORT = {"cpu": "sorting_rows", "cuda": "_ordered_on_gpu"}
+SORT = {"cpu": "_sort_on_cpu", "cuda": "_sort_on_gpu"}
 PLACES = [
     (brute_force, "_chunks"),
     (brute_force, "for_each_chunk"),

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink import ordering
 from rapids_slink.dendrogram.cutting import cut, cut_labels
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.columns import as_integer, column_values, require_columns, require_edges
 from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS
@@ -94,26 +94,21 @@ def _linkage(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFram
     check_memory(device, estimate_linkage(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
     src, dst, weight = (column_values(tree[column], device) for column in ("src", "dst", "weight"))
     _check_ids(src, dst, n, n_nodes is not None)
-    src, dst = (ids.astype("int32", copy=False) for ids in (src, dst))
-    height = weight.astype("float64", copy=False)
-    rows = ordering.sorting_rows(src, dst, height, device.xp)
-    return _merge(src[rows], dst[rows], height[rows], n, device)
+    columns = {name: part.astype(EDGE_TYPES[name]) for name, part in zip(EDGE_TYPES, (src, dst, weight), strict=True)}
+    sort_in_place(columns, device.xp)
+    return build_linkage(PreallocatedFrame(columns, device), n)
 
 
 def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
     """The linkage of a tree or forest over n nodes, for edges already sorted and checked but for cycles."""
-    src, dst, height = (tree.columns[name] for name in EDGE_TYPES)
-    return _merge(src, dst, height, n, tree.device)
-
-
-def _merge(src: Any, dst: Any, height: Any, n: int, device: Device) -> PreallocatedFrame:
-    merges = PreallocatedFrame.empty(device, len(src), MERGE_TYPES)
-    left, right, heights, size = merges.columns.values()
-    merged = device.kernels("dendrogram").merge_in_order(src, dst, n, left, right, size)
+    src, dst, weight = (tree.columns[name] for name in EDGE_TYPES)
+    merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
+    left, right, height, size = merges.columns.values()
+    height[...] = weight
+    merged = tree.device.kernels("dendrogram").merge_in_order(src, dst, n, left, right, size)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")
-    heights[...] = height
     return merges
 
 

@@ -31,7 +31,7 @@ from rapids_slink.neighbors.filter.bounds import (
 )
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import equal_slices
-from rapids_slink.ordering import sorting_rows
+from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
@@ -234,15 +234,14 @@ def _lightest_edges(context: JoinContext, found: Any, upper: Any, report: Report
     light = context.search.kernels.flatnonzero(weight <= upper[pair])
     report.count("connect", joined_at_once=1, pairs_kept=light.size)
     on, of_point = _device_for(light.size, context), context.components.of_point
-    src, dst, weight = src[light], dst[light], weight[light]
-    columns = (on.asarray(part) for part in (src, dst, weight, of_point[src], of_point[dst]))
-    src, dst, weight, first, second = columns
-    rising = sorting_rows(src, dst, weight, on.xp)
-    taken = rising[_tree(first[rising], second[rising], weight[rising], len(context.components), on)]
+    columns = {"src": src[light], "dst": dst[light], "weight": weight[light]}
+    sort_in_place(columns, context.device.xp)
+    src, dst, weight = columns.values()
+    src, dst, weight, first, second = map(on.asarray, (src, dst, weight, of_point[src], of_point[dst]))
+    taken = _tree(first, second, weight, len(context.components), on)
     if taken.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
-    src, dst = src[taken], dst[taken]
-    return on.xp.minimum(src, dst), on.xp.maximum(src, dst), weight[taken]
+    return src[taken], dst[taken], weight[taken]
 
 
 def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
