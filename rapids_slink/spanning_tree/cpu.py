@@ -28,7 +28,7 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
         at_first = at_first or components
         if components == 1 or certified < max(1, components / LEAST_SHARE):
             return Growth(at_first - components, rounds, chosen, components)
-        _merge_components(f.component, best, parent, (f.src, f.dst, f.weight), f.taken)
+        _merge_components(f.component, best, parent, tuple(f.edges.columns.values()), f.taken)
         rounds, chosen = rounds + 1, chosen + certified
 
 

@@ -34,7 +34,7 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
     launch_resident(
         SOURCE, "boruvka_rounds", blocks, THREADS, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
-        f.best_code, f.certified, cp.empty(n, cp.int32), f.taken, f.src, f.dst, f.weight, rounds,
+        f.best_code, f.certified, cp.empty(n, cp.int32), f.taken, *f.edges.columns.values(), rounds,
     )  # fmt: skip
     at_first, components, chosen, merged = rounds[2:6].tolist()
     return Growth(at_first - components, merged, chosen, components)

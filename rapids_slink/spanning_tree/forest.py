@@ -60,21 +60,6 @@ class Forest:
     edges: PreallocatedFrame
     taken: Any
 
-    @property
-    def src(self) -> Any:
-        """The column of the edges' smaller ends."""
-        return self.edges.columns["src"]
-
-    @property
-    def dst(self) -> Any:
-        """The column of the edges' larger ends."""
-        return self.edges.columns["dst"]
-
-    @property
-    def weight(self) -> Any:
-        """The column of the edges' weights."""
-        return self.edges.columns["weight"]
-
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Forest:
         """Every point a component of its own, with the lower bound of its list."""
