@@ -12,12 +12,12 @@ from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.device import Device, device_of, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory, run_scope
 from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, read_graph, to_device_of
+from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, read_graph
 
 COMPLETE = ("keep", "error")
 
@@ -145,7 +145,7 @@ def _fit(
         labels = flat.columns["label"]
     component = cut_labels(merges, n, n_clusters=components).columns["label"]
     if graph.ids is not None:
-        named = frame[COLUMNS].iloc[to_device_of(frame, rows)].reset_index(drop=True)
+        named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
     result._output, result._index = output, graph.ids

@@ -16,7 +16,7 @@ from rapids_slink.points.columns import as_integer, column_values, has_gaps, req
 from rapids_slink.points.output import OutputKind, distributed, is_collection
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Device, all_true, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import Device, all_true, device_of, resolve, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
@@ -177,11 +177,6 @@ def cut_labels(
         else:
             columns[i][...] = clusters
     return labels
-
-
-def device_of(frame: Any) -> Device:
-    """The device of a frame."""
-    return resolve("cuda" if is_on_gpu(frame) else "cpu")
 
 
 def _cuts(given: Any) -> tuple[list[Any], bool]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, wraps
 from types import TracebackType
 from typing import Any, Self
@@ -58,13 +58,9 @@ class Settings:
     min_samples: int = 1
 
     @classmethod
-    def of(cls, device: str, memory_limit: Any, metric: Metric, **more: Any) -> Settings:
+    def of(cls, device: str, memory_limit: Any, metric: Metric) -> Settings:
         """Settings by the parameters of a public function."""
-        return cls(device, None if memory_limit is None else as_bytes(memory_limit), metric, **more)
-
-    def on(self, device: str) -> Settings:
-        """The same once the partitions have been read."""
-        return replace(self, device=device)
+        return cls(device, as_bytes(memory_limit), metric)
 
 
 class Run:

@@ -18,7 +18,7 @@ from distributed import Future
 from rapids_slink.distributed.cluster import Run
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import InputTypeError
-from rapids_slink.runtime.device import CPU, cuda, is_on_gpu
+from rapids_slink.runtime.device import device_of
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Layout:
     def collection(self, run: Run, name: str, whole: Future) -> Any:
         """A Series or DataFrame that a worker holds, with a row for each of all rows, in this layout."""
         stops = np.cumsum(self.sizes).tolist()
-        index: list[Any] = [None] * len(stops) if self.index is None else [*self.index]
+        index: list[Any] = self.index if self.index else [None] * len(stops)
         pieces = [
-            run.task(name, _in_kind, whole, stop - size, stop, index[p] if index else None, self.output, index=(p,))
+            run.task(name, _in_kind, whole, stop - size, stop, index[p], self.output, index=(p,))
             for p, (size, stop) in enumerate(zip(self.sizes, stops, strict=True))
         ]
         run.wait(pieces)
@@ -100,7 +100,7 @@ def attribute(run: Run, found: Future, name: str) -> Future:
 
 
 def _concat(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else (cuda() if is_on_gpu(parts[0]) else CPU).frames.concat(parts)
+    return parts[0] if len(parts) == 1 else device_of(parts[0]).frames.concat(parts)
 
 
 def _in_kind(whole: Any, start: int, stop: int, index: Any, output: OutputKind) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import getitem
 from typing import Any, Self
@@ -24,7 +24,7 @@ from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.points.validate import InputTypeError, check_finite, check_shape, check_spans, dimension_error
-from rapids_slink.runtime.device import CPU, Device, cuda, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 
 #: Blocks of many rows begin at multiples of so many, which the fused filter takes together: see `PartLists`.
@@ -120,7 +120,7 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
     dtype = np.result_type(*(found["dtype"] for _, found in filled)).str
-    return Partitions(read, layout, settings.on(first["device"]), dtype, first["features"], names, zeros)
+    return Partitions(read, layout, replace(settings, device=first["device"]), dtype, first["features"], names, zeros)
 
 
 def read_partition(settings: Settings, partition: Any, number: int, name: str) -> dict[str, Any]:
@@ -186,5 +186,4 @@ def _piece(found: dict[str, Any], start: int, stop: int) -> Any:
 
 def _block(pieces: list[Any], dtype: str) -> Any:
     """A copy, for a slice would keep its whole partition."""
-    xp = (cuda() if is_on_gpu(pieces[0]) else CPU).xp
-    return xp.concatenate(pieces).astype(dtype, copy=False)
+    return device_of(pieces[0]).xp.concatenate(pieces).astype(dtype, copy=False)

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import cut_frame, device_of
+from rapids_slink.dendrogram.cutting import cut_frame
 from rapids_slink.hierarchy import html, interop, plots, storage
 from rapids_slink.points.output import OutputKind, distributed, is_collection, on_host
-from rapids_slink.runtime.device import resolve
+from rapids_slink.runtime.device import device_of, resolve
 
 
 class Hierarchy:

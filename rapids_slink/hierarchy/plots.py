@@ -16,7 +16,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import CPU, cuda, is_on_gpu, to_host
+from rapids_slink.runtime.device import device_of, to_host
 
 #: Okabe and Ito's colours, distinguishable with any kind of colour blindness, without black and yellow.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -190,7 +190,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     ValueError, TypeError
         `X` is not valid, or has another number of rows than were clustered.
     """
-    device = cuda() if is_on_gpu(X) else CPU
+    device = device_of(X)
     points = as_points(X, device)
     labels = np.asarray(on_host(labels))
     if len(points.values) != labels.size:

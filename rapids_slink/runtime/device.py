@@ -128,6 +128,11 @@ def cuda() -> Device:
     return Device("cuda", cupy)
 
 
+def device_of(x: Any) -> Device:
+    """The device that an array or a frame is on."""
+    return cuda() if is_on_gpu(x) else CPU
+
+
 def resolve(name: str, *inputs: Any) -> Device:
     """The device for a run.
 

@@ -16,12 +16,12 @@ from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.points.output import OutputKind, distributed, is_collection
-from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.device import Device, device_of, resolve
 from rapids_slink.runtime.estimate import sequential
 from rapids_slink.runtime.memory import check_memory, copy_out, run_scope
 from rapids_slink.spanning_tree.connect import spanning_tree
 from rapids_slink.spanning_tree.edges import components, estimate_forest, size_text, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, is_cugraph, read_graph, to_device_of
+from rapids_slink.spanning_tree.graphs import COLUMNS, as_cugraph, as_frame, is_cugraph, read_graph
 
 __all__ = ["count_connected_components", "minimum_spanning_tree", "spanning_tree"]
 
@@ -90,10 +90,10 @@ def _spanning_tree(frame: Any, device: Device, *, maximum: bool, component: bool
     check_memory(device, estimate, size_text(graph.edges), graph.estimate.retained)
     taken, parent = spanning_forest(graph.edges, device)
     columns = frame if list(frame.columns) == COLUMNS else frame[COLUMNS]
-    tree = columns[to_device_of(frame, taken)]
+    tree = columns[device_of(frame).asarray(taken)]
     if component:
         number = components(graph.edges.src[taken], parent, device)
-        tree = tree.assign(component=to_device_of(frame, copy_out(device, number)))
+        tree = tree.assign(component=device_of(frame).asarray(copy_out(device, number)))
     return tree
 
 

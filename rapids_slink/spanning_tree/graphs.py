@@ -14,7 +14,7 @@ import numpy as np
 from rapids_slink.points.columns import column_values, require_columns
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Device, cuda, is_on_gpu, to_host
+from rapids_slink.runtime.device import Device, device_of, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.spanning_tree.edges import EdgeList, inspect, promote_weights
@@ -81,11 +81,6 @@ def as_cugraph(tree: Any) -> Any:
     graph = sys.modules["cugraph"].Graph()
     graph.from_cudf_edgelist(tree, source="src", destination="dst", edge_attr="weight")
     return graph
-
-
-def to_device_of(frame: Any, array: Any) -> Any:
-    """An array of either device where the frame is."""
-    return cuda().asarray(array) if is_on_gpu(frame) else to_host(array)
 
 
 def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_numbers: int | None = None) -> Graph:
@@ -168,8 +163,7 @@ def _factorize(src: Any, dst: Any) -> tuple[Any, Any]:
         if low < 0 and high >= 2**63:
             raise ValueError(f"src and dst hold ids from {low} to {high}: they must fit into int64, or into uint64")
         src, dst = (end.astype("int64" if high < 2**63 else "uint64") for end in (src, dst))
-    frames = cuda().frames if is_on_gpu(src) else sys.modules["pandas"]
     try:
-        return frames.concat([src, dst], ignore_index=True).factorize()
+        return device_of(src).frames.concat([src, dst], ignore_index=True).factorize()
     except TypeError as error:
         raise InputTypeError(f"ids in src and dst must be hashable: {error}") from error
