@@ -125,20 +125,16 @@ def _points(node, size, n):
     return 1 if node < n else size[node - n]
 
 
-def stabilities(tree: Condensed) -> np.ndarray:
+@njit(nogil=True, cache=True)
+def stabilities(tree):
     """The stability of each cluster."""
     total = np.zeros(tree.parent.size)
-    _add_stabilities(tree, total)
-    return total
-
-
-@njit(nogil=True, cache=True)
-def _add_stabilities(tree, total):
     for p in range(tree.cluster.size):
         c = tree.cluster[p]
         total[c] += tree.left[p] - tree.birth[c]
     for c in range(1, total.size):
         total[tree.parent[c]] += (tree.birth[c] - tree.birth[tree.parent[c]]) * tree.size[c]
+    return total
 
 
 def select(tree: Condensed, rule: Rule) -> Flat:

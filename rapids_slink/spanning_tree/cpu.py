@@ -12,11 +12,6 @@ from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
 
 
-def connected_components(ids: np.ndarray) -> int:
-    """How many connected components the undirected graph of neighbour lists has."""
-    return int(_count_components(ids))
-
-
 def boruvka_rounds(lists: Any, forest: Any) -> Growth:
     """Run rounds until the lists certify no more components, or too few; fills the forest's arrays."""
     f, listed = forest, (lists.ids, lists.weights)
@@ -51,7 +46,8 @@ def record_search(forest: Any, rows: np.ndarray, found: Any) -> None:
 
 
 @njit(cache=True)
-def _count_components(ids):
+def connected_components(ids):
+    """How many connected components the undirected graph of neighbour lists has."""
     n, k = ids.shape
     parent = np.arange(n, dtype=np.int32)
     count = n

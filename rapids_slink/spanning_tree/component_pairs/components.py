@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 SAMPLED = 64  # points of a component
 
@@ -82,8 +82,7 @@ class SeparationErrors:
     moved: float
 
 
-@dataclass(frozen=True)
-class Projections:
+class Projections(NamedTuple):
     """Points of component pairs on the line between the centroids.
 
     Attributes

@@ -57,7 +57,8 @@ def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full((k, k), -np.inf, np.float32), np.zeros((k, k), np.int32)
 
 
-def update_supports(product: np.ndarray, number: np.ndarray, first: int, supports: Any) -> None:
+@njit(cache=True)
+def update_supports(product, number, first, supports):
     """Raise, by pair of components (a, b), the largest product with b's centroid less that with a's, over a's points.
 
     Parameters
@@ -71,7 +72,13 @@ def update_supports(product: np.ndarray, number: np.ndarray, first: int, support
     supports
         Of `new_supports`.
     """
-    _update_supports(product, number, first, *supports)
+    value, position = supports
+    for i in range(number.size):
+        a = number[i]
+        for b in range(product.shape[1]):
+            more = product[i, b] - product[i, a]
+            if more > value[a, b]:
+                value[a, b], position[a, b] = more, first + i
 
 
 def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
@@ -161,7 +168,7 @@ def near_points(
         How many they are. If points have core distances, theirs are at most `upper`.
     """
     near, count = np.empty(projected.value.size, np.int32), np.empty((projected.end.size, 2), np.int32)
-    _near_points(_unpack(projected), _layout(components, pairs), upper, core, near, count)
+    _near_points(projected, _layout(components, pairs), upper, core, near, count)
     return near, count
 
 
@@ -178,11 +185,7 @@ def near_pairs(
         How many there are, including those beyond the capacity.
     """
     found = np.empty((3, capacity), np.int32)
-    return found, int(_near_pairs(_unpack(projected), near, count, _layout(components, pairs), found))
-
-
-def _unpack(projected: Projections) -> tuple[Any, Any, Any]:
-    return projected.value, projected.end, projected.most
+    return found, int(_near_pairs(projected, near, count, _layout(components, pairs), found))
 
 
 def _layout(components: Components, pairs: ComponentPairs) -> tuple[Any, ...]:
@@ -192,16 +195,6 @@ def _layout(components: Components, pairs: ComponentPairs) -> tuple[Any, ...]:
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
     *rounding_terms, scale = radius_terms[:5]
     return scale * true_distance_bound(weight, rounding_terms, np)
-
-
-@njit(cache=True)
-def _update_supports(product, number, first, value, position):
-    for i in range(number.size):
-        a = number[i]
-        for b in range(product.shape[1]):
-            more = product[i, b] - product[i, a]
-            if more > value[a, b]:
-                value[a, b], position[a, b] = more, first + i
 
 
 @njit(cache=True)

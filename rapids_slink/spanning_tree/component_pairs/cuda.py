@@ -127,7 +127,7 @@ def near_points(
     projected: Projections, components: Components, pairs: ComponentPairs, upper: Any, core: Any
 ) -> tuple[Any, Any]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.near_points`."""
-    value, end, most = projected.value, projected.end, projected.most
+    value, end, most = projected
     check_arrays("float64", value, most, upper, core)
     near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
     layout = components.order, components.start, *_ends(pairs)
@@ -141,7 +141,7 @@ def near_pairs(
     projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
 ) -> tuple[Any, int]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.near_pairs`."""
-    value, end, most = projected.value, projected.end, projected.most
+    value, end, most = projected
     check_arrays("float64", value, most)
     check_arrays("int32", near, count)
     found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)

@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
         }
 #pragma unroll
         for (int p = 0; p < AT_A_TIME; p++) {
-            for (int step = WARP / 2; step; step /= 2) sum[p] += __shfl_xor_sync(~0u, sum[p], step);
+            sum[p] = warp_sum(sum[p]);
             if (lane == 0 && i + p < size) value[pair.begin + i + p] = sum[p];
         }
     }

@@ -76,11 +76,6 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
         left = _contract(a, b, keys, rows, left, state.parent, state.best)
 
 
-def flatten(parent: np.ndarray) -> None:
-    """Point every node at its root."""
-    _flatten(parent)
-
-
 def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
     """The keys of some rows' weights."""
     kind, top, invert = _weight_kind(edges)
@@ -210,6 +205,7 @@ def _compress(roots, active, parent, best):
 
 
 @njit(cache=True)
-def _flatten(parent):
+def flatten(parent):
+    """Point every node at its root."""
     for v in range(parent.size):
         parent[v] = find_root(parent, v)
