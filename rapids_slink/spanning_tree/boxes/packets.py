@@ -12,9 +12,8 @@ import numpy as np
 from numba import njit
 
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
+from rapids_slink.neighbors.trees.query import ANY_ID, first_leaf, rows_together
 from rapids_slink.neighbors.trees.tree import LEAF
-
-ANY_ROW = np.iinfo(np.int32).max
 
 
 class Packet(NamedTuple):
@@ -55,22 +54,17 @@ def search(formula, tree, growth, active):
     Several threads lower bounds without a lock: a value read late or an update lost leaves a bound that is too high,
     which costs time and never an edge. A point's floor is by the bounds that its own search has read.
     """
-    columns, order, _, first, last, _, _, _ = tree
-    d, n, leaves = columns.shape[0], order.size, first.size // 2
+    columns, order, _, _, last, _, _, _ = tree
+    d, n = columns.shape[0], order.size
     packet = Packet(
         np.zeros(LEAF, np.int32), np.zeros(LEAF, np.int32), np.zeros((d, LEAF)), np.empty(d), np.empty(d),
         np.empty(LEAF), np.empty(LEAF, np.int32), np.empty(LEAF), np.empty(min(LEAF, n)),
         np.empty(128, np.int64), np.empty(128),
     )  # fmt: skip
-    leaf, begin = 0, np.int64(0)  # no literal: `_load` would be compiled for it too
-    while active.size and leaf < leaves:
-        leaf = 2 * leaf + 1 if active[0] < last[2 * leaf + 1] else 2 * leaf + 2
+    begin, leaf = np.int64(0), first_leaf(active, last)  # no literal: `_load` would be compiled for it too
     while begin < active.size:
-        while active[begin] >= last[leaf]:
-            leaf += 1
-        end = begin + 1
-        while end < active.size and active[end] < last[leaf]:
-            end += 1
+        leaf, m = rows_together(active, begin, last, leaf)
+        end = begin + m
         shared = _load(columns, growth, active, begin, end, packet)
         _climb(formula, tree, growth, packet, end - begin, shared, leaf)
         for j in range(end - begin):
@@ -87,7 +81,7 @@ def _load(columns, growth, active, begin, end, packet):
     """Put some active points into the packet, without candidates; returns the component that they share, or -1."""
     point, component, x, low, high, bound, last = packet[:7]
     shared = growth.component[active[begin]]
-    bound[:], last[:] = -1.0, ANY_ROW
+    bound[:], last[:] = -1.0, ANY_ID
     for j in range(end - begin):
         p = active[begin + j]
         point[j], component[j], bound[j] = p, growth.component[p], np.inf
@@ -150,7 +144,7 @@ def _tighten(growth, packet, m):
     for j in range(m):
         bound = growth.bound[packet.component[j]]
         if bound < packet.bound[j]:
-            packet.bound[j], packet.last[j] = bound, ANY_ROW
+            packet.bound[j], packet.last[j] = bound, ANY_ID
         reach = max(reach, packet.bound[j])
     return reach
 
