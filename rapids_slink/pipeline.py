@@ -26,9 +26,11 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
 from rapids_slink.spanning_tree import boxes, count_connected_components, few, plan, spanning_tree
-from rapids_slink.spanning_tree.connect import EDGE_BYTES
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
+
+#: Bytes of a tree's edge.
+EDGE_BYTES = 20
 
 
 class PointHierarchy(Hierarchy, Estimator):

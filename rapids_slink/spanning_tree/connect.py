@@ -22,13 +22,11 @@ from rapids_slink.spanning_tree.forest import Forest
 
 #: At the peak, in bytes a point: the forest's arrays, a search's task and answer, and its edges while sorted.
 POINT_BYTES = 192
-#: Bytes of an edge in a frame.
-EDGE_BYTES = 20
 
 
-def estimate_connect(n: int, search: MemoryEstimate) -> MemoryEstimate:
-    """Bytes of `spanning_tree` of n points, in addition to the lists and the `search`; the tree is retained."""
-    return MemoryEstimate(POINT_BYTES * n, EDGE_BYTES * n, search.min_chunk)
+def estimate_connect(n: int) -> MemoryEstimate:
+    """Bytes of `spanning_tree` of n points, in addition to the lists and the search."""
+    return MemoryEstimate(POINT_BYTES * n)
 
 
 def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> PreallocatedFrame:

@@ -71,6 +71,6 @@ def estimate_tree(
             return sequential(search, boxes.estimate_tree(n, device))
         k = list_length(n_neighbors, min_samples, metric, device)
         search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
-        return sequential(search, estimate_connect(n, search))
+        return sequential(search, estimate_connect(n))
 
     return either(*map(estimate, ways(n, features, n_neighbors, min_samples, metric, device)))
