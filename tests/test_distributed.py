@@ -140,6 +140,13 @@ def test_metrics(metric, client, blocks):
     pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_one_row(metric, client, blocks):
+    frame, parts = collection(np.ones((1, 3)), [0, 1])
+    parameters = {"metric": metric, "device": "cpu"}
+    assert_same(fit(parts, 1, **parameters), fit(frame, 1, **parameters))
+
+
 def test_every_worker_has_as_many_blocks(client):
     """Wherever the partitions are."""
     workers = list(client.scheduler_info(n_workers=-1)["workers"])

@@ -31,7 +31,7 @@ from rapids_slink.neighbors.task import PartLists
 from rapids_slink.pipeline import check_tree_memory, surrogate_tree
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve, to_host
-from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
+from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.spanning_tree import plan
@@ -133,11 +133,6 @@ def pair_tree(
     """
     xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
     n, d = values.shape
-    if n == 1:
-        return {
-            "edges": _edge_frame(device, *(xp.empty(0, dtype) for dtype in EDGE_TYPES.values())),
-            "counts": {},
-        }
     given = settings.n_neighbors, settings.min_samples, metric, device
     check_tree_memory(n, d, values.dtype.itemsize, *given)
     core = None if cores[0] is None else concatenate(cores, device)
@@ -151,13 +146,8 @@ def pair_tree(
     distance = distances(metric, weight, (src, dst), (values, values), device)
     src, dst = (xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
     counts = {stage: entry for stage, entry in report.items() if stage != "seconds"}
-    return {"edges": _edge_frame(device, src, dst, weight, distance), "counts": counts}
-
-
-def _edge_frame(device: Device, src: Any, dst: Any, weight: Any, distance: Any = None) -> Any:
-    distance = weight if distance is None else distance
     columns = {"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": weight, "distance": distance}
-    return frame_of(device, columns)
+    return {"edges": frame_of(device, columns), "counts": counts}
 
 
 @on_worker
