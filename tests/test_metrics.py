@@ -336,7 +336,7 @@ def test_documentation_names_every_metric_as_the_table_has_it():
 def test_every_formula_has_its_struct():
     source = Path(metrics.__file__).parent / "neighbors/exact/formulas.cuh"
     structs = re.findall(r"^struct (\w+)", source.read_text(), re.MULTILINE)
-    assert sorted(structs) == sorted(FORMULAS)
+    assert sorted(structs) == sorted((*FORMULAS, "sum_of_terms"))  # of which several are made
     assert {metric.formula for metric in METRICS.values()} == set(FORMULAS)
 
 

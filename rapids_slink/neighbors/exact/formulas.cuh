@@ -24,31 +24,27 @@ __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a
 
 constexpr double OVERFLOW_VALUE = 1.7976931348623157e308;  // stands for values beyond float64's range
 
-struct squared_euclidean {
+// A sum of terms, one for each column.
+struct sum_of_terms {
     double total = 0;
     static __device__ int summed(int d) { return d; }
+    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
+    __device__ double of_gaps() const { return total; }
+};
+
+struct squared_euclidean : sum_of_terms {
     __device__ void add_gap(double gap) { total = plus(total, times(gap, gap)); }
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
-    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
-    __device__ double of_gaps() const { return total; }
 };
 
-struct manhattan {
-    double total = 0;
-    static __device__ int summed(int d) { return d; }
+struct manhattan : sum_of_terms {
     __device__ void add_gap(double gap) { total = plus(total, fabs(gap)); }
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
-    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
-    __device__ double of_gaps() const { return total; }
 };
 
-struct chebyshev {
-    double total = 0;
-    static __device__ int summed(int d) { return d; }
+struct chebyshev : sum_of_terms {
     __device__ void add_gap(double gap) { total = fmax(total, fabs(gap)); }
     __device__ void add(double x, double y) { add_gap(minus(x, y)); }
-    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
-    __device__ double of_gaps() const { return total; }
 };
 
 // What is lost to rounding in a + b and in a * b (Dekker).
@@ -96,9 +92,7 @@ __device__ double general_power(double t, double p) {
     return times(times(result, ldexp(1.0, half)), ldexp(1.0, (int)k - half));
 }
 
-struct minkowski {
-    double total = 0;
-    static __device__ int summed(int d) { return d; }
+struct minkowski : sum_of_terms {
 #ifdef EXPONENT
     static constexpr double BOX = 1 - 0x1p-44;  // general_power need not be monotone
     static __device__ double power(double t) { return general_power(t, EXPONENT); }
@@ -123,13 +117,10 @@ struct minkowski {
     __device__ double of_gaps() const { return times(fmin(total, OVERFLOW_VALUE), BOX); }
 };
 
-struct canberra {
-    double total = 0;
-    static __device__ int summed(int d) { return d; }
+struct canberra : sum_of_terms {
     __device__ void add(double x, double y) {
         if (x != y) total = plus(total, __ddiv_rn(fabs(minus(x, y)), plus(fabs(x), fabs(y))));
     }
-    template <class V> __device__ double value(const V*, const V*, int) const { return total; }
 };
 
 struct braycurtis {

@@ -21,4 +21,3 @@ __device__ __forceinline__ void atomic_min(double* at, double value) {
 __device__ __forceinline__ void atomic_max(double* at, double value) {
     atomic_max((unsigned long long*)at, (unsigned long long)__double_as_longlong(value));
 }
-__device__ __forceinline__ void atomic_max(float* at, float value) { atomic_max((int*)at, __float_as_int(value)); }

@@ -33,7 +33,7 @@ extern "C" __global__ void inspect_edges(
     word_t high = 0, low = 0;
     bool nan = false;
     long long stride = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < m; i += stride) {
+    for (long long i = thread_index(); i < m; i += stride) {
         word_t a = id_at(src, id_bytes, i) ^ TOP, b = id_at(dst, id_bytes, i) ^ TOP;
         high = max(high, max(a, b));
         low = max(low, max(~a, ~b));
@@ -44,13 +44,8 @@ extern "C" __global__ void inspect_edges(
             nan |= (((const word_t*)weight)[i] & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
     }
     if (nan) found[2] = 1;
-    for (int step = 16; step; step /= 2) {
-        high = max(high, __shfl_xor_sync(0xffffffff, high, step));
-        low = max(low, __shfl_xor_sync(0xffffffff, low, step));
-    }
-    if (threadIdx.x & 31) return;
-    if (high > ((volatile word_t*)found)[0]) atomicMax(found, high);
-    if (low > ((volatile word_t*)found)[1]) atomicMax(found + 1, low);
+    high = warp_max(high), low = warp_max(low);
+    if (threadIdx.x % WARP == 0) atomic_max(found, high), atomic_max(found + 1, low);
 }
 
 // Writes the edges of a part whose ends are in two components into a worklist and offers each to both. A light edge is

@@ -3,6 +3,7 @@
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
+#include "spanning_tree/find_root.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 4;  // a multiprocessor holds so many blocks
 constexpr double INFINITE = 1.0 / 0.0;
@@ -10,7 +11,7 @@ constexpr double INFINITE = 1.0 / 0.0;
 // By a warp: the least (weight, column) of a row for which `wanted` is true, in every lane; no column is n or more.
 template <class Weight, class Wanted>
 __device__ void find_least(int n, Weight weight_of, Wanted wanted, double& weight, int& id) {
-    weight = INFINITE, id = 0x7fffffff;
+    weight = INFINITE, id = EMPTY_ID;
     for (int j = threadIdx.x % WARP; j < n; j += WARP) {
         if (!wanted(j)) continue;
         double w = weight_of(j);
@@ -85,9 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         });
         blocks.wait();
         blocks.each(n, [&](int v) {
-            int root = component[v];
-            while (parent[root] != root) root = parent[root];
-            component[v] = root, best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
+            component[v] = find_root(parent, component[v]), best_weight[v] = INFINITE, best_code[v] = NO_EDGE;
         });
     } while (*(volatile unsigned long long*)taken < n - 1);
     for (int edge = warp; edge < n - 1; edge += warps) {
