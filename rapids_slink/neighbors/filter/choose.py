@@ -36,7 +36,7 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
     metric, kernels = exact.metric, device.kernels("neighbors.filter")
     if metric.filter == "direct":
         return direct_filter(exact, device), exact
-    if metric.features(exact.points) > MAX_FEATURES or not kernels.keeps_accumulation_bound(kernels.FILTER_DTYPE):
+    if exact.points.shape[1] > MAX_FEATURES or not kernels.keeps_accumulation_bound(kernels.FILTER_DTYPE):
         return None, exact
     points, queries = exact.points, exact.queries
     if metric.formula == "cosine":
@@ -46,7 +46,8 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
         queries = points if exact.queries is exact.points else unit_rows(exact.queries)
     scaling = Scaling.of(*([points] if queries is points else [points, queries]), device=device)
     if metric.formula == "squared_euclidean":
-        exact = _map_both(exact, lambda values: kernels.to_uint8(values, scaling))
+        found = kernels.to_uint8(points, scaling)
+        exact = replace(exact, points=found, queries=found if queries is points else kernels.to_uint8(queries, scaling))
     kind = fused_filter(device, exact.points) if fused else None
     if kind is None:
         return ProductFilter(points, queries, metric, device, scaling), exact
@@ -65,9 +66,3 @@ def fused_filter(device: Device, values: Any = None) -> Any:
     if not is_hopper() or not device.kernels("neighbors.filter").keeps_accumulation_bound("float16"):
         return None
     return ByteFilter if values is not None and ByteFilter.supports(values) else FusedFilter
-
-
-def _map_both(exact: ExactPoints, change: Any) -> ExactPoints:
-    """The points and the queries changed, once if they are the same."""
-    points = change(exact.points)
-    return replace(exact, points=points, queries=points if exact.queries is exact.points else change(exact.queries))

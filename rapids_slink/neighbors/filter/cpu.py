@@ -30,18 +30,17 @@ def keeps_accumulation_bound(dtype: str) -> bool:
 
 
 class Workspace(threading.local):
-    """Each thread's memory for a tile of products: fresh memory would cost more than the product."""
+    """Each thread's memory for a filter's tiles of products: fresh memory would cost more than the product."""
 
     def __init__(self) -> None:
-        self._memory: dict[str, np.ndarray] = {}
+        self._memory: Any = None
 
     def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
         """The tile of products of two sets, (rows, points), valid until the thread's next call."""
         size = rows.y.shape[0] * points.y.shape[0]
-        memory = self._memory.get(rows.accumulator)
-        if memory is None or memory.size < size:
-            self._memory[rows.accumulator] = memory = np.empty(size, rows.y.dtype)
-        return np.matmul(rows.y, points.y.T, out=memory[:size].reshape(rows.y.shape[0], points.y.shape[0]))
+        if self._memory is None or self._memory.size < size:
+            self._memory = np.empty(size, rows.y.dtype)
+        return np.matmul(rows.y, points.y.T, out=self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0]))
 
 
 def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:

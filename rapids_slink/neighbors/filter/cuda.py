@@ -73,18 +73,17 @@ def _keeps_accumulation_bound(dtype: str, _gpu: int) -> bool:
 
 
 class Workspace:
-    """GPU memory that every tile of a search uses again."""
+    """GPU memory that every tile of a filter's products uses again."""
 
     def __init__(self) -> None:
-        self._memory: dict[str, Any] = {}
+        self._memory: Any = None
 
     def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> Any:
         """The tile of products of two sets, (rows, points), valid until the next call."""
-        size, dtype = rows.y.shape[0] * points.y.shape[0], rows.accumulator
-        memory = self._memory.get(dtype)
-        if memory is None or memory.size < size:
-            self._memory[dtype] = memory = cp.empty(size, dtype)
-        tile = memory[:size].reshape(rows.y.shape[0], points.y.shape[0])
+        size = rows.y.shape[0] * points.y.shape[0]
+        if self._memory is None or self._memory.size < size:
+            self._memory = cp.empty(size, rows.accumulator)
+        tile = self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0])
         form_product(rows.y, points.y, tile)
         return tile
 
@@ -149,11 +148,8 @@ def centre_of_rows(values: Any, step: int) -> Any:
     """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
     check_arrays(values.dtype, values)
     n, d = values.shape
-    centre, options = (
-        cp.zeros(d),
-        (value_option(values.dtype),),
-    )  # zeros: of means that are not numbers none is the median
-    arguments = values, np.int64(n), np.int32(d), np.int64(step), centre
+    centre = cp.zeros(d)  # of means that are not numbers none is the median
+    arguments, options = (values, np.int64(n), np.int32(d), np.int64(step), centre), (value_option(values.dtype),)
     launch_blocks(QUANTIZE, "centre_of_rows", (-(-d // WARP),), WARP * WARP, *arguments, options=options)
     return centre
 

@@ -95,8 +95,12 @@ class TileFilter:
         radius = self.radius(bound, rows)
         found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
         for tile in equal_slices(band, self.kernels.TILE_POINTS):
-            self.append(rows, self.quantized_points.take(tile), radius, groups, self.order[tile], found)
+            self.append(rows, self.points_at(tile), radius, groups, self.order[tile], found)
         return found
+
+    def points_at(self, positions: slice) -> Any:
+        """The points at these positions of the order, as the tests of tiles read them."""
+        return self.quantized_points.take(positions)
 
     def quantize(self, values: Any, order: Any = None) -> Any:
         """The values of `order` (default: all) as the filter's kernels read them."""
@@ -152,7 +156,7 @@ class ProductFilter(TileFilter):
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by the converse of the test, for a sample of points."""
         sample = slice(0, seed_points(self.points.shape[0], task.k))
-        points, ids, group = self.sample(sample), self.order[sample], task.groups(rows)
+        points, ids, group = self.points_at(sample), self.order[sample], task.groups(rows)
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
@@ -166,10 +170,6 @@ class ProductFilter(TileFilter):
         """Some queries, as the kernels for tiles read them."""
         found: QuantizedPoints = self.query(rows)
         return found
-
-    def sample(self, at: slice) -> QuantizedPoints:
-        """The points at these positions of the order, likewise."""
-        return self.quantized_points.take(at)
 
     def to_float64(self) -> TileFilter | None:
         """The same filter with products in float64, if the device's keep the bound."""
@@ -196,16 +196,9 @@ class Float64Filter(ProductFilter):
         """The rows, as `candidates` takes them."""
         return self.quantize(self.queries, rows)
 
-    def candidates(
-        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
-    ) -> Candidates:
-        """As of a `TileFilter`."""
-        radius = self.radius(bound, rows)
-        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
-        for tile in equal_slices(band, self.kernels.TILE_POINTS):
-            points = self.quantize(self.points, self.order[tile])
-            self.append(rows, points, radius, groups, self.order[tile], found)
-        return found
+    def points_at(self, positions: slice) -> QuantizedPoints:
+        """The points at these positions of the order."""
+        return self.quantize(self.points, self.order[positions])
 
 
 def seed_points(n: int, k: int) -> int:

@@ -171,7 +171,7 @@ class DirectFilter(TileFilter):
         ids = xp.where(task.point_group[sample] != group[:, None], sample, xp.int32(-1))
         candidates = Candidates(ids, xp.full(rows.size, sample.size, "int32"))
         top = kernels.empty_lists(rows.size, task.k)
-        kernels.rerank(self.exact, rows, candidates, (group, task.point_group), bound, top, task.core)
+        kernels.rerank(self.exact, rows, candidates, None, bound, top, task.core)
 
     def _slack(self) -> float:
         return 1 + (3 * self.n_features + 16) * UNIT

@@ -126,9 +126,9 @@ class FusedFilter(ProductFilter):
         """Some queries as the kernels for tiles read them, not kept."""
         return self.quantize(self.queries, rows)
 
-    def sample(self, at: slice) -> QuantizedPoints:
+    def points_at(self, positions: slice) -> QuantizedPoints:
         """The points at these positions of the order, likewise."""
-        return self.quantize(self.points, self.order[at])
+        return self.quantize(self.points, self.order[positions])
 
     # -------------------------------------------------------------------------------------- the symmetric pass
 
