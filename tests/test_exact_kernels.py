@@ -55,7 +55,7 @@ def test_rerank(d, k, dtype, engine, kernels):
             seen = ids[i, : counts[part, i]]
             listed[i, seen[seen >= 0]] = True
         empty = kernels.new_candidates(m, 1)
-        candidates = type(empty)(engine.asarray(ids), engine.asarray(counts[part]).astype(empty.count.dtype))
+        candidates = type(empty)(engine.asarray(ids), engine.asarray(counts[part], "int32"))
         kernels.rerank(exact, rows, candidates, groups, bound, top)
         np.testing.assert_array_equal(to_host(bound), np.minimum(upper, to_host(top.weights)[:, -1]))
         assert not to_host(top.overflowed).any()
@@ -68,7 +68,7 @@ def test_rerank_notes_rows_that_lost_candidates(k, engine, kernels):
     top, made = kernels.empty_lists(9, k), kernels.new_candidates(9, 1)
     assert not to_host(top.overflowed).any()
     for counts in ([3, 4, 5, 0, 9, 4, 4, 4, 4], [0, 0, 0, 8, 0, 0, 0, 0, 4]):
-        count = engine.asarray(np.array(counts)).astype(made.count.dtype)
+        count = engine.asarray(np.array(counts), "int32")
         ids = engine.asarray(np.tile(np.arange(4, dtype=np.int32), (9, 1)))
         groups = engine.xp.zeros(9, "int32"), engine.xp.ones(9, "int32")
         bound = engine.xp.full(9, engine.xp.inf)

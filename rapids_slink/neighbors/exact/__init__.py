@@ -37,7 +37,7 @@ class Candidates:
     Attributes
     ----------
     ids : (rows, capacity) int32 array
-    count : (rows,) int array
+    count : (rows,) int32 array
         How many there were, including those beyond the capacity.
     order : (n,) int32 array, optional
         If given, `ids` are positions in this order of the points.

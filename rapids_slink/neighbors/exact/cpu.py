@@ -26,7 +26,7 @@ NO_CORE = np.empty(0)
 
 def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
     """Empty buffers, of `candidate_capacity` unless another is given."""
-    return Candidates(np.empty((rows, capacity or candidate_capacity(k)), np.int32), np.zeros(rows, np.int64))
+    return Candidates(np.empty((rows, capacity or candidate_capacity(k)), np.int32), np.zeros(rows, np.int32))
 
 
 def empty_lists(rows: int, k: int) -> TopLists:
