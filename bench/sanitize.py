@@ -146,7 +146,7 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
 
     xp, m, (n, d) = device.xp, len(queries), points.shape
-    small = SmallBatchSearch(m, n, d, EUCLIDEAN, points.dtype.name)
+    small = SmallBatchSearch(m, n, d, EUCLIDEAN)
     if not small.is_supported:
         return find_nearest(device, "portable", queries, points)
     src, dst, distance = xp.empty(m, "int32"), xp.empty(m, "int32"), xp.empty(m)

@@ -24,6 +24,7 @@ from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
+MOST_SIZES = 20  # of clusters that are printed
 #: What --demo takes.
 DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
 
@@ -119,12 +120,9 @@ def _run(options: argparse.Namespace) -> None:
     frame = _read(options.points, resolve(options.device).frames)
     if options.columns is not None:
         frame = _select(frame, options.columns.split(","))
-    n_clusters = options.n_clusters
-    if n_clusters is None and options.distance_threshold is None:
-        n_clusters = 2
     model = rapids_slink.fit(
         frame,
-        n_clusters=n_clusters,
+        n_clusters=options.n_clusters,
         distance_threshold=options.distance_threshold,
         metric=options.metric,
         p=options.p,
@@ -208,14 +206,14 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _summary(labels: Any, output: Path | None, most: int = 20) -> str:
+def _summary(labels: Any, output: Path | None) -> str:
     """How many rows each cluster has, the largest first."""
     sizes = labels.value_counts().sort_index().sort_values(ascending=False, kind="stable")
     heading = f"{counted(len(labels), 'row')} in {counted(len(sizes), 'cluster')}"
     if output is not None:
         return f"{heading}, written to {output}"
     lines = [f"{'cluster':>10} {'size':>10}"]
-    lines += [f"{label:>10} {size:>10,}" for label, size in sizes.head(most).items()]
-    if len(sizes) > most:
-        lines.append(f"... and {len(sizes) - most:,} smaller ones")
+    lines += [f"{label:>10} {size:>10,}" for label, size in sizes.head(MOST_SIZES).items()]
+    if len(sizes) > MOST_SIZES:
+        lines.append(f"... and {len(sizes) - MOST_SIZES:,} smaller ones")
     return "\n".join([f"{heading}:", *lines])

@@ -131,10 +131,6 @@ class Metric:
         """Whether two rows that are zero in every column have no distance; the formula is `OVERFLOW` for them."""
         return self.formula == "braycurtis"
 
-    def features(self, values: Any) -> int:
-        """How many columns of the rows that the formula reads are features: a norm may follow them."""
-        return int(values.shape[1]) - (self.rows in ("normed", "centred"))
-
     def true_distance_bound(self, surrogate: Any, n_features: int, xp: Any) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
 

@@ -97,7 +97,7 @@ def test_options_reach_the_model(run, monkeypatch):
     options += ["--memory-limit", "1GiB"]
     run("points.csv", "--columns", "x,y", *options)
     assert seen == {
-        "n_clusters": 2,
+        "n_clusters": None,
         "distance_threshold": None,
         "metric": "minkowski",
         "p": 3.0,

@@ -28,7 +28,7 @@ def small_batch():
     """The launchers, where the GPU has what they need."""
     from rapids_slink.neighbors import small_batch
 
-    if not small_batch.SmallBatchSearch(1, 1, 1, EUCLIDEAN, "float32").is_supported:
+    if not small_batch.SmallBatchSearch(1, 1, 1, EUCLIDEAN).is_supported:
         pytest.skip("needs compute capability 8.0")
     return small_batch
 
@@ -45,7 +45,7 @@ def written(search, X, Y):
 
 def edges(small_batch, X, Y, metric=EUCLIDEAN):
     """The edges of a `SmallBatchSearch`, None if they are not proven."""
-    search = small_batch.SmallBatchSearch(len(X), *Y.shape, metric, Y.dtype.name)
+    search = small_batch.SmallBatchSearch(len(X), *Y.shape, metric)
     assert search.is_supported
     return written(search, X, Y)
 
@@ -159,7 +159,7 @@ def test_more_candidates_than_there_is_room_for(small_batch, monkeypatch):
 
 def test_what_is_supported(small_batch, monkeypatch):
     def supported(m, n, d, metric="euclidean"):
-        return small_batch.SmallBatchSearch(m, n, d, METRICS[metric], "float32").is_supported
+        return small_batch.SmallBatchSearch(m, n, d, METRICS[metric]).is_supported
 
     assert supported(1000, 1000, 300)
     assert supported(1000, 1000, 300, "sqeuclidean")
@@ -230,7 +230,7 @@ def constants(search):
 
 def all_pairs(small_batch, X, Y, monkeypatch):
     """All pairs as the filter sees them, by an upper bound that tightens nothing; None if the numbers do not suit."""
-    search = small_batch.SmallBatchSearch(len(X), *Y.shape, EUCLIDEAN, Y.dtype.name)
+    search = small_batch.SmallBatchSearch(len(X), *Y.shape, EUCLIDEAN)
     known, upper_bound = constants(search), small_batch.UpperBound
     only_candidates(small_batch, monkeypatch, len(Y))
     endless = SimpleNamespace(of=lambda *given: replace(upper_bound.of(*given), factor=np.inf))
@@ -309,7 +309,7 @@ def test_queries_look_as_far_as_their_nearest(name, dtype, small_batch, monkeypa
     """How far each looks in the end is not less, and its nearest is among its candidates."""
     X = CASES[name](dtype)[:1500]
     queries = X[::11]
-    search = small_batch.SmallBatchSearch(len(queries), *X.shape, EUCLIDEAN, X.dtype.name)
+    search = small_batch.SmallBatchSearch(len(queries), *X.shape, EUCLIDEAN)
     launches = Launches(small_batch, monkeypatch)
     found = written(search, queries, X)
     if not suits_fp16(X):

@@ -230,7 +230,7 @@ def _small_batch(shape: tuple[int, int, int], itemsizes: tuple[int, int], metric
         return None
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
 
-    small = SmallBatchSearch(*shape, metric, "float32" if itemsizes[0] == 4 else "float64")
+    small = SmallBatchSearch(*shape, metric)
     return small if small.is_supported else None
 
 

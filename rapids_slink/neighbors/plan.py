@@ -98,7 +98,6 @@ def is_low_dimensional(search: Any) -> bool:
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether n points of d features are searched by a tree: the time hardly grows with the number of points then."""
-    d = 3 if metric.rows == "sphere" else d
     return _search_class(n, d, metric, device) not in (BruteForceSearch, MatrixSearch)
 
 

@@ -5,7 +5,7 @@
     centred          the same of the rows minus their mean
     sphere           (x, y, z) of latitude and longitude
 
-A mean is NumPy's (sums of eight lanes, in halves from 128 features on) and the square of a norm is summed as a dot
+A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
 product is; see `metrics`. Rows for which the metric is not defined are refused here.
 """
 

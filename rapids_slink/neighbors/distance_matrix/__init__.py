@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
@@ -37,7 +38,7 @@ class MatrixSearch:
         """Bytes of a search for the k neighbours of m of n rows."""
         lists = m * (12 * k + LIST_BYTES)
         chunk = device.kernels("neighbors.distance_matrix").row_bytes(n, k)
-        return MemoryEstimate(lists, lists, chunk, CHUNK_ROWS * chunk if chunk else 0)
+        return MemoryEstimate(lists, lists, chunk, CHUNK_ROWS * chunk)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
@@ -52,7 +53,5 @@ class MatrixSearch:
         bytes_a_row = workers(self.device) * self.kernels.row_bytes(len(self.matrix), task.k)
         size = CHUNK_ROWS if not bytes_a_row else int(max(1, min(CHUNK_ROWS, free_bytes() // bytes_a_row)))
         size = min(size, max(1, -(-m // workers(self.device))))
-        for_each_chunk(
-            self.device, search, [slice(a, min(a + size, m)) for a in range(0, m, size)], task.progress(self.progress)
-        )
+        for_each_chunk(self.device, search, equal_slices(slice(0, m), size), task.progress(self.progress))
         return SearchResult(ids, weights, upper)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -96,13 +95,14 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
     check_arrays("int32", rows, *groups)
     check_arrays("float64", upper, core)
     if k > MAX_LIST:
-        return _scan_by_sorting(exact, rows, groups, upper, k, core)
+        distance = all_distances(exact.queries, exact.points, exact.metric, rows, groups)
+        return lists_by_sorting(distance, rows, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
     arguments = rows, np.int32(m), *groups, np.int32(n), np.int32(parts), core, upper
     _launch_by_warp("scan", exact, m * parts, k, arguments, (ids,))
     top = empty_lists(m, k)
-    rerank(exact, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), groups, upper.copy(), top, core)
+    rerank(exact, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), None, upper.copy(), top, core)
     return top
 
 
@@ -159,12 +159,6 @@ def hash_rows(values: Any, rows: Any = None) -> Any:
     arguments = values, np.int32(values.shape[1]), rows, np.int64(m), found
     launch(ROWS, "hash_rows", m * WARP, *arguments, options=(value_option(values.dtype),))
     return found
-
-
-def _scan_by_sorting(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any) -> TopLists:
-    """Lists too long for shared memory: all surrogate distances of the rows, sorted."""
-    distance = all_distances(exact.queries, exact.points, exact.metric, rows, groups)
-    return lists_by_sorting(distance, rows, upper, k, core)
 
 
 def all_distances(
@@ -228,12 +222,10 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     check_arrays(points.dtype, queries, points)
     itemsize, d = points.dtype.itemsize, points.shape[1]
     aligned = d * itemsize % 16 == 0 and points.data.ptr % 16 == 0
-    scratch = _warp_scratch(k, d, itemsize, aligned)
+    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, aligned)
     launch_blocks(
-        RERANK, name, (-(-jobs // scratch.warps),), scratch.warps * WARP,
-        queries, points, np.int32(d), *arguments, scratch.layout, *outputs,
-        options=(value_option(points.dtype), *exact.metric.cuda_options),
-        shared_memory=scratch.warps * scratch.bytes_a_warp,
+        RERANK, name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d), *arguments, layout, *outputs,
+        options=(value_option(points.dtype), *exact.metric.cuda_options), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
@@ -243,20 +235,12 @@ def list_entries(k: int) -> tuple[int, int]:
     return size, size + max(2 * WARP, size // 2)
 
 
-@dataclass(frozen=True)
-class _WarpScratch:
-    """What `rerank.cu` calls a `WarpLayout`, the warps of a block, and the bytes of shared memory of each."""
-
-    layout: Any
-    warps: int
-    bytes_a_warp: int
-
-
 @lru_cache(maxsize=256)
-def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> _WarpScratch:
+def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, int, int]:
+    """What `rerank.cu` calls a `WarpLayout`, the warps of a block, and the bytes of shared memory of each."""
     size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
     bytes_a_warp = -(-(width * 8 + WARP * pitch + entries * 12) // 16) * 16
     warps = max(1, min(RERANK_WARPS, MIN_SHARED_MEMORY // bytes_a_warp))
-    return _WarpScratch(c_struct(k, size, width, pitch, aligned), warps, bytes_a_warp)
+    return c_struct(k, size, width, pitch, aligned), warps, bytes_a_warp

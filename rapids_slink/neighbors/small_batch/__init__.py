@@ -60,7 +60,6 @@ class SmallBatchSearch:
     n: int
     d: int
     metric: Metric
-    dtype: str
 
     @property
     def is_supported(self) -> bool:
@@ -70,7 +69,7 @@ class SmallBatchSearch:
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
         if not few or self.d > MAX_FEATURES or not is_plain:
             return False
-        suits = _capability() >= MIN_CAPABILITY and self._shared_memory <= _shared_memory()
+        suits = _capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
         return suits and keeps_accumulation_bound("float16")
 
     @property
@@ -97,10 +96,10 @@ class SmallBatchSearch:
         bool
             Whether every edge is proven; if not, none may be used.
         """
-        check_arrays(self.dtype, points, queries)
+        check_arrays(points.dtype, points, queries)
         check_arrays("int32", src, dst)
         check_arrays("float64", distance)
-        padded, options = self._tiles * TILE, (value_option(np.dtype(self.dtype)),)
+        padded, options = self._tiles * TILE, (value_option(points.dtype),)
         y, rows = cp.empty((padded, self._width), cp.float16), cp.empty((padded, QUERY_NUMBERS), cp.float32)
         candidates = cp.empty((padded, self._capacity, CANDIDATE_NUMBERS), cp.int32)
         centring, state, search = cp.empty(self.d + 2), cp.empty(2, cp.int32), self._search
@@ -108,7 +107,7 @@ class SmallBatchSearch:
             SOURCE, "quantize_queries", (self._tiles,), THREADS, points, queries, search, y, rows, centring, state,
             options=options, shared_memory=8 * self.d,
         )  # fmt: skip
-        cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _shared_memory()
+        cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _most_shared_memory()
         for grid, into in zip(self._grids, (None, candidates), strict=True):
             arguments = points, search, y, rows, centring, state, into
             launch_blocks(
@@ -166,6 +165,6 @@ def _capability() -> int:
     return int(cp.cuda.Device(current_gpu()).compute_capability)
 
 
-def _shared_memory() -> int:
+def _most_shared_memory() -> int:
     """Dynamic shared memory that a block may have: the limit less its static shared memory."""
     return int(cp.cuda.runtime.deviceGetAttribute(MAX_SHARED_MEMORY, current_gpu())) - 1024

@@ -120,14 +120,13 @@ class BoxSearch:
             counters = cp.zeros(1, cp.uint64)
             self.launch_resident("write_groups", group.size, BLOCKS, group, *self.tree, *scratch, counters)
             minima = cp.full(task.row_group.size, cp.inf)
-        core, least_core = (None, None) if task.core is None else self._cores(task.core)
+        cores = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
-        queue = cp.argsort(start)  # neighbours on the curve visit the same nodes: they should be neighbours in a warp
+        queue = cp.argsort(start).astype(cp.int32)  # who visits the same nodes should do so in one warp
         queries = self.values if self.queries is None else self.queries
         check_arrays("int32", task.rows, task.row_group, group)
         check_arrays("float64", upper)
         given = queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order, group, self.leaf_of
-        cores, queue = (core, least_core), queue.astype(cp.int32)
         if size > LIST_SIZES[-1]:
             list_size, entries = list_entries(k)
             warps = min(MAX_WARPS, SHARED_ENTRIES // entries)
@@ -164,11 +163,11 @@ class BoxSearch:
     def launch_resident(self, name: str, jobs: int, most: int, *arguments: Any, source: str = SOURCE) -> None:
         """Start one whose blocks, at most so many a multiprocessor, wait for each other."""
         blocks = resident_blocks(jobs, THREADS, most)
-        launch_resident(source, name, blocks, THREADS, *arguments, options=self._options(1))
+        launch_resident(source, name, blocks, THREADS, *arguments, options=self._options())
 
-    def _options(self, list_size: int | None = None) -> tuple[str, ...]:
-        features, length = f"-DFEATURES={self.values.shape[1]}", () if list_size is None else (f"-DLIST={list_size}",)
-        return value_option(self.values.dtype), features, *self.metric.cuda_options, *length
+    def _options(self, list_size: int = 1) -> tuple[str, ...]:
+        features, length = f"-DFEATURES={self.values.shape[1]}", f"-DLIST={list_size}"
+        return value_option(self.values.dtype), features, *self.metric.cuda_options, length
 
     def _morton_codes(self, values: Any, box: Any) -> Any:
         """The codes of points by their places in a box."""
