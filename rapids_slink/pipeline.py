@@ -246,7 +246,8 @@ def surrogate_tree(
         report.count("spanning_tree", repeated_rows=repeats.repeated.size)
         distinct = rows[repeats.first]
         tree, components = surrogate_tree(distinct, metric, n_neighbors, device, report, progress=progress)
-        joined = repeats.join(tree, device)
+        with report.stage("spanning_tree", device):
+            joined = repeats.join(tree, device)
         if joined is not None:
             return joined, components
     with report.stage("neighbors", device):
