@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from os import PathLike
 from typing import Any
 
@@ -132,7 +133,7 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
 def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
     """A frame's values on `device`: one copy out of the columns, one into rows."""
     check_shape(X.shape, name)
-    dtypes = list(X.dtypes)
+    dtypes = _column_types(X)
     on_gpu = library_of(X) == "cudf"
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
@@ -159,6 +160,21 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
         columns = columns.T
     array_module = np if isinstance(columns, np.ndarray) else device.xp
     return device.asarray(array_module.ascontiguousarray(columns))
+
+
+def _column_types(X: Any) -> list[Any]:
+    """The types of a frame's columns.
+
+    cuDF makes a Series of them, which takes 0.3 ms or more; whether all are of one type of floats a column tells. Of
+    integers it does not: a categorical's are its codes.
+    """
+    if library_of(X) == "cudf":
+        library = import_module("pylibcudf")
+        kinds = {column.type().id() for column in X.to_pylibcudf()[0].columns()}
+        for kind, dtype in ((library.TypeId.FLOAT32, np.float32), (library.TypeId.FLOAT64, np.float64)):
+            if kinds == {kind}:
+                return [np.dtype(dtype)] * X.shape[1]
+    return list(X.dtypes)
 
 
 @cache
