@@ -68,11 +68,10 @@ def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
     if not _order_ties(rows, src, dst, weight):
         by_code = _radix_sort(edge_codes(src, dst, np).view("uint64"), 64)
         rows = by_code[_radix_sort(_ascending_bits(weight)[by_code], 64)]
-    given = src.copy(), dst.copy(), weight.copy()
+    given = np.minimum(src, dst), np.maximum(src, dst), weight.copy()
 
     def place(part: slice) -> None:
-        u, v, weight[part] = (column[rows[part]] for column in given)
-        src[part], dst[part] = np.minimum(u, v), np.maximum(u, v)
+        src[part], dst[part], weight[part] = (column[rows[part]] for column in given)
 
     for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))
 
@@ -147,7 +146,6 @@ def _sort_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> None:
     launch(SOURCE, "order_ties", weight.size, m, np.int64(MOST_TIES), ascending, code, src, dst, weight, has_more)
     if has_more[0]:
         rows = xp.argsort(code)
-        ascending, code = ascending[rows], code[rows]
-        rows = xp.argsort(ascending + 0.0)  # CuPy's sort is stable
+        rows = rows[xp.argsort(ascending[rows] + 0.0)]  # CuPy's sort is stable
         weight[...], code = ascending[rows], code[rows]
         src[...], dst[...] = code >> 32, code & 0xFFFFFFFF

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -28,9 +27,6 @@ from rapids_slink.runtime.memory import check_memory, release_cached, run_scope
 from rapids_slink.spanning_tree import boxes, count_connected_components, few, plan, spanning_tree
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
-
-#: Bytes of a tree's edge.
-EDGE_BYTES = 20
 
 
 class PointHierarchy(Hierarchy, Estimator):
@@ -164,7 +160,6 @@ def estimate_tree(
 ) -> MemoryEstimate:
     """Bytes of `fit` once it has the points: the lists are given back when there is a tree."""
     tree = plan.estimate_tree(n, d, itemsize, n_neighbors, min_samples, metric, device)
-    tree = replace(tree, retained=EDGE_BYTES * n)
     return sequential(tree, estimate_linkage(n), estimate_cut(n))
 
 

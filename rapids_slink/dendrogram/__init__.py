@@ -95,6 +95,7 @@ def _linkage(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFram
     src, dst, weight = (column_values(tree[column], device) for column in ("src", "dst", "weight"))
     _check_ids(src, dst, n, n_nodes is not None)
     columns = {name: part.astype(EDGE_TYPES[name]) for name, part in zip(EDGE_TYPES, (src, dst, weight), strict=True)}
+    del src, dst, weight  # which may be a GPU's copies of the host's
     sort_in_place(columns, device.xp)
     return build_linkage(PreallocatedFrame(columns, device), n)
 

@@ -45,7 +45,7 @@ class Layout:
     def collection(self, run: Run, name: str, whole: Future) -> Any:
         """A Series or DataFrame that a worker holds, with a row for each of all rows, in this layout."""
         stops = np.cumsum(self.sizes).tolist()
-        index: list[Any] = self.index if self.index else [None] * len(stops)
+        index: list[Any] = [None] * len(stops) if self.index is None else self.index
         pieces = [
             run.task(name, _in_kind, whole, stop - size, stop, index[p], self.output, index=(p,))
             for p, (size, stop) in enumerate(zip(self.sizes, stops, strict=True))

@@ -9,6 +9,7 @@ The memory estimate and the run take the same way.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rapids_slink.metrics import Metric
@@ -25,6 +26,8 @@ from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
 from rapids_slink.spanning_tree import boxes, few
 from rapids_slink.spanning_tree.connect import estimate_connect
 
+#: Bytes of a tree's edge.
+EDGE_BYTES = 20
 PAIRS, BOXES, LISTS = "pairs", "boxes", "lists"
 
 
@@ -59,7 +62,7 @@ def list_length(n_neighbors: int | None, min_samples: int, metric: Metric, devic
 def estimate_tree(
     n: int, d: int, itemsize: int, n_neighbors: int | None, min_samples: int, metric: Metric, device: Device
 ) -> MemoryEstimate:
-    """Bytes of the metric's rows and the tree of n points of d features, nothing of which is retained but the tree."""
+    """Bytes of the metric's rows and the tree of n points of d features, of which the tree is retained."""
     features = row_features(metric, d)
 
     def estimate(way: str) -> MemoryEstimate:
@@ -73,4 +76,5 @@ def estimate_tree(
         search = estimate_search(n, d, itemsize, k, device, min_samples=min_samples, metric=metric)
         return sequential(search, estimate_connect(n))
 
-    return either(*map(estimate, ways(n, features, n_neighbors, min_samples, metric, device)))
+    suitable = ways(n, features, n_neighbors, min_samples, metric, device)
+    return replace(either(*map(estimate, suitable)), retained=EDGE_BYTES * n)

@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     __shared__ double of_warp[THREADS / WARP];
     __shared__ int id_of_warp[THREADS / WARP];
     long long i = blockIdx.x;
-    int row = rows[i], group = row_group[i], id = 0x7fffffff, lane = threadIdx.x % WARP;
+    int row = rows[i], group = row_group[i], id = EMPTY_ID, lane = threadIdx.x % WARP;
     const VALUE* values = matrix + row * n;
     double weight = upper[i], infinity = 1.0 / 0.0;
     for (int j = threadIdx.x; j < n; j += THREADS) {
@@ -32,10 +32,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     __syncthreads();
     if (threadIdx.x >= WARP) return;
     bool real = lane < THREADS / WARP;
-    weight = real ? of_warp[lane] : infinity, id = real ? id_of_warp[lane] : 0x7fffffff;
+    weight = real ? of_warp[lane] : infinity, id = real ? id_of_warp[lane] : EMPTY_ID;
     for (int offset = WARP / 2; offset; offset /= 2) exchange(weight, id, offset, true);
     if (lane) return;
-    bool found = id != 0x7fffffff;
+    bool found = id != EMPTY_ID;
     ids[i] = found ? id : -1;
     weights[i] = found ? weight : infinity;
     if (found) upper[i] = weight;

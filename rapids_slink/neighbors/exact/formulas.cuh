@@ -24,7 +24,7 @@ __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a
 
 constexpr double OVERFLOW_VALUE = 1.7976931348623157e308;  // stands for values beyond float64's range
 
-// A sum of terms, one for each column.
+// The sum of the columns' terms, or the largest.
 struct sum_of_terms {
     double total = 0;
     static __device__ int summed(int d) { return d; }

@@ -122,7 +122,7 @@ class BoxSearch:
             minima = cp.full(task.row_group.size, cp.inf)
         cores = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
-        queue = cp.argsort(start).astype(cp.int32)  # who visits the same nodes should do so in one warp
+        queue = cp.argsort(start).astype(cp.int32)  # neighbours on the curve visit the same nodes
         queries = self.values if self.queries is None else self.queries
         check_arrays("int32", task.rows, task.row_group, group)
         check_arrays("float64", upper)

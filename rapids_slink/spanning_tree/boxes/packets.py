@@ -64,32 +64,31 @@ def search(formula, tree, growth, active):
     begin, leaf = np.int64(0), first_leaf(active, last)  # no literal: `_load` would be compiled for it too
     while begin < active.size:
         leaf, m = rows_together(active, begin, last, leaf)
-        end = begin + m
-        shared = _load(columns, growth, active, begin, end, packet)
-        _climb(formula, tree, growth, packet, end - begin, shared, leaf)
-        for j in range(end - begin):
+        shared = _load(columns, growth, active, begin, m, packet)
+        _climb(formula, tree, growth, packet, m, shared, leaf)
+        for j in range(m):
             p = packet.point[j]
             growth.floor[p] = max(growth.floor[p], min(growth.weight[p], packet.bound[j]))
-        begin = end
+        begin += m
 
 
 # The parts of `search`. All but the last are inlined: calls would cost a quarter of its time.
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def _load(columns, growth, active, begin, end, packet):
-    """Put some active points into the packet, without candidates; returns the component that they share, or -1."""
+def _load(columns, growth, active, begin, m, packet):
+    """Put m active points into the packet, without candidates; returns the component that they share, or -1."""
     point, component, x, low, high, bound, last = packet[:7]
     shared = growth.component[active[begin]]
     bound[:], last[:] = -1.0, ANY_ID
-    for j in range(end - begin):
+    for j in range(m):
         p = active[begin + j]
         point[j], component[j], bound[j] = p, growth.component[p], np.inf
         growth.candidate[p], growth.weight[p] = -1, np.inf
         shared = shared if component[j] == shared else -1
     for f in range(x.shape[0]):
         low[f], high[f] = np.inf, -np.inf
-        for j in range(end - begin):
+        for j in range(m):
             x[f, j] = columns[f, point[j]]
             low[f], high[f] = min(low[f], x[f, j]), max(high[f], x[f, j])
     return shared

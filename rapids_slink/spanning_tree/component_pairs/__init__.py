@@ -234,10 +234,10 @@ def _lightest_edges(context: JoinContext, found: Any, upper: Any, report: Report
     light = context.search.kernels.flatnonzero(weight <= upper[pair])
     report.count("connect", joined_at_once=1, pairs_kept=light.size)
     on, of_point = _device_for(light.size, context), context.components.of_point
-    columns = {"src": src[light], "dst": dst[light], "weight": weight[light]}
-    sort_in_place(columns, context.device.xp)
+    columns = {"src": on.asarray(src[light]), "dst": on.asarray(dst[light]), "weight": on.asarray(weight[light])}
+    sort_in_place(columns, on.xp)
     src, dst, weight = columns.values()
-    src, dst, weight, first, second = map(on.asarray, (src, dst, weight, of_point[src], of_point[dst]))
+    first, second = (on.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
     taken = _tree(first, second, weight, len(context.components), on)
     if taken.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
