@@ -98,6 +98,19 @@ def test_edges_sort_in_the_total_order(engine, ends, weights):
     assert list(zip(*columns, strict=True)) == expected
 
 
+@pytest.mark.parametrize("n", [0, 1, 3000])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint64"])
+def test_equal_numbers_keep_their_order(n, dtype, engine):
+    rng = np.random.default_rng(n)
+    if dtype.startswith("float"):
+        values = rng.choice(np.array([-np.inf, -1.5, -0.0, 0.0, 1e-30, 2.0, np.inf, *rng.normal(size=50)], dtype), n)
+    else:
+        kind = np.iinfo(dtype)
+        values = rng.choice(rng.integers(kind.min, kind.max, 50, dtype=dtype, endpoint=True), n)
+    found = to_host(ordering.stable_order(engine.asarray(values), engine.xp))
+    np.testing.assert_array_equal(found, np.argsort(values, kind="stable"))
+
+
 # --------------------------------------------------------------------------------------------------- linkage
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import Metric
-from rapids_slink.ordering import sort_in_place
+from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
@@ -36,8 +36,8 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
     xp, (n, d) = device.xp, rows.shape
     if d > 1 or metric.formula not in ONE_OPERATION:
         return None
-    x = rows[:, 0].astype("float64") + 0.0  # -0.0 equals 0.0, but not in its bits, which a radix sort may look at
-    order = xp.argsort(x, kind="stable").astype("int32")
+    x = rows[:, 0].astype("float64")
+    order = stable_order(x, xp).astype("int32")
     x = x[order]
     is_first = xp.concatenate([xp.ones(1, bool), x[1:] != x[:-1]])
     first = xp.flatnonzero(is_first)

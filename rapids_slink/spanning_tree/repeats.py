@@ -15,6 +15,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.device import Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
@@ -53,7 +54,7 @@ class Repeats:
             return None
         xp, m = device.xp, self.repeated.size
         whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
-        order = xp.argsort(self.of_repeated.astype("int64") << 32 | self.repeated)
+        order = stable_order(self.of_repeated, xp)
         parts = (self.of_repeated, self.first[src]), (self.repeated, self.first[dst]), (None, weight)
         for column, (at_zero, of_tree) in zip(whole.columns.values(), parts, strict=True):
             column[:m] = 0 if at_zero is None else at_zero[order]

@@ -11,6 +11,7 @@ from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
 from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, touched_share, update_node_groups
+from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -85,5 +86,5 @@ class TreeSearch:
             return Queries(tree.columns, start, start, row_at[start], group)
         points = np.ascontiguousarray(self.queries[task.rows].T, np.float64)
         start = locate(self.metric.cpu_formula, points, tree.low, tree.high, tree.first)
-        rows = np.argsort(start, kind="stable")
+        rows = stable_order(start, np)
         return Queries(points, rows, start[rows], rows, group)

@@ -9,6 +9,7 @@ from numba import njit
 
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.ordering import stable_order
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,
@@ -22,7 +23,7 @@ PROJECTED = 2**18  # features, or projections, at a time
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
     """Points by any labels, of which there are k: the fields of `Components`."""
-    order = np.argsort(component, kind="stable").astype(np.int32)
+    order = stable_order(component, np).astype(np.int32)
     label = component[order]
     start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
     number = np.repeat(np.arange(k, dtype=np.int32), np.diff(start))

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.ordering import stable_order
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -104,7 +105,7 @@ def components(nodes: Any, parent: Any, device: Device) -> Any:
 def merge_order(edges: EdgeList, rows: Any, device: Device) -> Any:
     """The rows in the order of their edges; `rows` must ascend."""
     keys = device.kernels("spanning_tree.edges").keys_of_rows(edges, rows)
-    return rows[device.xp.argsort(keys, kind="stable")]
+    return rows[stable_order(keys, device.xp)]
 
 
 def inspect(src: Any, dst: Any, weight: Any, device: Device) -> tuple[int, int, bool]:
