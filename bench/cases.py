@@ -298,6 +298,15 @@ SCALING = tuple(
     for d in (3, 16, 128)
     for name, n in (("100", 100), ("1k", 1000), ("10k", 10_000), ("100k", 100_000), ("1m", 10**6), ("10m", 10**7))
 )
+#: As many points as most people cluster by coordinates; and a million of one feature that repeat, and with lists of two
+#: lengths.
+FEW_FEATURES = (
+    *(Case(f"gauss-{n // 1000}k-{d}", gauss(n, d, np.float64)) for n in (5000, 20_000, 60_000) for d in (2, 3)),
+    Case("gauss-5k-8", gauss(5000, 8, np.float64)),
+    Case("blobs-50k-10", mixture(50_000, 10, centres=30, spread=10)),
+    Case("repeats-1m-1", repeats(1_000_000, 1, distinct=100_000)),
+    *(Case(f"gauss-1m-3-{k}", gauss(1_000_000, 3, np.float32), n_neighbors=k) for k in (32, 33)),
+)
 TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
@@ -332,9 +341,13 @@ CASES: dict[str, Case | Tree | Graph] = {
         *NEAREST,
         *METRICS,
         *SCALING,
+        *FEW_FEATURES,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
 CASES.update({graph.name: graph for graph in GRAPHS})
 #: Names that stand for several cases, which have a table of their own.
-GROUPS = {"metrics": [case.name for case in METRICS], "scaling": [case.name for case in SCALING]}
+GROUPS = {
+    name: [case.name for case in cases]
+    for name, cases in (("metrics", METRICS), ("scaling", SCALING), ("few-features", FEW_FEATURES))
+}
