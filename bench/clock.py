@@ -10,9 +10,10 @@ from typing import Any
 
 from rapids_slink.runtime.memory import release_idle_pools
 
-#: Seconds for which a GPU works before a call counts: the clocks of an idle one take time to rise.
+#: Seconds of calls before one counts: the clocks of an idle GPU take time to rise, and the threads that BLAS and OpenMP
+#: keep spin on the CPU's cores for a while after what they did before.
 WARM_UP = 0.3
-#: Seconds that a GPU's timed calls take in all, at least: of short ones there are many.
+#: Seconds that timed calls take in all, at least: of short ones there are many.
 TIMED = 0.3
 
 
@@ -26,8 +27,8 @@ class Clock:
         Whether to wait for the whole device before either end of the time. The whole device, because peers work on
         streams of their own.
     repeats : int
-        Timed calls, if the budget is enough; on a GPU more if they take less than `TIMED`. If 0, the first call's
-        time has to do.
+        Timed calls, if the budget is enough, and more if they take less than `TIMED`. If 0, the first call's time has
+        to do.
     budget : float
         Seconds that the timed calls of one measurement may take in all; one is always made.
     """
@@ -45,16 +46,15 @@ class Clock:
         seconds: list[float] = []
         spent = 0.0
         begun = time.perf_counter()
-        least = TIMED if self.on_gpu else 0.0
         while not seconds or (
-            (len(seconds) < self.repeats or spent < least) and spent + spent / len(seconds) <= self.budget
+            (len(seconds) < self.repeats or spent < TIMED) and spent + spent / len(seconds) <= self.budget
         ):
             self.synchronize()
             start = time.perf_counter()
             result = call()
             self.synchronize()
             elapsed = time.perf_counter() - start
-            if self.on_gpu and start + elapsed < begun + WARM_UP:
+            if start + elapsed < begun + WARM_UP:
                 continue
             spent += elapsed
             seconds.append(elapsed if read is None else read(result))
