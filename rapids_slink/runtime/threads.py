@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -22,17 +23,24 @@ class Progress(NamedTuple):
     rows: int
 
 
-def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
-    """Iterate over the `total` equal parts of some work, with a progress bar unless `progress` is None."""
+@contextmanager
+def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[[], Any]]:
+    """What to call after each of the `total` equal parts of some work; there is no bar if `progress` is None."""
     if progress is None:
-        yield from parts
+        yield lambda: None
         return
     from tqdm.auto import tqdm
 
     with tqdm(total=progress.rows, desc=progress.label, unit=" rows", unit_scale=True, leave=False) as bar:
+        yield lambda: bar.update(progress.rows / total)
+
+
+def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
+    """Iterate over the parts."""
+    with progress_bar(total, progress) as advance:
         for part in parts:
             yield part
-            bar.update(progress.rows / total)
+            advance()
 
 
 def workers(device: Device) -> int:
@@ -58,7 +66,7 @@ def chunks_for_cores(n: int, least: int, most: int | None = None) -> list[slice]
 
 
 class _Kept(threading.local):
-    """The thread pool of each thread that works in chunks, and the process that it was started in.
+    """The pool of threads that work in chunks with each thread that does, and the process that it was started in.
 
     It is kept from run to run, since to start and stop one takes a millisecond.
     """
@@ -69,7 +77,7 @@ class _Kept(threading.local):
     def started(self) -> ThreadPoolExecutor:
         """The pool; threads do not outlive a fork."""
         if self.pool is None or self.process != os.getpid():
-            self.pool, self.process = ThreadPoolExecutor(_cores(), "rapids_slink"), os.getpid()
+            self.pool, self.process = ThreadPoolExecutor(max(1, _cores() - 1), "rapids_slink"), os.getpid()
         return self.pool
 
 
@@ -81,20 +89,38 @@ def for_each_chunk(
 ) -> list[Any]:
     """`work` of every chunk, and the results in order.
 
-    On a CPU with one thread per core, if there is more than one chunk. BLAS is limited to one thread in each: its own
-    pool, which waits by spinning, would compete for the cores.
+    On a CPU by all cores, if there is more than one chunk: by this thread and a pool's, which take chunk after chunk.
+    BLAS is limited to one thread in each: its own pool, which waits by spinning, would compete for the cores.
     """
     chunks = list(chunks)
-    if device.is_gpu or len(chunks) == 1:
-        return [work(chunk) for chunk in with_progress(chunks, len(chunks), progress)]
-    pool = _kept.started()
-    with _blas_controller().limit(limits=1, user_api="blas"):
-        try:
-            return list(with_progress(pool.map(work, chunks), len(chunks), progress))
-        except BaseException:
-            _kept.pool = None
-            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C no further chunk is started
-            raise
+    results, waiting = [None] * len(chunks), iter(enumerate(chunks))
+    with progress_bar(len(chunks), progress) as advance:
+
+        def take_chunks() -> None:
+            try:
+                for i, chunk in waiting:
+                    results[i] = work(chunk)
+                    advance()
+            except BaseException:
+                list(waiting)  # after an error or Ctrl-C no further chunk is started
+                raise
+
+        others = 0 if device.is_gpu else min(len(chunks), _cores()) - 1
+        if others < 1:
+            take_chunks()
+            return results
+        pool = _kept.started()
+        with _blas_controller().limit(limits=1, user_api="blas"):
+            try:
+                taking = [pool.submit(take_chunks) for _ in range(others)]
+                take_chunks()
+                for taken in taking:
+                    taken.result()
+            except BaseException:
+                _kept.pool = None
+                pool.shutdown()
+                raise
+    return results
 
 
 @cache
