@@ -36,7 +36,7 @@ def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[[],
 
 
 def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
-    """Iterate over the parts."""
+    """Iterate over these parts, with that bar."""
     with progress_bar(total, progress) as advance:
         for part in parts:
             yield part
@@ -66,9 +66,9 @@ def chunks_for_cores(n: int, least: int, most: int | None = None) -> list[slice]
 
 
 class _Kept(threading.local):
-    """The pool of threads that work in chunks with each thread that does, and the process that it was started in.
+    """For each thread that works in chunks, the pool of those that help it, and the process that it was started in.
 
-    It is kept from run to run, since to start and stop one takes a millisecond.
+    The pool is kept from run to run, since to start and stop one takes a millisecond.
     """
 
     pool: ThreadPoolExecutor | None = None
@@ -93,7 +93,7 @@ def for_each_chunk(
     BLAS is limited to one thread in each: its own pool, which waits by spinning, would compete for the cores.
     """
     chunks = list(chunks)
-    results, waiting = [None] * len(chunks), iter(enumerate(chunks))
+    results, waiting = [None] * len(chunks), enumerate(chunks)
     with progress_bar(len(chunks), progress) as advance:
 
         def take_chunks() -> None:
@@ -105,22 +105,27 @@ def for_each_chunk(
                 list(waiting)  # after an error or Ctrl-C no further chunk is started
                 raise
 
-        others = 0 if device.is_gpu else min(len(chunks), _cores()) - 1
-        if others < 1:
+        helpers = min(len(chunks), workers(device)) - 1
+        if helpers > 0:
+            _with_helpers(take_chunks, helpers)
+        else:
             take_chunks()
-            return results
-        pool = _kept.started()
-        with _blas_controller().limit(limits=1, user_api="blas"):
-            try:
-                taking = [pool.submit(take_chunks) for _ in range(others)]
-                take_chunks()
-                for taken in taking:
-                    taken.result()
-            except BaseException:
-                _kept.pool = None
-                pool.shutdown()
-                raise
     return results
+
+
+def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
+    """`take_chunks` by this thread and by so many of its pool."""
+    pool = _kept.started()
+    with _blas_controller().limit(limits=1, user_api="blas"):
+        try:
+            helping = [pool.submit(take_chunks) for _ in range(helpers)]
+            take_chunks()
+            for helped in helping:
+                helped.result()
+        except BaseException:
+            _kept.pool = None
+            pool.shutdown()
+            raise
 
 
 @cache
