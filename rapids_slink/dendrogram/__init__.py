@@ -92,10 +92,9 @@ def _linkage(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFram
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
     check_memory(device, estimate_linkage(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
-    src, dst, weight = (column_values(tree[column], device) for column in ("src", "dst", "weight"))
-    _check_ids(src, dst, n, n_nodes is not None)
-    columns = {name: part.astype(EDGE_TYPES[name]) for name, part in zip(EDGE_TYPES, (src, dst, weight), strict=True)}
-    del src, dst, weight  # which may be a GPU's copies of the host's
+    columns = {name: column_values(tree[name], device) for name in EDGE_TYPES}
+    _check_ids(columns["src"], columns["dst"], n, n_nodes is not None)
+    columns = {name: part.astype(EDGE_TYPES[name]) for name, part in columns.items()}
     sort_in_place(columns, device.xp)
     return build_linkage(PreallocatedFrame(columns, device), n)
 

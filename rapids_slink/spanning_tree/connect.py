@@ -66,8 +66,7 @@ def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: De
                 edges = connect_components(search, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
-                    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
-                        column[column.size - len(values) :] = device.asarray(values)
+                    _append(forest, edges, device)
                     return
                 most_components = grown.components / 2  # before it may be worth another try
             _search_crossing_edges(forest, rows, search, lists.core, device, report)
@@ -81,3 +80,9 @@ def _search_crossing_edges(forest: Forest, rows: Any, search: Any, core: Any, de
     found = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
     device.kernels("spanning_tree").record_search(forest, rows, found)
+
+
+def _append(forest: Forest, edges: tuple[Any, Any, Any], device: Device) -> None:
+    """Append the last edges, which may be the host's, to the forest's frame."""
+    for column, values in zip(forest.edges.columns.values(), edges, strict=True):
+        column[column.size - len(values) :] = device.asarray(values)
