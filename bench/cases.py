@@ -298,8 +298,7 @@ SCALING = tuple(
     for d in (3, 16, 128)
     for name, n in (("100", 100), ("1k", 1000), ("10k", 10_000), ("100k", 100_000), ("1m", 10**6), ("10m", 10**7))
 )
-#: As many points as most people cluster by coordinates; and a million of one feature that repeat, and with lists of two
-#: lengths.
+#: As many points as most people cluster by coordinates, a million values that repeat, and lists of two lengths.
 FEW_FEATURES = (
     *(Case(f"gauss-{n // 1000}k-{d}", gauss(n, d, np.float64)) for n in (5000, 20_000, 60_000) for d in (2, 3)),
     Case("gauss-5k-8", gauss(5000, 8, np.float64)),
