@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk

@@ -1,6 +1,6 @@
 """Disjoint sets on the CPU, for Numba's kernels: an array `parent` in which a root is its own parent."""
 
-from numba import njit
+from rapids_slink.runtime.compiling import njit
 
 
 @njit(cache=True, inline="always")

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 
@@ -43,3 +44,42 @@ def test_a_new_process(tmp_path):
         for _ in range(2)
     ]
     assert said == [f"{compiling.TEXT}\n", ""]
+
+
+FIT = "import numpy as np, rapids_slink; print(rapids_slink.fit(np.c_[:9, 1.0:10.0] ** 2, device='cpu').mst_.weight.sum())"
+
+
+@pytest.fixture
+def copy_of_package(tmp_path):
+    """The package's sources in a folder, and how to run code on them without a cache folder of the user's own."""
+    folder = tmp_path / "rapids_slink"
+    shutil.copytree(compiling.PACKAGE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    home = tmp_path / "home"  # a file: nothing can be written below it, by any user
+    home.touch()
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment |= {"HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(code):
+        command = [sys.executable, "-c", code]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+
+    return folder, run
+
+
+def test_an_edit_reaches_what_calls_it(copy_of_package):
+    """The k-d tree's kernels and Prim's have `squared` compiled into them."""
+    folder, run = copy_of_package
+    formulas = folder / "neighbors" / "exact" / "formulas.py"
+    before = run(FIT).stdout
+    for one, other in (("difference * difference", "4.0 * difference * difference"), ("gap * gap", "4.0 * gap * gap")):
+        formulas.write_text(formulas.read_text().replace(one, other))
+    assert float(run(FIT).stdout) == 2 * float(before)
+    assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
+
+
+def test_no_writable_folder(copy_of_package):
+    folder, run = copy_of_package
+    (folder / "__pycache__").touch()
+    done = run("import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING);" + FIT)
+    assert float(done.stdout) > 0
+    assert done.stderr.count(compiling.NO_FOLDER) == 1

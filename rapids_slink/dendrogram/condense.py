@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from rapids_slink.runtime.compiling import njit
 
 
 class Condensed(NamedTuple):

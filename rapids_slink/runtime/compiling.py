@@ -1,19 +1,83 @@
-"""Kernels are compiled at first use on a machine; after two seconds of that a message is logged."""
+"""Kernels are compiled at first use on a machine; after two seconds of that a message is logged.
+
+Numba's machine code is kept on disk in a folder that the package's sources name: Numba itself looks at the file of a
+function alone, and not at those whose functions it has put in.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
+
+import numba
 
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
 SILENT = 2.0
 TEXT = "kernels are being compiled for this machine, which takes some seconds and happens once"
+NO_FOLDER = (
+    "kernels are compiled again in every process: neither the package's folder nor the home folder is writable. "
+    "NUMBA_CACHE_DIR names another one."
+)
+PACKAGE = Path(__file__).parent.parent
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Numba's decorator, whose ``cache=True`` asks for a disk cache if there is a folder for one."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        folder, usual = cache_folder(), numba.config.CACHE_DIR
+        if folder is None:
+            return numba.njit(**{**options, "cache": False})(function)
+        numba.config.CACHE_DIR = str(folder)  # read by the decorator
+        try:
+            return numba.njit(**options)(function)
+        finally:
+            numba.config.CACHE_DIR = usual
+
+    return compiled
+
+
+@cache
+def cache_folder() -> Path | None:
+    """The folder of the sources' machine code: Numba's own if it is set, or in the package, or in the home folder.
+
+    None if none is writable, which is logged.
+    """
+    sources = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        sources.update(path.read_bytes())
+    name = f"rapids_slink-{sources.hexdigest()[:16]}"
+    in_package = PACKAGE / "__pycache__"
+    for parent in filter(None, (numba.config.CACHE_DIR, in_package, _home_cache())):
+        folder = Path(parent, name)
+        older = list(in_package.glob("rapids_slink-*")) if parent == in_package and not folder.exists() else []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError:
+            continue
+        for stale in older:
+            shutil.rmtree(stale, ignore_errors=True)
+        return folder
+    LOGGER.warning(NO_FOLDER)
+    return None
+
+
+def _home_cache() -> Path | None:
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # there is no home
+        return None
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.ordering import NO_EDGE, edge_code, lighter
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
 

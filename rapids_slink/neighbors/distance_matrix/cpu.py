@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.neighbors.exact.cpu import NO_CORE, comes_before_last, insert, reachability
+from rapids_slink.runtime.compiling import njit
 
 
 def row_bytes(n: int, k: int) -> int:

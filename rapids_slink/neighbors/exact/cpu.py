@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
 from rapids_slink.neighbors.exact.formulas import dot, surrogate_distance
 from rapids_slink.neighbors.slices import golden_stride, row_blocks
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.metrics import FORMULAS, OVERFLOW
+from rapids_slink.runtime.compiling import njit
 
 (
     _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, COSINE, INNER_PRODUCT,

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact.cpu import NO_CORE
@@ -15,6 +14,7 @@ from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.quantize import MAX_EXACT_INTEGER, QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
 from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.runtime.compiling import njit
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"

@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.neighbors.exact.cpu import comes_before_last, insert, reachability
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
 from rapids_slink.neighbors.trees.ranking import MIN_RANKED, begin_lists
 from rapids_slink.neighbors.trees.tree import LEAF
+from rapids_slink.runtime.compiling import njit
 
 ANY_ID = np.iinfo(np.int32).max
 

@@ -7,11 +7,11 @@ points would go into a list of five, and which ones cannot be foretold.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.neighbors.exact.cpu import reachability
 from rapids_slink.neighbors.exact.formulas import to_points
 from rapids_slink.neighbors.trees.tree import LEAF
+from rapids_slink.runtime.compiling import njit
 
 MIN_RANKED = 3  # the length of a list from which on this takes less time than to insert points
 

@@ -9,13 +9,13 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.neighbors.trees.tree import Tree, update_node_groups
 from rapids_slink.ordering import edge_code, lighter
 from rapids_slink.report import Report
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.threads import Progress, chunks_for_cores, for_each_chunk

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
 from rapids_slink.neighbors.trees.query import ANY_ID, first_leaf, rows_together
 from rapids_slink.neighbors.trees.tree import LEAF
+from rapids_slink.runtime.compiling import njit
 
 
 class Packet(NamedTuple):

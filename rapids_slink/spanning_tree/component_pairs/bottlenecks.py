@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.union_find import find_root
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numba import njit
 
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 

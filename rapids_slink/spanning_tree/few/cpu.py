@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact.formulas import surrogate_distance, to_points
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
+from rapids_slink.runtime.compiling import njit
 
 LANES = 128  # distances that are computed together, in vector instructions
 

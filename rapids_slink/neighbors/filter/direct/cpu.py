@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from rapids_slink.metrics import FORMULAS
 from rapids_slink.neighbors.exact import Candidates
@@ -21,6 +20,7 @@ from rapids_slink.neighbors.exact.formulas import (
 )
 from rapids_slink.neighbors.filter.cpu import append_passed
 from rapids_slink.neighbors.filter.direct import FilterFormula, RoundedPoints
+from rapids_slink.runtime.compiling import njit
 
 
 def append_candidates(
