@@ -46,7 +46,7 @@ def test_a_new_process(tmp_path):
     assert said == [f"{compiling.TEXT}\n", ""]
 
 
-FIT = "import numpy as np, rapids_slink; print(rapids_slink.fit(np.c_[:9, 1.0:10.0] ** 2, device='cpu').mst_.weight.sum())"
+FIT = "import numpy, rapids_slink; print(rapids_slink.fit(numpy.c_[:9, 1:10] ** 2, device='cpu').distances_.sum())"
 
 
 @pytest.fixture

@@ -63,26 +63,33 @@ def test_limits_of_fits_at_the_same_time_are_their_own(device):
         assert run_at_once(work, 3)[1:] == [bits(fit(X, 5, device=device)) for X in INPUTS[1:3]]
 
 
-def test_blas_gets_its_threads_back():
+@pytest.mark.parametrize("leaves_first", ["first", "second"])
+def test_blas_gets_its_threads_back(leaves_first):
+    """After two runs that overlap, whichever ends first."""
+
     def threads():
         return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
 
     before = threads()
-    inside, release, during = threading.Event(), threading.Event(), []
 
-    def slow(_):
-        inside.set()
-        release.wait(60)
+    def start():
+        """A run whose chunks wait to be released."""
+        entered, leave = threading.Event(), threading.Event()
 
-    first = threading.Thread(target=for_each_chunk, args=(CPU, slow, [0, 1]))
-    first.start()
-    assert inside.wait(60)
-    for_each_chunk(CPU, lambda _: None, [0, 1])  # comes later and leaves earlier
-    release.set()
-    first.join()
-    assert threads() == before
-    for_each_chunk(CPU, lambda _: during.append(threads()), [0, 1])
-    assert during == [[1] * len(before)] * 2
+        def slow(_):
+            entered.set()
+            leave.wait(60)
+
+        run = threading.Thread(target=for_each_chunk, args=(CPU, slow, [0, 1]))
+        run.start()
+        assert entered.wait(60)
+        return run, leave
+
+    runs = [start(), start()]
+    for run, leave in runs if leaves_first == "first" else runs[::-1]:
+        assert threads() == [1] * len(before)
+        leave.set()
+        run.join()
     assert threads() == before
 
 

@@ -116,7 +116,7 @@ def for_each_chunk(
 def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
     """`take_chunks` by this thread and by so many of its pool."""
     pool = _kept.started()
-    with _blas_controller().limit(limits=1, user_api="blas"):
+    with _one_blas_thread:
         try:
             helping = [pool.submit(take_chunks) for _ in range(helpers)]
             take_chunks()
@@ -126,6 +126,28 @@ def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
             _kept.pool = None
             pool.shutdown()
             raise
+
+
+class _OneBlasThread:
+    """A block in which BLAS has one thread; of blocks that overlap the last gives back what the first has found."""
+
+    def __init__(self) -> None:
+        self._lock, self._blocks, self._limits = threading.Lock(), 0, None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._limits = _blas_controller().limit(limits=1, user_api="blas")
+            self._blocks += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                self._limits.restore_original_limits()
+
+
+_one_blas_thread = _OneBlasThread()
 
 
 @cache
