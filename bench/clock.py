@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rapids_slink.runtime.memory import release_idle_pools
+from rapids_slink.runtime.memory import free_memory
 
 #: Seconds of calls before one counts: the clocks of an idle GPU take time to rise, and the threads that BLAS and OpenMP
 #: keep spin on the CPU's cores for a while after what they did before.
@@ -82,7 +82,7 @@ class Clock:
         import cudf  # noqa: F401 (points CuPy at rmm)
         import rmm.statistics
 
-        release_idle_pools()  # a run that takes such a pool would not be counted in full
+        free_memory()  # a run that takes such a pool would not be counted in full
         with rmm.statistics.statistics():
             start = time.perf_counter()
             result = call()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rapids_slink.hierarchy.storage import load
     from rapids_slink.neighbors import knn_graph, nearest_neighbors
     from rapids_slink.runtime.device import DeviceUnavailableError
-    from rapids_slink.runtime.memory import DeviceMemoryError
+    from rapids_slink.runtime.memory import DeviceMemoryError, free_memory
     from rapids_slink.runtime.versions import show_versions
     from rapids_slink.single_linkage import SingleLinkage, fit
     from rapids_slink.spanning_tree import minimum_spanning_tree
@@ -44,6 +44,7 @@ __all__ = [
     "cut",
     "fit",
     "fit_graph",
+    "free_memory",
     "knn_graph",
     "linkage",
     "load",
@@ -61,6 +62,7 @@ _HOMES = {
     "cut": "dendrogram",
     "fit": "single_linkage",
     "fit_graph": "graph",
+    "free_memory": "runtime.memory",
     "knn_graph": "neighbors",
     "linkage": "dendrogram",
     "load": "hierarchy.storage",

@@ -1,19 +1,23 @@
 """A GPU's memory: all of it rmm's, within the limit, and given back whatever ends a run."""
 
 import gc
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from calls import EVERY_CALL, Failing, least_limit, points, spread
 from spanning_trees import bits
 
+import rapids_slink
 from rapids_slink import DeviceMemoryError, fit, pipeline
 from rapids_slink.dendrogram import MERGE_TYPES
 from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import copy_out, release_idle_pools, run_scope
+from rapids_slink.runtime.memory import copy_out, free_memory, run_scope
 
 pytestmark = pytest.mark.gpu
 
@@ -28,10 +32,10 @@ def watched_memory():
 
     def statistics():
         gc.collect()
-        release_idle_pools()
+        free_memory()
         return resource.allocation_counts
 
-    release_idle_pools()
+    free_memory()
     before, allocator = rmm.mr.get_current_device_resource(), cupy.cuda.get_allocator()
     resource = rmm.mr.StatisticsResourceAdaptor(before)
     rmm.mr.set_current_device_resource(resource)
@@ -58,12 +62,31 @@ def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call)
     assert watched_memory().current_bytes <= before.current_bytes
 
 
-@EVERY_CALL
-def test_idle_pools_keep_little(watched_memory, call):
-    call(device="cuda")
-    watched_memory()
-    call(device="cuda")
-    assert sum(idle.pool.total_bytes() for idle in memory._idle_pools) <= memory.IDLE_BYTES
+def test_idle_pools_keep_little(watched_memory, monkeypatch):
+    """However many runs there are at the same time; and nothing on demand."""
+    monkeypatch.setattr(memory, "IDLE_BYTES", 2**24)
+    X, before = points(100_000, 8), watched_memory().current_bytes
+    with ThreadPoolExecutor(4) as threads:
+        models = list(threads.map(lambda _: fit(X, 3, device="cuda"), range(8)))
+    del models
+    gc.collect()
+    assert 0 < sum(idle.release(keep=2**62) for idle in memory._idle_pools) <= memory.IDLE_BYTES
+    rapids_slink.free_memory()
+    assert watched_memory().current_bytes <= before
+
+
+def test_what_bad_alloc_is(watched_memory):
+    """The host's is a lack of memory; Thrust's after Ctrl-C is Ctrl-C."""
+    with pytest.raises(DeviceMemoryError, match="bad_alloc"), run_scope(resolve("cuda")):
+        raise MemoryError("std::bad_alloc")
+
+    def sort():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise MemoryError("std::bad_alloc")
+
+    with pytest.raises(KeyboardInterrupt), run_scope(resolve("cuda")):
+        sort()
 
 
 def test_an_array_that_outlives_its_run(watched_memory):

@@ -24,7 +24,7 @@ from rapids_slink import (
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.product import MIN_ROWS
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, free_on_host, sequential, size_text
-from rapids_slink.runtime.memory import release_idle_pools
+from rapids_slink.runtime.memory import free_memory
 
 # ----------------------------------------------------------------------------------------------- memory_limit
 
@@ -127,7 +127,7 @@ def test_pairs_of_components_fit(monkeypatch):
 
 def free_is(monkeypatch, size):
     """So much memory is free, and none of it in idle pools."""
-    release_idle_pools()
+    free_memory()
     monkeypatch.setattr("rapids_slink.runtime.memory.free_on_host", lambda: size)
     monkeypatch.setattr("rapids_slink.runtime.memory.free_on_gpu", lambda cuda: size)
 

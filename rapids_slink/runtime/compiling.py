@@ -29,20 +29,21 @@ NO_FOLDER = (
     "NUMBA_CACHE_DIR names another one."
 )
 PACKAGE = Path(__file__).parent.parent
+CONFIG: Any = numba.config
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Numba's decorator, whose ``cache=True`` asks for a disk cache if there is a folder for one."""
 
     def compiled(function: Callable[..., Any]) -> Any:
-        folder, usual = cache_folder(), numba.config.CACHE_DIR
+        folder, usual = cache_folder(), CONFIG.CACHE_DIR
         if folder is None:
             return numba.njit(**{**options, "cache": False})(function)
-        numba.config.CACHE_DIR = str(folder)  # read by the decorator
+        CONFIG.CACHE_DIR = str(folder)  # read by the decorator
         try:
             return numba.njit(**options)(function)
         finally:
-            numba.config.CACHE_DIR = usual
+            CONFIG.CACHE_DIR = usual
 
     return compiled
 
@@ -58,7 +59,7 @@ def cache_folder() -> Path | None:
         sources.update(path.read_bytes())
     name = f"rapids_slink-{sources.hexdigest()[:16]}"
     in_package = PACKAGE / "__pycache__"
-    for parent in filter(None, (numba.config.CACHE_DIR, in_package, _home_cache())):
+    for parent in filter(None, (CONFIG.CACHE_DIR, in_package, _home_cache())):
         folder = Path(parent, name)
         older = list(in_package.glob("rapids_slink-*")) if parent == in_package and not folder.exists() else []
         try:

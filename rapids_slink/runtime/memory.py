@@ -6,8 +6,8 @@
         return copy_out(device, result)             a GPU's result that outlives the pool
 
 A GPU's pool allocates from the current allocator, rmm's or CuPy's. Without one every temporary array would cost a
-device allocation and, when freed, a wait for the GPU. A pool that has become idle keeps up to `IDLE_BYTES` for the next
-run.
+device allocation and, when freed, a wait for the GPU. Pools that have become idle keep up to `IDLE_BYTES` together for
+the next run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import signal
 import sys
 import threading
 import traceback
@@ -37,7 +38,7 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: What a pool keeps between two runs, and between two stages of one without a limit or a reservation.
+#: What idle pools keep together, and a run's pool between two stages without a limit or a reservation.
 IDLE_BYTES = 2**29
 
 _thread = threading.local()  # `run`: the one under way in this thread
@@ -57,10 +58,12 @@ class _Pool:
     allocator: Any
     gpu: int
 
-    def release(self, most: int = IDLE_BYTES) -> None:
-        """Give back the memory that is not in use, if the pool holds more bytes than `most`."""
-        if self.pool.total_bytes() > most:
-            self.pool.free_all_blocks()
+    def release(self, keep: int = 0) -> int:
+        """Give back what is not in use if the pool holds more bytes than `keep`; returns how many it holds now."""
+        with sys.modules["cupy"].cuda.Device(self.gpu):
+            if self.pool.total_bytes() > keep:
+                self.pool.free_all_blocks()
+            return int(self.pool.total_bytes())
 
 
 @dataclass
@@ -73,8 +76,8 @@ class _Run:
         As it was given, and in bytes.
     pool : _Pool, optional
         A GPU's.
-    is_reserved, ran_out : bool
-        Whether what its stages are estimated to take was pre-allocated, and whether the pool found no memory.
+    is_reserved, interrupted : bool
+        Whether what its stages are estimated to take was pre-allocated, and whether Ctrl-C was pressed.
     free_bytes : float
         What the chunks of a stage's work may take at a time.
     """
@@ -83,7 +86,7 @@ class _Run:
     limit: int | None = None
     pool: _Pool | None = None
     is_reserved: bool = False
-    ran_out: bool = False
+    interrupted: bool = False
     free_bytes: float = inf
 
 
@@ -116,7 +119,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     _thread.run = run
     try:
         if device.is_gpu:
-            with _on_default_stream(device.xp.cuda), _pooled(device, run):
+            with _on_default_stream(device.xp.cuda), _pooled(device, run), _noting_interruptions(run):
                 yield
         else:
             watch_numba()
@@ -125,13 +128,13 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
             raise
         traceback.clear_frames(error.__traceback__)  # they hold the arrays that filled the memory
-        release_idle_pools()
-        if device.is_gpu and str(error) == "std::bad_alloc" and not run.ran_out:
-            raise KeyboardInterrupt from error  # Ctrl-C during an allocation for Thrust comes out of it as this error
+        free_memory()
+        if run.interrupted and str(error) == "std::bad_alloc":  # Ctrl-C during an allocation for Thrust
+            raise KeyboardInterrupt from error
         raise DeviceMemoryError(f"not enough {_kind(device)}: {_state(device, run)} ({error})") from error
     except KeyboardInterrupt as error:
         traceback.clear_frames(error.__traceback__)  # as above: Jupyter keeps the traceback
-        release_idle_pools()
+        free_memory()
         raise
     finally:
         _thread.run = outer
@@ -193,15 +196,29 @@ def outside_pool(device: Device) -> Iterator[None]:
     if not device.is_gpu or run.pool is None:
         yield
         return
-    with device.xp.cuda.using_allocator(_retrying(run.pool.allocator, run.pool.pool.free_all_blocks, run)):
+    with device.xp.cuda.using_allocator(_retrying(run.pool.allocator, run.pool.pool.free_all_blocks)):
         yield
 
 
-def release_idle_pools() -> None:
-    """Give back the memory that idle pools keep."""
+def free_memory() -> None:
+    """Give back the GPU memory that is kept for the next call, at most 512 MiB of all GPUs together.
+
+    Examples
+    --------
+    >>> import rapids_slink
+    >>> rapids_slink.free_memory()
+    """
+    _keep_idle(0)
+
+
+def _keep_idle(most: int) -> None:
+    """Empty idle pools, those idle the longest first, until all together hold at most so many bytes."""
     with _idle_lock:
-        for idle in _idle_pools:
-            idle.release(0)
+        for idle in reversed(_idle_pools[:]):
+            held = idle.release(keep=most)
+            most = max(0, most - held)
+            if not held:
+                _idle_pools.remove(idle)
 
 
 @contextmanager
@@ -219,12 +236,12 @@ def _pooled(device: Device, run: _Run) -> Iterator[None]:
         pool.pool.free_all_blocks()
 
     try:
-        with cuda.using_allocator(_retrying(pool.pool.malloc, clear, run)):
+        with cuda.using_allocator(_retrying(pool.pool.malloc, clear)):
             yield
     finally:
-        pool.release()
         with _idle_lock:
             _idle_pools.append(pool)
+        _keep_idle(IDLE_BYTES)
 
 
 def _take_pool(cuda: Any) -> _Pool:
@@ -244,7 +261,7 @@ def _import_cudf() -> None:
         importlib.import_module("cudf")
 
 
-def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None], run: _Run) -> Callable[[int], Any]:
+def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
     """`allocate`, and once more after `clear` where it finds no memory."""
 
     def retry(size: int) -> Any:
@@ -252,13 +269,28 @@ def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None], run: _R
             return allocate(size)
         except MemoryError:
             clear()
-        try:
-            return allocate(size)
-        except MemoryError:
-            run.ran_out = True
-            raise
+        return allocate(size)
 
     return retry
+
+
+@contextmanager
+def _noting_interruptions(run: _Run) -> Iterator[None]:
+    """Note Ctrl-C, of which Thrust tells nobody; Python handles signals in its main thread alone."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+
+    def note(number: int, frame: Any) -> None:
+        run.interrupted = True
+        handler(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager

@@ -132,7 +132,8 @@ class _OneBlasThread:
     """A block in which BLAS has one thread; of blocks that overlap the last gives back what the first has found."""
 
     def __init__(self) -> None:
-        self._lock, self._blocks, self._limits = threading.Lock(), 0, None
+        self._lock, self._blocks = threading.Lock(), 0
+        self._limits: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
