@@ -68,12 +68,13 @@ def fit_graph(
     edges : DataFrame (cuDF or pandas) or cugraph.Graph
         ``src``, ``dst``, the ends: integers, strings or any other values that the frame can hold, both of one kind.
         ``weight``: the dissimilarity, any number. One direction or both; self-loops are ignored; of parallel edges
-        the lightest counts. Integers from 0 to 2³⁰ - 1 are node numbers, and all numbers up to the largest are nodes,
-        with or without an edge. If there are other ids, the nodes are those that occur.
+        the lightest counts. Integers from 0 to four times the number of edges plus 1,023 are node numbers, and all
+        numbers up to the largest are nodes, with or without an edge. Other ids are names, and the nodes are those that
+        occur.
     n_clusters : int, optional
         From the number of connected components to the number of nodes.
     n_nodes : int, optional
-        For node numbers: one more than the largest number in `edges`, unless there are nodes without an edge after it.
+        Ids are node numbers, however large, and so many are nodes, with or without an edge.
     distance_threshold : float, optional
         Merge below this only. With neither cut given, every connected component is a cluster.
     complete : {"keep", "error"}
@@ -123,7 +124,7 @@ def _fit(
     n_clusters, distance_threshold = cut
     with report.stage("input", device):
         frame, output = OutputKind.of(frame, device)
-        graph = read_graph(frame, device, most_numbers=MAX_ROWS)
+        graph = read_graph(frame, device, most_numbers=None if n_nodes is None else MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
         check_memory(device, _estimate(graph, edges, device), size_text(edges), graph.estimate.retained)

@@ -61,6 +61,8 @@ from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
 
 #: Stands for values beyond float64's range, so that it orders after all others and is a weight like any other.
 OVERFLOW = float(np.finfo(np.float64).max)
+#: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
+LARGEST_DISTANCE = 1e154
 #: Spacing of float64 above 1.
 EPSILON = 2.0**-52
 #: The formulas, by the number that the CPU's kernels know each by. `formulas.cuh` has a struct for each.
@@ -130,6 +132,14 @@ class Metric:
     def is_undefined_for_zeros(self) -> bool:
         """Whether two rows that are zero in every column have no distance; the formula is `OVERFLOW` for them."""
         return self.formula == "braycurtis"
+
+    def largest_span(self, n_features: int) -> float:
+        """How far apart the values of a feature may be, so that all surrogate distances are finite."""
+        if self.formula == "hamming":
+            return math.inf
+        if self.formula in ("manhattan", "chebyshev"):
+            return OVERFLOW / (4 * n_features)
+        return LARGEST_DISTANCE / n_features**0.5
 
     def true_distance_bound(self, surrogate: Any, n_features: int, xp: Any) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).

@@ -97,7 +97,10 @@ class PointHierarchy(Hierarchy, Estimator):
             return estimate_tree(n, d, itemsize, k, min_samples, metric, device)
 
         with report.stage("input", device):
-            points = (as_distances if metric is PRECOMPUTED else as_points)(X, device, estimate)
+            if metric is PRECOMPUTED:
+                points = as_distances(X, device, estimate)
+            else:
+                points = as_points(X, device, estimate, metric=metric)
             n = len(points.values)
             self._check_rows(n)
             min_samples = self._samples_among(min_samples, n)

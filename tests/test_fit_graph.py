@@ -109,6 +109,16 @@ def test_nodes_by_name(kind, device):
         fit_graph(frame, n_nodes=20, device=device)
 
 
+def test_sparse_numbers_are_names(device):
+    """Unless their count says that all numbers below it are nodes."""
+    frame = edges([987654320], [987654321], [1.0])
+    model = fit_graph(frame, 1, device=device)
+    assert model.labels_.index.tolist() == [987654320, 987654321]
+    assert fit_graph(edges([0], [1027], [1.0]), device=device).n_leaves_ == 1028
+    assert fit_graph(edges([0], [1028], [1.0]), device=device).n_leaves_ == 2
+    assert fit_graph(edges([0], [1028], [1.0]), n_nodes=1029, device=device).n_leaves_ == 1029
+
+
 def test_merge_order_is_weight_and_row(device):
     """Integers that float64 rounds keep their order, and -0.0 ties with 0.0."""
     big = 2**60

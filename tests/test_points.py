@@ -240,7 +240,7 @@ for name in ("cpu", "cuda"):
         (pd.Series([1.0]), ValueError, r"Expected 2D array, got 1D array instead\..*to_frame"),
         (pd.Series([1.0], index=["tocsr"]), ValueError, "Expected 2D array, got 1D array instead"),
         (3.0, ValueError, "Expected 2D array, got scalar array instead"),
-        (np.zeros((2, 2, 2)), ValueError, "Found array with dim 3, while dim <= 2 is required by SingleLinkage"),
+        (np.zeros((2, 2, 2)), ValueError, "Found array with dim 3, while dim <= 2 is required"),
         (np.empty((0, 3)), ValueError, r"0 sample\(s\) \(shape=\(0, 3\)\) while a minimum of 1 is required"),
         (pd.DataFrame(index=[1, 2]), ValueError, r"0 feature\(s\) \(shape=\(2, 0\)\)"),
         (np.array([[{"a": 1}, 2]], dtype=object), TypeError, "argument must be a string or a real number"),

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import CASES, cases
+from scipy import sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
@@ -83,6 +84,16 @@ def test_negative_dissimilarities_and_one_row():
     matrix = np.array([[0.0, -2, 1], [-2, 0, 3], [1, 3, 0]])
     np.testing.assert_array_equal(fit(matrix, device="cpu").distances_, [-2, 1])
     assert fit(np.zeros((1, 1)), n_clusters=1, device="cpu").labels_.tolist() == [0]
+
+
+def test_a_sparse_matrix_is_edges(engine):
+    """Pairs that it does not store are at no distance, and not at zero: the error says how to pass them."""
+    two = sparse.coo_matrix(([1.0, 2.0], ([0, 2], [1, 3])), (4, 4))
+    with pytest.raises(TypeError, match=r"has those of some.*rapids_slink\.fit_graph") as refusal:
+        fit(two.tocsr())
+    call = str(refusal.value).partition("then ")[2]
+    graph = eval(call, {"rapids_slink": rapids_slink, "pandas": pd, "coo": two, "X": two})
+    assert graph.labels_.tolist() == [0, 0, 1, 1]
 
 
 def changed(row, column, value):

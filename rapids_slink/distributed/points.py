@@ -115,7 +115,7 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
             [run.task("extremes", _extremes, part, index=(name, p)) for p, part in enumerate(read) if sizes[p]]
         )
         low, high = (np.stack(ends) for ends in zip(*extremes, strict=True))
-        check_spans(high.max(axis=0) - low.min(axis=0), names, name)
+        check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
     zeros = [start + row for start, found in filled for row in found["zeros"]]
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
@@ -137,7 +137,7 @@ def read_partition(settings: Settings, partition: Any, number: int, name: str) -
 
 def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
     points = as_points(partition, device, checked=False)
-    bounded, values = check_finite({"X": points}, device), points.values
+    bounded, values = check_finite({"X": points}, settings.metric, device), points.values
     metric_rows(settings.metric, values, device, alone=False)  # refuses what has no distances
     zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.is_undefined_for_zeros else []
     if not is_on_gpu(partition):  # there it waits for tasks that want it

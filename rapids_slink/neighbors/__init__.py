@@ -118,7 +118,11 @@ def knn_graph(
 
 
 def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
-    points = as_points(X, device, lambda n, d, itemsize: _estimate_graph(n, d, itemsize, n_neighbors, metric, device))
+
+    def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
+
+    points = as_points(X, device, following, metric=metric)
     values, n = points.values, points.values.shape[0]
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
     search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
@@ -199,7 +203,7 @@ def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         both = both[0].astype("float64", copy=False), both[1].astype("float64", copy=False)
     if small and small.write_edges(*both, *edges.columns.values()):
         return queries.frame(edges.frame)
-    bounded = check_finite({"X": queries, "Y": points}, device)
+    bounded = check_finite({"X": queries, "Y": points}, metric, device)
     if small:
         check_memory(device, search(len(points.values), d, both[1].dtype.itemsize), "nearest_neighbors")
     _write_nearest(both, bounded, edges.columns, metric, device)

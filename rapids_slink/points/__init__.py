@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.points.output import OutputKind, is_dataframe, library_of
 from rapids_slink.points.validate import (
     InputTypeError,
@@ -44,8 +45,8 @@ class Points:
     Attributes
     ----------
     values : array of shape (n, d), float32 or float64
-        C-contiguous, on the device, every value finite, no squared distance above float64's range. It may share
-        memory with the caller's data: read only.
+        C-contiguous, on the device, every value finite, no distance above float64's range. It may share memory with
+        the caller's data: read only.
     names : list or None
         The columns' labels, as the frame spells them; None for an array.
     index : Index or None
@@ -80,7 +81,15 @@ class Points:
         return self.output.frame(frame)
 
 
-def as_points(X: Any, device: Device, estimate: Following = None, *, name: str = "X", checked: bool = True) -> Points:
+def as_points(
+    X: Any,
+    device: Device,
+    estimate: Following = None,
+    *,
+    metric: Metric = EUCLIDEAN,
+    name: str = "X",
+    checked: bool = True,
+) -> Points:
     """Check `X` and put it on `device`.
 
     Parameters
@@ -95,6 +104,8 @@ def as_points(X: Any, device: Device, estimate: Following = None, *, name: str =
     estimate : callable, optional
         What the stages that follow take, of n, d and the bytes of a value. Checked together with what X itself takes,
         before it is copied.
+    metric : Metric
+        Its distances have to be finite.
     name : str
         The argument's, for errors.
     checked : bool
@@ -114,7 +125,7 @@ def as_points(X: Any, device: Device, estimate: Following = None, *, name: str =
     values = _frame_values(X, device, estimate, name) if names is not None else _array_values(X, device, estimate, name)
     points = Points(values, names, index, output)
     if checked:
-        check_finite({name: points}, device)
+        check_finite({name: points}, metric, device)
     return points
 
 
@@ -204,6 +215,13 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str) -> Any
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)
 
 
+def is_sparse(X: Any) -> bool:
+    """Whether this is a sparse matrix, of SciPy, CuPy or another package."""
+    if library_of(X):  # a Series has what its labels are called
+        return False
+    return hasattr(X, "tocsr") or hasattr(X, "tocoo")
+
+
 def _as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, wherever its data is."""
     if type(X) is device.xp.ndarray:
@@ -213,8 +231,8 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
             f"Expected 2D array, got scalar array instead: {name} is the text {str(X)!r}. Read a file first, such "
             "as by pandas.read_csv"
         )
-    if not library_of(X) and (hasattr(X, "tocsr") or hasattr(X, "tocoo")):  # a Series has what its labels are called
-        raise InputTypeError(f"Sparse input is not supported by SingleLinkage: pass {name}.toarray()")
+    if is_sparse(X):
+        raise InputTypeError(f"Sparse input is not supported: pass {name}.toarray()")
     if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read,
         X = X.detach()
     if hasattr(X, "resolve_neg"):  # and one whose sign or conjugation is still to be applied
@@ -223,7 +241,7 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
         return X
     if np.ma.is_masked(X):
         masked = np.ma.count_masked(X)
-        raise ValueError(f"{name} has {masked} masked values; SingleLinkage needs finite numbers: fill them")
+        raise ValueError(f"{name} has {masked} masked values: fill them")
     if is_on_gpu(X) and not hasattr(X, "__cuda_array_interface__"):
         import cupy
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any
 
-from rapids_slink.points import Following, Points, as_points
+from rapids_slink.points import Following, Points, as_points, is_sparse
 from rapids_slink.points.output import array_of, library_of
+from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
@@ -32,6 +33,12 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     ValueError, TypeError
         As `as_points` raises them, or `X` is no distance matrix; the message names the rows.
     """
+    if is_sparse(X):
+        raise InputTypeError(
+            "metric='precomputed' takes the distances of all pairs, and a sparse matrix has those of some. For a tree "
+            "of these, pass them as edges: coo = X.tocoo(), then rapids_slink.fit_graph(pandas.DataFrame({'src': "
+            "coo.row, 'dst': coo.col, 'weight': coo.data}), n_nodes=X.shape[0])"
+        )
     if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index says nothing of the rows
         X = array_of(X)
     if library_of(X) or getattr(X, "ndim", 2) != 1:

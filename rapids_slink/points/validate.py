@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.metrics import Metric
 from rapids_slink.points.output import library_of
 from rapids_slink.runtime.device import Device, to_host
 
-#: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
-LARGEST_DISTANCE = 1e154
 #: Cluster ids go up to 2n - 2 and are int32.
 MAX_ROWS = 2**30
 #: How many offending columns an error names.
@@ -36,19 +35,16 @@ def check_type(dtype: Any, what: str, objects: bool = True) -> None:
 def check_shape(shape: tuple[int, ...], name: str) -> None:
     """Raise unless there are rows, not more than can be numbered, and columns."""
     if shape[0] > MAX_ROWS:
-        raise ValueError(f"{name} has {shape[0]} rows; SingleLinkage takes up to {MAX_ROWS}")
+        raise ValueError(f"{name} has {shape[0]} rows; up to {MAX_ROWS} are possible")
     for count, what in zip(shape, ("sample", "feature"), strict=True):
         if count == 0:
-            raise ValueError(
-                f"Found array with 0 {what}(s) (shape={tuple(shape)}) while a minimum of 1 is required "
-                "by SingleLinkage."
-            )
+            raise ValueError(f"Found array with 0 {what}(s) (shape={tuple(shape)}) while a minimum of 1 is required.")
 
 
 def dimension_error(X: Any) -> str:
     """What is said of an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:
-        return f"Found array with dim {X.ndim}, while dim <= 2 is required by SingleLinkage."
+        return f"Found array with dim {X.ndim}, while dim <= 2 is required."
     found = "scalar" if X.ndim == 0 else "1D"
     return (
         f"Expected 2D array, got {found} array instead. Reshape your data either using array.reshape(-1, 1) (for a "
@@ -80,10 +76,7 @@ def check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
     if nulls.any():
         i = int(np.argmax(nulls > 0))
         values = "value" if nulls[i] == 1 else "values"
-        raise ValueError(
-            f"{column_label(X, i, name)} has {nulls[i]} missing {values} (null or NaN); "
-            "SingleLinkage needs finite numbers: drop or fill them"
-        )
+        raise ValueError(f"{column_label(X, i, name)} has {nulls[i]} missing {values} (null or NaN): drop or fill them")
 
 
 def column_label(X: Any, i: int, name: str) -> str:
@@ -91,24 +84,24 @@ def column_label(X: Any, i: int, name: str) -> str:
     return f"column {X.columns[i]!r}" + (f" of {name}" if name != "X" else "")
 
 
-def check_finite(given: dict[str, Any], device: Device) -> bool:
-    """Raise unless all values of the arguments by these names are finite and all squared distances fit into float64.
+def check_finite(given: dict[str, Any], metric: Metric, device: Device) -> bool:
+    """Raise unless all values of the arguments by these names are finite and all distances fit into float64.
 
     The answer is whether those between rows of different arguments are known to fit, too.
 
-    One pass settles nearly every case: the sum S of all squares is finite only if every value is. A float32's squares
-    fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor of
-    1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite, and between rows of
+    One pass settles nearly every case, whatever the metric: the sum S of all squares is finite only if every value is.
+    A float32's squares fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor
+    of 1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite, and between rows of
     two arguments S is the sum of both.
     """
     small = device.kernels("points").squares_are_finite(*(points.values for points in given.values()))
     for (name, points), fits in zip(given.items(), small, strict=True):
         if not fits:
-            _raise_for_values(points, name, device)
+            _raise_for_values(points, name, metric, device)
     return all(small)
 
 
-def _raise_for_values(points: Any, name: str, device: Device) -> None:
+def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) -> None:
     values, names, xp = points.values, points.names, device.xp
     with np.errstate(over="ignore", invalid="ignore"):
         nans, infinities = to_host(xp.isnan(values).sum(axis=0)), to_host(xp.isinf(values).sum(axis=0))
@@ -118,16 +111,16 @@ def _raise_for_values(points: Any, name: str, device: Device) -> None:
         found = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
         more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
         raise ValueError(f"{name} contains values that are not finite: {'; '.join(found)}{more}. Drop or fill them.")
-    check_spans(spans, names, name)
+    check_spans(spans, names, name, metric)
 
 
-def check_spans(spans: np.ndarray, names: list[Any] | None, name: str) -> None:
-    """Raise if a column's span, its largest less its least value, makes squared distances overflow float64."""
-    widest = int(np.argmax(spans))
-    if spans[widest] > LARGEST_DISTANCE / spans.size**0.5:
+def check_spans(spans: np.ndarray, names: list[Any] | None, name: str, metric: Metric) -> None:
+    """Raise if a column's span, its largest less its least value, makes distances overflow float64."""
+    widest, largest = int(np.argmax(spans)), metric.largest_span(spans.size)
+    if spans[widest] > largest:
         raise ValueError(
-            f"Squared distances overflow float64: the values of {_column(widest, names)} span {spans[widest]:.3g}, and "
-            f"distances up to {LARGEST_DISTANCE:.0e} are valid. Rescale {name}."
+            f"{metric.name} distances may overflow float64: the values of {_column(widest, names)} span "
+            f"{spans[widest]:.3g}, and up to {largest:.3g} is valid. Rescale {name}."
         )
 
 
