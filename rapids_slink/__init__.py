@@ -14,27 +14,17 @@ its ``.cu`` files, `cpu.py`) and in nothing else; `runtime/` is what all stages 
 
 Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
 `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
-For a report of a fault: `show_versions`.
+For a bug report: `show_versions`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from rapids_slink.dendrogram import cut, linkage
-    from rapids_slink.graph import fit_graph
-    from rapids_slink.hdbscan import HDBSCAN
-    from rapids_slink.hierarchy.storage import load
-    from rapids_slink.neighbors import knn_graph, nearest_neighbors
-    from rapids_slink.runtime.device import DeviceUnavailableError
-    from rapids_slink.runtime.memory import DeviceMemoryError, free_memory
-    from rapids_slink.runtime.versions import show_versions
-    from rapids_slink.single_linkage import SingleLinkage, fit
-    from rapids_slink.spanning_tree import minimum_spanning_tree
+from rapids_slink.version import __version__ as __version__
 
-__version__ = "0.2.0"
+if TYPE_CHECKING:
+    from rapids_slink.api import *
 
 __all__ = [
     "HDBSCAN",
@@ -53,29 +43,14 @@ __all__ = [
     "show_versions",
 ]
 
-# Imported at first use: pandas, scikit-learn and the GPU packages cost seconds.
-_HOMES = {
-    "HDBSCAN": "hdbscan",
-    "DeviceMemoryError": "runtime.memory",
-    "DeviceUnavailableError": "runtime.device",
-    "SingleLinkage": "single_linkage",
-    "cut": "dendrogram",
-    "fit": "single_linkage",
-    "fit_graph": "graph",
-    "free_memory": "runtime.memory",
-    "knn_graph": "neighbors",
-    "linkage": "dendrogram",
-    "load": "hierarchy.storage",
-    "minimum_spanning_tree": "spanning_tree",
-    "nearest_neighbors": "neighbors",
-    "show_versions": "runtime.versions",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    # Imported at first use: pandas, Numba and the GPU packages cost seconds.
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    from rapids_slink import api
+
+    value = getattr(api, name)
     globals()[name] = value
     return value
 

@@ -7,17 +7,18 @@ from typing import Any
 
 from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
 from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
-from rapids_slink.hierarchy.base import Hierarchy, number_of_clusters
+from rapids_slink.dendrogram.flat import number_of_clusters
+from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import OutputKind, distributed, is_collection
+from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, device_of, resolve
+from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
-from rapids_slink.runtime.memory import check_memory, run_scope
+from rapids_slink.runtime.memory import check_memory
 from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, as_frame, read_graph
+from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, read_graph
 
 COMPLETE = ("keep", "error")
 
@@ -52,75 +53,9 @@ class GraphHierarchy(Hierarchy):
 
 
 def fit_graph(
-    edges: Any,
-    n_clusters: int | None = None,
-    *,
-    n_nodes: int | None = None,
-    distance_threshold: float | None = None,
-    complete: str = "keep",
-    device: str = "auto",
-    memory_limit: int | str | None = None,
+    frame: Any, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
 ) -> GraphHierarchy:
-    """Single-linkage clustering of a weighted undirected graph: any dissimilarity, given as edges.
-
-    Parameters
-    ----------
-    edges : DataFrame (cuDF or pandas) or cugraph.Graph
-        ``src``, ``dst``, the ends: integers, strings or any other values that the frame can hold, both of one kind.
-        ``weight``: the dissimilarity, any number. One direction or both; self-loops are ignored; of parallel edges
-        the lightest counts. Integers from 0 to four times the number of edges plus 1,023 are node numbers, and all
-        numbers up to the largest are nodes, with or without an edge. Other ids are names, and the nodes are those that
-        occur.
-    n_clusters : int, optional
-        From the number of connected components to the number of nodes.
-    n_nodes : int, optional
-        Ids are node numbers, however large, and so many are nodes, with or without an edge.
-    distance_threshold : float, optional
-        Merge below this only. With neither cut given, every connected component is a cluster.
-    complete : {"keep", "error"}
-        What to do with a graph that is not connected: keep a tree for each component, or refuse.
-    device : {"auto", "cpu", "cuda"}
-    memory_limit : int or str, optional
-        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
-
-    Returns
-    -------
-    GraphHierarchy
-        With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. A forest has fewer rows
-        in `linkage_`: no merge of infinite height stands in for what is not connected.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If the edges or a parameter are not valid, or the graph is not connected and ``complete="error"``.
-    DeviceMemoryError
-        It takes more memory than there is or than `memory_limit`.
-    """
-    if complete not in COMPLETE:
-        raise ValueError(f"complete must be one of {', '.join(map(repr, COMPLETE))}, got {complete!r}")
-    if is_collection(edges):
-        return distributed().on_one_worker(
-            fit_graph,
-            edges,
-            n_clusters=n_clusters,
-            n_nodes=n_nodes,
-            distance_threshold=distance_threshold,
-            complete=complete,
-            device=device,
-            memory_limit=memory_limit,
-        )
-    frame = as_frame(edges)
-    on = resolve(device, frame)
-    report = Report(device=on.name)
-    with run_scope(on, memory_limit):
-        result = _fit(frame, on, report, n_nodes, (n_clusters, distance_threshold), complete)
-    result.report_ = report
-    return result
-
-
-def _fit(
-    frame: Any, device: Device, report: Report, n_nodes: Any, cut: tuple[Any, Any], complete: str
-) -> GraphHierarchy:
+    """`api.fit_graph` of a frame, on a device, within a run; `cut` is `n_clusters` and `distance_threshold`."""
     n_clusters, distance_threshold = cut
     with report.stage("input", device):
         frame, output = OutputKind.of(frame, device)

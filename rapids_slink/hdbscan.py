@@ -6,15 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram import condense
-from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.pipeline import PointHierarchy
-from rapids_slink.points import Points
+from rapids_slink.dendrogram.condense import Rule
+from rapids_slink.dendrogram.flat import StableClusters
+from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.columns import as_integer
-from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 
 METHODS = ("eom", "leaf")
 
@@ -140,48 +135,21 @@ class HDBSCAN(PointHierarchy):
         self._require_fit()
         return self.linkage_
 
-    def _check_parameters(self) -> int:
+    def _default_min_samples(self) -> int:
+        return self.min_cluster_size
+
+    def _cluster_rule(self) -> StableClusters:
         if as_integer(self.min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")
-        self._rule()
-        given = self.min_cluster_size if self.min_samples is None else self.min_samples
-        return check_n_neighbors(given, "min_samples")
-
-    def _rule(self) -> condense.Rule:
         epsilon: Any = self.cluster_selection_epsilon
-        method, most = self.cluster_selection_method, self.max_cluster_size
+        method, max_size = self.cluster_selection_method, self.max_cluster_size
         if method not in METHODS:
             raise ValueError(f"cluster_selection_method must be one of {METHODS}, got {method!r}")
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float | np.number):
             raise TypeError(f"cluster_selection_epsilon must be a number, got {epsilon!r}")
         if not 0 <= epsilon < np.inf:
             raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
-        if most is not None and as_integer(most, "max_cluster_size") < 0:
-            raise ValueError(f"max_cluster_size must be at least 0, got {most}")
-        return condense.Rule(method == "leaf", bool(self.allow_single_cluster), float(most or np.inf), float(epsilon))
-
-    def _flatten(self, merges: PreallocatedFrame, points: Points, device: Device, report: Report) -> None:
-        with report.stage("clusters", device):
-            left, right, height, size = (to_host(merges.columns[name]) for name in COLUMNS)
-            if height.size and height[0] < 0:
-                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
-            tree = condense.condense(left, right, height, size, int(self.min_cluster_size))
-            flat = condense.select(tree, self._rule())
-        self.labels_ = points.labels(flat.labels)
-        self.probabilities_ = points.labels(flat.probabilities, "probability")
-        self.outlier_scores_ = points.labels(condense.outlier_scores(tree), "outlier_score")
-        self.cluster_persistence_ = points.output.array(flat.persistence)
-        frame = frame_of(device, {name: device.asarray(column) for name, column in _columns(tree).items()})
-        self.condensed_tree_ = points.frame(frame)
-        self.n_clusters_ = flat.persistence.size
-
-
-def _columns(tree: condense.Condensed) -> dict[str, np.ndarray]:
-    """Those of `condensed_tree_`: the clusters' rows, then the points'."""
-    n, clusters = tree.cluster.size, tree.parent.size
-    return {
-        "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
-        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
-        "lambda_val": np.concatenate([tree.birth[1:], tree.left]),
-        "child_size": np.concatenate([tree.size[1:], np.ones(n, np.int32)]).astype(np.int64),
-    }
+        if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
+            raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
+        rule = Rule(method == "leaf", bool(self.allow_single_cluster), float(max_size or np.inf), float(epsilon))
+        return StableClusters(int(self.min_cluster_size), rule, self.metric)

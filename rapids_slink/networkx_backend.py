@@ -113,7 +113,7 @@ def _tree_edges(G: Any, weight: Any, ignore_nan: bool, device: str, maximum: boo
     import numpy as np
     import pandas as pd
 
-    from rapids_slink.spanning_tree import minimum_spanning_tree as spanning_tree
+    from rapids_slink.api import minimum_spanning_tree as spanning_tree
 
     edges = _edges(G)
     weights = [edge[-1].get(weight, 1) for edge in edges]

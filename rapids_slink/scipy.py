@@ -10,10 +10,10 @@ from scipy.cluster.hierarchy import ClusterWarning, optimal_leaf_ordering
 from scipy.cluster.hierarchy import linkage as linkage_of_scipy
 from scipy.spatial import distance
 
+from rapids_slink.api import fit
 from rapids_slink.metrics import METRICS
 from rapids_slink.points.output import array_of, library_of
 from rapids_slink.runtime.device import is_on_gpu, to_host
-from rapids_slink.single_linkage import fit
 
 #: The methods that SciPy computes.
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")

@@ -1,18 +1,9 @@
-"""`SingleLinkage` and `fit`."""
+"""`SingleLinkage`: clusters by a cut of the exact hierarchy."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from rapids_slink.dendrogram import cut_labels
-from rapids_slink.dendrogram.cutting import check_cut
-from rapids_slink.hierarchy.base import number_of_clusters
-from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.pipeline import PointHierarchy
-from rapids_slink.points import Points
-from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.dendrogram.flat import Cut
+from rapids_slink.point_hierarchy import PointHierarchy
 
 
 class SingleLinkage(PointHierarchy):
@@ -110,37 +101,8 @@ class SingleLinkage(PointHierarchy):
         self.progress = progress
         self.memory_limit = memory_limit
 
-    def _check_parameters(self) -> int:
-        return 1 if self.min_samples is None else check_n_neighbors(self.min_samples, "min_samples")
+    def _default_min_samples(self) -> int:
+        return 1
 
-    def _check_rows(self, n: int) -> None:
-        check_cut(n, 1, self.n_clusters, self.distance_threshold)
-
-    def _flatten(self, merges: PreallocatedFrame, points: Points, device: Device, report: Report) -> None:
-        n = len(points.values)
-        with report.stage("cut", device):
-            cut = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
-            labels = cut.columns["label"]
-        self.labels_, self.n_clusters_ = points.labels(labels), number_of_clusters(labels, self.n_clusters)
-
-
-def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:
-    """Cluster the rows of `X`: ``SingleLinkage(n_clusters, **parameters).fit(X)``.
-
-    Parameters
-    ----------
-    X : dataframe or array, (n, d)
-        As `SingleLinkage.fit` takes it.
-    n_clusters : int, optional
-        2 unless it or ``distance_threshold`` is given.
-    **parameters
-        Those of `SingleLinkage`.
-
-    Returns
-    -------
-    SingleLinkage
-        Fitted; see its attributes.
-    """
-    if n_clusters is None and parameters.get("distance_threshold") is None:
-        n_clusters = 2
-    return SingleLinkage(n_clusters, **parameters).fit(X)
+    def _cluster_rule(self) -> Cut:
+        return Cut(self.n_clusters, self.distance_threshold)

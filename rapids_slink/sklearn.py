@@ -12,10 +12,9 @@ from sklearn.cluster._agglomerative import _fix_connectivity
 from sklearn.metrics.pairwise import paired_distances, pairwise_distances
 from sklearn.utils import check_array
 
-from rapids_slink.graph import fit_graph
+from rapids_slink.api import fit, fit_graph
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.metrics import NAMES
-from rapids_slink.single_linkage import fit
 
 
 class AgglomerativeClustering(cluster.AgglomerativeClustering):

@@ -5,7 +5,7 @@ import pandas as pd
 from oracles import tree_of
 from scipy.spatial.distance import pdist, squareform
 
-from rapids_slink.dendrogram import linkage
+from rapids_slink import linkage
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
 

@@ -3,12 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+from calls import Failing
 from scipy.cluster import hierarchy
 from sklearn.base import clone
 from spanning_trees import bits
 
 import rapids_slink
-from rapids_slink import SingleLinkage, fit
+from rapids_slink import HDBSCAN, SingleLinkage, fit
+from rapids_slink.points.output import OutputKind
 from rapids_slink.runtime.device import DeviceUnavailableError, gpu_is_usable
 
 
@@ -201,3 +203,18 @@ def test_cuda_without_a_gpu_never_falls_back():
 def test_complete_linkage_is_refused():
     with pytest.raises(TypeError, match="linkage"):
         SingleLinkage(linkage="complete")
+
+
+@pytest.mark.parametrize("model", [SingleLinkage(3), HDBSCAN(3)], ids=["SingleLinkage", "HDBSCAN"])
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_a_fit_that_fails_changes_nothing(model, fails_at, device, monkeypatch):
+    """Not even one that fails when the labels are there."""
+    before = vars(model.set_params(device=device).fit(blobs(50))).copy()
+    with monkeypatch.context() as patch:
+        patch.setattr(OutputKind, "frame", Failing(OutputKind.frame, KeyboardInterrupt(), fails_at).as_method())
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(pd.DataFrame(blobs(80), columns=list("abc")))
+    assert {name: id(value) for name, value in vars(model).items()} == {name: id(before[name]) for name in before}
+    assert len(model.fit(pd.DataFrame(blobs(80), columns=list("abc"))).labels_) == 80
+    assert list(model.feature_names_in_) == list("abc")
+    assert not hasattr(model.fit(blobs(50)), "feature_names_in_")

@@ -10,8 +10,7 @@ from scipy.cluster import hierarchy
 from sklearn.cluster import AgglomerativeClustering
 from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_points
 
-from rapids_slink import SingleLinkage, fit_graph
-from rapids_slink.dendrogram import cut
+from rapids_slink import SingleLinkage, cut, fit_graph
 from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host

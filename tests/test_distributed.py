@@ -26,6 +26,7 @@ from rapids_slink import nearest_neighbors as nearest
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import CPU
+from rapids_slink.settings import Settings
 
 dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 dask = pytest.importorskip("dask")
@@ -34,7 +35,7 @@ dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
-from rapids_slink.distributed.cluster import Run, Settings  # noqa: E402
+from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.forest import spanning_forest  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import may_have_lists  # noqa: E402
@@ -153,7 +154,7 @@ def test_every_worker_has_as_many_blocks(client):
     X = np.random.default_rng(0).normal(size=(20_000, 50))
     parts = collection(X, [15_000, 5_000])[1].persist(workers=workers[:1], allow_other_workers=False)
     with Run() as run:
-        rows = make_blocks(run, read_points(run, parts, Settings.of("cpu", None, get_metric("euclidean"))), 4).rows
+        rows = make_blocks(run, read_points(run, parts, Settings(get_metric("euclidean"), "cpu")), 4).rows
         run.wait(rows)
         holders = [worker for held in client.who_has(rows).values() for worker in held]
     assert sorted(holders) == sorted(2 * workers)
@@ -303,7 +304,7 @@ def test_wanted_blocks(n, d, devices, device, blocks):
 
 def test_few_features_need_no_room_for_lists(monkeypatch):
     """A worker of so many bytes holds their tree in one block, of which two with lists would not fit."""
-    settings = Settings("cpu", None, get_metric("euclidean", 2.0))
+    settings = Settings(get_metric("euclidean"), "cpu")
     for free, blocks in ((5 * 10**9, 1), (2 * 10**9, 5)):
         monkeypatch.setattr(distributed, "free_for_task", lambda settings, device, free=free: free)
         assert distributed._fitting_blocks(settings, 20_000_000, 2, "<f8", 1) == blocks

@@ -18,9 +18,10 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "single_linkage", "hdbscan",
-    "distributed", "pipeline", "graph", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics",
-    "trigonometry", "points", "ordering", "union_find", "report", "runtime", "__init__",
+    "__main__", "cli", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "__init__", "api", "single_linkage",
+    "hdbscan", "point_hierarchy", "engines", "distributed", "local", "pipeline", "graph", "hierarchy", "spanning_tree",
+    "dendrogram", "neighbors", "settings", "points", "metrics", "trigonometry", "ordering", "union_find", "report",
+    "runtime", "version",
 ]  # fmt: skip
 
 
@@ -76,31 +77,35 @@ def modules():
     return {".".join(name.parts).removesuffix(".__init__"): path for name, path in paths.items()}
 
 
-def statements(body):
-    """Those that run when a module is imported, type checkers' aside."""
-    for statement in body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
-            continue
-        yield statement
-        if not isinstance(statement, ast.FunctionDef):
-            for field in ("body", "orelse", "handlers", "finalbody"):
-                yield from statements(getattr(statement, field, []))
+def statements(tree):
+    """All nodes of a module but those for type checkers alone."""
+    typing = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    return (node for node in ast.walk(tree) if id(node) not in typing)
 
 
 @cache
 def imports():
-    """By module, the modules of the package that it imports at module level."""
-    known, found = modules(), {}
-    for name, path in known.items():
+    """By module, the modules of the package that it imports: at module level, in functions, or by name in a string."""
+    names, found = modules(), {}
+    for name, path in names.items():
         found[name] = set()
-        for statement in statements(ast.parse(path.read_text()).body):
-            if isinstance(statement, ast.ImportFrom):
-                assert not statement.level, f"{name} imports relatively"
-                parts = {f"{statement.module}.{alias.name}" for alias in statement.names}
-                found[name] |= {part if part in known else statement.module for part in parts}
-            elif isinstance(statement, ast.Import):
-                found[name] |= {alias.name for alias in statement.names}
-        found[name] &= known.keys()
+        for node in statements(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{name} imports relatively"
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
+                found[name] |= {part if part in names else node.module for part in parts}
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Constant) and node.value != "rapids_slink":
+                found[name].add(node.value)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+                assert "rapids_slink" not in ast.unparse(node), f"{name} imports by a name that is made up"
+        found[name] &= names.keys() - {name}
     return found
 
 
@@ -130,4 +135,4 @@ def test_imports_are_found():
     assert "rapids_slink.spanning_tree.connect" in found["rapids_slink.spanning_tree"]
     assert "rapids_slink.neighbors.plan" in found["rapids_slink.neighbors"]
     assert "rapids_slink.hierarchy.storage" in found["rapids_slink.hierarchy.base"]
-    assert not found["rapids_slink"]
+    assert "rapids_slink.distributed" in found["rapids_slink.engines"]  # in a function

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 from spanning_trees import DEEP, ORDERS, SHAPES, edges, linkage_on, matrix, rank_edges, shaped_tree, tree_of_points
 
-from rapids_slink import ordering
-from rapids_slink.dendrogram import build_linkage, cut, cut_labels, linkage
+from rapids_slink import cut, linkage, ordering
+from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame

@@ -17,18 +17,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink.dendrogram.cutting import cut, cut_labels
+from rapids_slink.dendrogram.cutting import cut_labels
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.points.columns import as_integer, column_values, require_columns, require_edges
-from rapids_slink.points.output import OutputKind, distributed, is_collection
+from rapids_slink.points.columns import as_integer, column_values, require_edges
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory, run_scope
+from rapids_slink.runtime.memory import check_memory
 
-__all__ = ["build_linkage", "cut", "cut_labels", "linkage"]
+__all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
@@ -41,54 +40,8 @@ def estimate_linkage(n: int) -> MemoryEstimate:
     return MemoryEstimate(EDGE_BYTES * n, MERGE_BYTES * n)
 
 
-def linkage(
-    tree: Any, *, n_nodes: int | None = None, device: str = "auto", memory_limit: int | str | None = None
-) -> Any:
-    """The single-linkage dendrogram of a weighted tree.
-
-    Parameters
-    ----------
-    tree : DataFrame (cuDF or pandas)
-        Columns ``src``, ``dst`` (integer node ids) and ``weight``, one row an edge, in any order. Other columns are
-        ignored.
-    n_nodes : int, optional
-        The number of nodes, for a forest or where some nodes have no edge. By default the edges must be one tree over
-        nodes 0 to the number of edges.
-    device : {"auto", "cpu", "cuda"}
-        Where to compute. The result is of the kind that `tree` is, whatever the device.
-    memory_limit : int or str, optional
-        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
-
-    Returns
-    -------
-    DataFrame
-        ``left``, ``right`` (int32), ``height`` (float64, the weight) and ``size`` (int32): the columns of
-        ``scipy.cluster.hierarchy.linkage(X, "single")``, whose row i makes cluster ``n + i``. Edges of equal weight
-        merge in the order of (smaller id, larger id).
-
-    Raises
-    ------
-    ValueError
-        Columns are missing, hold nulls or NaN, ids are not in range, or the edges close a cycle.
-    InputTypeError
-        `tree` is not a DataFrame, ids are not integers or weights not numbers.
-    DeviceMemoryError
-        It takes more memory than there is or than `memory_limit`.
-
-    Notes
-    -----
-    Section 3.3.1 of the cuSLINK paper, which does this on the host. Here a GPU does it in parallel: `dendrogram.cuda`.
-    """
-    if is_collection(tree):
-        return distributed().on_one_worker(linkage, tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
-    on = resolve(device, tree)
-    tree, output = OutputKind.of(tree, on)
-    require_columns(tree, ("src", "dst", "weight"), "tree")
-    with run_scope(on, memory_limit):
-        return output.frame(_linkage(tree, n_nodes, on).frame)
-
-
-def _linkage(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
+def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
+    """`api.linkage` of a frame, on a device, within a run."""
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
     check_memory(device, estimate_linkage(len(tree)), f"a tree of {counted(len(tree), 'edge')}")

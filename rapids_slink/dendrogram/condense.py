@@ -59,7 +59,7 @@ class Rule(NamedTuple):
     epsilon: float = 0.0
 
 
-class Flat(NamedTuple):
+class Selected(NamedTuple):
     """Selected clusters, numbered in the order in which they first appear among the points.
 
     Attributes
@@ -138,7 +138,7 @@ def stabilities(tree):
     return total
 
 
-def select(tree: Condensed, rule: Rule) -> Flat:
+def select(tree: Condensed, rule: Rule) -> Selected:
     """The clusters that a rule selects, and where each point is in them."""
     stability = stabilities(tree)
     selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
@@ -151,7 +151,7 @@ def select(tree: Condensed, rule: Rule) -> Flat:
         persistence = np.minimum(stability[numbers] / ever / tree.size[numbers], 1.0)
     else:
         persistence = np.ones(numbers.size)
-    return Flat(labels, probabilities, persistence)
+    return Selected(labels, probabilities, persistence)
 
 
 def outlier_scores(tree: Condensed) -> np.ndarray:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from rapids_slink.points.columns import as_integer, column_values, has_gaps, require_columns
-from rapids_slink.points.output import OutputKind, distributed, is_collection
+from rapids_slink.points.columns import as_integer, column_values, has_gaps
+from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Device, all_true, device_of, resolve, to_host
+from rapids_slink.runtime.device import Device, all_true, device_of, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
@@ -31,63 +31,6 @@ OUTLIER = -1
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
     """Bytes of cuts of a dendrogram of n leaves; the labels are retained."""
     return MemoryEstimate((LEAF_BYTES + 8 * cuts) * n, 4 * cuts * n)  # an array, and a frame
-
-
-def cut(
-    linkage: Any,
-    *,
-    n_clusters: Any = None,
-    distance_threshold: Any = None,
-    min_cluster_size: int = 1,
-    n_leaves: int | None = None,
-) -> Any:
-    """Flat clusters from a dendrogram.
-
-    Parameters
-    ----------
-    linkage : DataFrame (cuDF or pandas)
-        As `rapids_slink.linkage` returns it: ``left``, ``right``, ``height``, ``size``.
-    n_clusters : int or sequence of int, optional
-        How many clusters to leave, from 1 to the number of leaves: the last ``n_clusters - 1`` merges are undone. It
-        is met exactly, heights that tie included. A list, tuple, range or 1-d array makes a cut for each value.
-    distance_threshold : float or sequence of float, optional
-        Clusters at or above this distance are not merged (scikit-learn's meaning). Give this or `n_clusters`.
-    min_cluster_size : int
-        Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
-    n_leaves : int, optional
-        The number of leaves, for a forest's linkage; by default one more than the number of merges.
-
-    Returns
-    -------
-    Series or DataFrame of int32
-        A label 0..k-1 for each leaf, numbered in order of first appearance, of the kind that `linkage` is. For a
-        sequence of cuts a frame with a column for each, whose name is the value.
-
-    Raises
-    ------
-    ValueError
-        Both or neither cut is given, one is out of range or given twice, or `linkage` is not the dendrogram of
-        `n_leaves` leaves.
-    TypeError
-        `n_clusters` is not an integer, `distance_threshold` not a number, `linkage` not a DataFrame.
-    DeviceMemoryError
-        It takes more memory than there is.
-
-    Notes
-    -----
-    Section 3.3.2 of the cuSLINK paper inherits labels level by level; a chain has as many levels as leaves.
-    """
-    if is_collection(linkage):
-        given = {"n_clusters": n_clusters, "distance_threshold": distance_threshold}
-        return distributed().on_one_worker(cut, linkage, **given, min_cluster_size=min_cluster_size, n_leaves=n_leaves)
-    linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
-    require_columns(linkage, COLUMNS, "linkage")
-    n = _count_leaves(len(linkage), n_leaves)
-
-    def check(device: Device) -> None:
-        check_linkage(linkage, n, device, is_forest=n_leaves is not None)
-
-    return cut_frame(linkage, n, (n_clusters, distance_threshold, min_cluster_size), output, check=check)
 
 
 def cut_frame(
@@ -117,7 +60,7 @@ def cut_frame(
     Returns
     -------
     Series, array or DataFrame
-        As `cut` says.
+        As `api.cut` says.
     """
     n_clusters, distance_threshold, min_cluster_size = given
     device, merges = device_of(linkage), len(linkage)
@@ -147,7 +90,7 @@ def cut_labels(
     distance_threshold: Any = None,
     min_cluster_size: int = 1,
 ) -> PreallocatedFrame:
-    """`cut` for a linkage known to be right.
+    """`api.cut` for a linkage known to be right.
 
     Returns
     -------
@@ -242,7 +185,8 @@ def _number(chosen: Any, xp: Any) -> Any:
     return xp.where(chosen, xp.cumsum(chosen, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
 
 
-def _count_leaves(merges: int, n_leaves: int | None) -> int:
+def count_leaves(merges: int, n_leaves: int | None) -> int:
+    """The leaves of a dendrogram of so many merges, by the parameter of that name."""
     n = merges + 1 if n_leaves is None else as_integer(n_leaves, "n_leaves")
     if merges > n - 1:
         raise ValueError(f"linkage has {merges} rows, more than the n_leaves - 1 = {n - 1} merges of {n} leaves")

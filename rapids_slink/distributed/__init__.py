@@ -17,25 +17,27 @@ from typing import Any
 import numpy as np
 from distributed import Future
 
+from rapids_slink import local
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.cutting import cut_frame
-from rapids_slink.distributed.cluster import Run, Settings, free_for_task, on_worker
+from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
 from rapids_slink.distributed.trees import list_length, may_have_lists, tree_of_blocks
-from rapids_slink.metrics import PRECOMPUTED, get_metric
+from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.pipeline import PointHierarchy, estimate_tree
+from rapids_slink.pipeline import estimate_tree, feature_names, flat_attributes
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve
+from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import plan
 
 #: Blocks at most: 496 pairs of them.
@@ -48,33 +50,40 @@ MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
 LIST_BYTES = 12
 
 
-def fit(model: PointHierarchy, X: Any) -> None:
-    """`PointHierarchy.fit` of a Dask collection."""
-    metric, n_neighbors, min_samples = model._parameters()
+def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """`local.fit` of a Dask collection."""
+    metric = settings.metric
     if metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
-    settings = Settings.of(model.device, model.memory_limit, metric)
+    settings = with_bytes(settings)
     with Run() as run:
         report = Report(device="", metric=metric.name)
         with report.stage("input", CPU):
             points = read_points(run, X, settings).check_zeros()
             n = points.n_rows
-            model._check_rows(n)
-            samples = model._samples_among(min_samples, n)
-            k = n_neighbors
-            if samples > 1:
-                k = plan.list_length(k, samples, metric, resolve(points.settings.device))
-            points = replace(points, settings=replace(points.settings, n_neighbors=k, min_samples=samples))
+            rule.check_rows(n)
+            settings = points.settings.for_rows(n)
+            if settings.min_samples > 1:
+                k = plan.list_length(settings.n_neighbors, settings.min_samples, metric, resolve(settings.device))
+                settings = replace(settings, n_neighbors=k)
+            points = replace(points, settings=settings)
             blocks = make_blocks(run, points, count_blocks(run, points))
-        report["device"] = points.settings.device
-        tree = tree_of_blocks(run, blocks, report, model.progress)
+        report["device"] = settings.device
+        tree = tree_of_blocks(run, blocks, report, settings.progress)
         with report.stage("linkage", CPU):
-            found = run.task("linkage", finish, points.settings, type(model)(**model.get_params()), tree, n)
-            _set_result(run, model, points.layout, found)
+            attributes = _attributes(run, points.layout, run.task("linkage", finish, settings, rule, tree, n))
         report.count("cluster", **run.counts())
-    model.n_leaves_, model.n_features_in_ = n, points.n_features
-    model.n_connected_components_, model.report_ = 1, report
-    model._name_features(points.names)
+    return {
+        **attributes,
+        **feature_names(points.names),
+        "n_leaves_": n,
+        "n_features_in_": points.n_features,
+        "n_connected_components_": 1,
+        "report_": report,
+        "_output": points.layout.output,
+        "_index": None,
+        "_layout": points.layout,
+    }
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
@@ -130,50 +139,36 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
 
 
 @on_worker
-def finish(device: Device, settings: Settings, model: PointHierarchy, tree: Any, n: int) -> dict[str, Any]:
-    """The tree by distances, its linkage, and what the model makes of that: a value a row, or less."""
+def finish(device: Device, settings: Settings, rule: ClusterRule, tree: Any, n: int) -> dict[str, Any]:
+    """The tree by distances, its linkage, and the clusters that the rule chooses from that, by attribute."""
     columns = {
-        name: tree[given].values.copy() for name, given in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
+        name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
     }
     if settings.metric.changes_order:
         sort_in_place(columns, device.xp)
     edges = PreallocatedFrame.of(device, columns)
     merges = build_linkage(edges, n)
     rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
-    parameters = set(vars(model))
-    model._flatten(merges, rows, device, Report())
-    found = {name: value for name, value in vars(model).items() if name not in parameters}
-    return {"linkage_": merges.frame, "mst_": edges.frame, **found}
+    flat = flat_attributes(rule.choose(merges, n, device, Report()), rows)
+    return {"linkage_": merges.frame, "mst_": edges.frame, **flat}
 
 
-def _set_result(run: Run, model: PointHierarchy, layout: Layout, found: Future) -> None:
-    """Set the attributes: what has a value a row as a collection in the partitions' layout."""
-    (dimensions,) = run.gather([run.task("attributes", _dimensions, found)])
+def _attributes(run: Run, layout: Layout, fitted: Future) -> dict[str, Any]:
+    """What `finish` returns, here: what has a value a row is a collection in the partitions' layout."""
+    (dimensions,) = run.gather([run.task("attributes", _dimensions, fitted)])
+    attributes: dict[str, Any] = {}
     for name, ndim in dimensions.items():
-        value = attribute(run, found, name)
+        value = attribute(run, fitted, name)
         if ndim == 1:  # a Series
-            result = layout.collection(run, name, value)
+            attributes[name] = layout.collection(run, name, value)
         else:
-            result = frame_collection(run, name, value) if ndim else run.gather([value])[0]
-        setattr(model, name, result)
-    model._output, model._index, model._layout = layout.output, None, layout
+            attributes[name] = frame_collection(run, name, value) if ndim else run.gather([value])[0]
+    return attributes
 
 
-def _dimensions(found: dict[str, Any]) -> dict[str, int]:
+def _dimensions(fitted: dict[str, Any]) -> dict[str, int]:
     """Of the Series and frames, 0 of all else."""
-    return {name: value.ndim if library_of(value) else 0 for name, value in found.items()}
-
-
-def cut_of_model(model: Any, given: tuple[Any, Any, int]) -> Any:
-    """`Hierarchy.cut` of a model that was fitted on a Dask collection."""
-    with Run() as run:
-        whole = gathered(run, "linkage", model.linkage_)
-        labels = run.task("cut", _cut, whole, model.n_leaves_, given)
-        return model._layout.collection(run, "labels", labels)
-
-
-def _cut(linkage: Any, n: int, given: tuple[Any, Any, int]) -> Any:
-    return cut_frame(linkage, n, given, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
+    return {name: value.ndim if library_of(value) else 0 for name, value in fitted.items()}
 
 
 def on_one_worker(function: Callable[..., Any], frame: Any, **parameters: Any) -> Any:
@@ -189,9 +184,29 @@ def _is_frame(result: Any) -> bool:
     return hasattr(result, "iloc")
 
 
-def knn_graph(X: Any, n_neighbors: int, metric: str, p: float, device: str, memory_limit: Any) -> Any:
-    """`rapids_slink.knn_graph` of a Dask collection: a partition of edges for each block of rows."""
-    k, settings = check_n_neighbors(n_neighbors), Settings.of(device, memory_limit, get_metric(metric, p))
+def fit_graph(edges: Any, **parameters: Any) -> Any:
+    """`local.fit_graph` of a Dask DataFrame, by a worker that gets all of it."""
+    return on_one_worker(local.fit_graph, edges, **parameters)
+
+
+def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
+    """`local.minimum_spanning_tree`, likewise."""
+    return on_one_worker(local.minimum_spanning_tree, edges, **parameters)
+
+
+def linkage(tree: Any, **parameters: Any) -> Any:
+    """`local.linkage`, likewise."""
+    return on_one_worker(local.linkage, tree, **parameters)
+
+
+def cut(linkage: Any, **parameters: Any) -> Any:
+    """`local.cut`, likewise."""
+    return on_one_worker(local.cut, linkage, **parameters)
+
+
+def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.knn_graph` of a Dask collection: a partition of edges for each block of rows."""
+    k, settings = check_n_neighbors(n_neighbors), with_bytes(Settings(metric, device, memory_limit))
     with Run() as run:
         points = read_points(run, X, settings).check_zeros()
         if k > points.n_rows - 1:
@@ -201,9 +216,9 @@ def knn_graph(X: Any, n_neighbors: int, metric: str, p: float, device: str, memo
         return _edges(run, blocks.settings, lists, blocks.starts)
 
 
-def nearest_neighbors(X: Any, Y: Any, metric: str, p: float, device: str, memory_limit: Any) -> Any:
-    """`rapids_slink.nearest_neighbors`, where X or both are Dask collections."""
-    settings = Settings.of(device, memory_limit, get_metric(metric, p))
+def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.nearest_neighbors`, where X or both are Dask collections."""
+    settings = with_bytes(Settings(metric, device, memory_limit))
     with Run() as run:
         if not is_collection(X):
             raise TypeError("nearest_neighbors of a Dask Y takes a Dask X")
@@ -218,8 +233,8 @@ def nearest_neighbors(X: Any, Y: Any, metric: str, p: float, device: str, memory
         )
         if queries.zeros and points.zeros:
             raise ValueError(
-                f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y are zero in every column: their {metric} "
-                "distance is not defined. Drop one of them."
+                f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y are zero in every column: their "
+                f"{metric.name} distance is not defined. Drop one of them."
             )
         both = np.result_type(queries.dtype, points.dtype).str
         query_blocks, blocks = (

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property, wraps
 from types import TracebackType
 from typing import Any, Self
@@ -20,12 +20,12 @@ from weakref import WeakSet
 
 from distributed import Client, Future, KilledWorker, as_completed, default_client, get_worker
 
-from rapids_slink.metrics import Metric
 from rapids_slink.points.output import library_of, on_device
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve
 from rapids_slink.runtime.estimate import as_bytes, free_on_gpu, free_on_host
 from rapids_slink.runtime.memory import copy_out, run_scope
 from rapids_slink.runtime.threads import Progress, with_progress
+from rapids_slink.settings import Settings
 
 #: What part of a worker's memory its tasks may take by default; the rest is for what it keeps.
 TASK_SHARE = 1 / 2
@@ -36,31 +36,9 @@ NO_CLIENT = """a Dask collection is worked on by a Dask cluster, and there is no
 """
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The parameters of all tasks of a run.
-
-    Attributes
-    ----------
-    device : str
-        As `resolve` takes it; once the partitions have been read, the name of the device that they are worked on.
-    memory_limit : int, optional
-        Bytes that a worker's tasks may take at a time.
-    metric : Metric
-    n_neighbors : int, optional
-    min_samples : int
-    """
-
-    device: str
-    memory_limit: int | None
-    metric: Metric
-    n_neighbors: int | None = None
-    min_samples: int = 1
-
-    @classmethod
-    def of(cls, device: str, memory_limit: Any, metric: Metric) -> Settings:
-        """Settings by the parameters of a public function."""
-        return cls(device, as_bytes(memory_limit), metric)
+def with_bytes(settings: Settings) -> Settings:
+    """The same with the memory limit in bytes; it holds for the tasks that a worker does at a time."""
+    return replace(settings, memory_limit=as_bytes(settings.memory_limit))
 
 
 class Run:

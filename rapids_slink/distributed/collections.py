@@ -15,10 +15,11 @@ import dask.dataframe as dd
 import numpy as np
 from distributed import Future
 
+from rapids_slink.dendrogram.cutting import cut_frame
 from rapids_slink.distributed.cluster import Run
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import InputTypeError
-from rapids_slink.runtime.device import device_of
+from rapids_slink.runtime.device import device_of, is_on_gpu
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,12 @@ class Layout:
             return frame_of_parts(pieces, meta, self.divisions)
         shapes = [(size, *meta.shape[1:]) for size in self.sizes]
         return da.concatenate([da.from_delayed(*piece, meta=meta) for piece in zip(pieces, shapes, strict=True)])
+
+    def cut(self, linkage: Any, n_leaves: int, parameters: tuple[Any, Any, int]) -> Any:
+        """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
+        with Run() as run:
+            whole = gathered(run, "linkage", linkage)
+            return self.collection(run, "labels", run.task("cut", _cut, whole, n_leaves, parameters))
 
 
 def is_frame(X: Any) -> bool:
@@ -97,6 +104,10 @@ def gathered(run: Run, name: str, X: Any) -> Future:
 def attribute(run: Run, found: Future, name: str) -> Future:
     """An entry of the dictionary that a task returns."""
     return run.task(name, getitem, found, name)
+
+
+def _cut(linkage: Any, n: int, parameters: tuple[Any, Any, int]) -> Any:
+    return cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
 
 
 def _concat(parts: list[Any]) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from distributed import Future
 
-from rapids_slink.distributed.cluster import Run, Settings, work
+from rapids_slink.distributed.cluster import Run, work
 from rapids_slink.distributed.collections import Layout, partitions_of
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
@@ -26,6 +26,7 @@ from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.points.validate import InputTypeError, check_finite, check_shape, check_spans, dimension_error
 from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink.settings import Settings
 
 #: Blocks of many rows begin at multiples of so many, which the fused filter takes together: see `PartLists`.
 ROWS_TOGETHER, MANY_ROWS = 256, 2**12

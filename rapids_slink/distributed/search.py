@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Future
 
-from rapids_slink.distributed.cluster import Run, Settings, on_worker
+from rapids_slink.distributed.cluster import Run, on_worker
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, prepare_search
@@ -23,6 +23,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
+from rapids_slink.settings import Settings
 
 #: Lists of so many blocks are merged at a time, so that no more wait for it.
 MERGED = 8

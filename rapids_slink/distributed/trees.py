@@ -20,7 +20,7 @@ from typing import Any
 
 from distributed import Future
 
-from rapids_slink.distributed.cluster import Run, Settings, concatenate, on_worker, work
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker, work
 from rapids_slink.distributed.forest import spanning_forest
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.search import core_distances
@@ -34,6 +34,7 @@ from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
+from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import plan
 
 #: Trees that are joined at a time.

@@ -10,7 +10,7 @@ import numpy as np
 
 from rapids_slink.dendrogram.cutting import cut_frame
 from rapids_slink.hierarchy import html, interop, plots, storage
-from rapids_slink.points.output import OutputKind, distributed, is_collection, on_host
+from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.runtime.device import device_of, resolve
 
 
@@ -90,7 +90,7 @@ class Hierarchy:
         self._require_fit()
         given = n_clusters, distance_threshold, min_cluster_size
         if self._layout is not None:
-            return distributed().cut_of_model(self, given)
+            return self._layout.cut(self.linkage_, self.n_leaves_, given)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         return cut_frame(linkage, self.n_leaves_, given, self._output, self._index)
 
@@ -314,8 +314,3 @@ class Hierarchy:
         if output is self._output or not output.is_frame:
             return output.array(array)
         return output.series(array) if array.ndim == 1 else output.frame(device_of(array).frames.DataFrame(array))
-
-
-def number_of_clusters(labels: Any, n_clusters: Any) -> int:
-    """How many clusters a cut leaves: `n_clusters` if it is given, otherwise the number of labels 0..k-1."""
-    return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)

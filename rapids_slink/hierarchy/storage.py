@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-import rapids_slink
 from rapids_slink.dendrogram.cutting import COLUMNS, check_linkage
 from rapids_slink.hierarchy.encoding import decode_index, encode_index, from_json, pandas_kind, to_json, to_parquet
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.columns import require_columns
 from rapids_slink.points.output import OutputKind, pandas_is_proxied
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
+from rapids_slink.version import __version__
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
@@ -146,7 +146,7 @@ def _write(model: Hierarchy, draft: Path) -> None:
         content = {
             "format": FORMAT,
             "version": VERSION,
-            "written_by": rapids_slink.__version__,
+            "written_by": __version__,
             "class": type(model).__name__,
             "parameters": {name: to_json(value, f"the parameter {name}") for name, value in parameters.items()},
             "attributes": {
@@ -226,7 +226,7 @@ def _read(file: BinaryIO) -> Any:
         if content["version"] > VERSION:
             raise _RefusedError(
                 f"{file.name} has version {content['version']} of the format, written by rapids_slink "
-                f"{content['written_by']}: this one, {rapids_slink.__version__}, reads versions up to {VERSION}"
+                f"{content['written_by']}: this one, {__version__}, reads versions up to {VERSION}"
             )
         home = import_module(f"rapids_slink.{CLASSES[content['class']]}")
         parameters = {name: from_json(value) for name, value in content["parameters"].items()}

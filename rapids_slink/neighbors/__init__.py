@@ -21,20 +21,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink.metrics import Metric, distances, get_metric
+from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import distributed, is_collection
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory, run_scope
+from rapids_slink.runtime.memory import check_memory
 
 #: Bytes of an edge in a frame.
 EDGE_BYTES = 16
@@ -66,58 +65,9 @@ def neighbor_lists(
     return lists if core is None else by_mutual_reachability(lists, core, device)
 
 
-def knn_graph(
-    X: Any,
-    n_neighbors: int,
-    *,
-    metric: str = "euclidean",
-    p: float = 2.0,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Any:
-    """The exact k-nearest-neighbour graph of the rows of `X`.
-
-    Parameters
-    ----------
-    X : dataframe or array, (n, d)
-        A cuDF or pandas DataFrame, CuPy or NumPy array, anything with DLPack, or a Dask collection of such.
-    n_neighbors : int
-        Neighbours a row, itself not counted; at most n - 1.
-    metric : str
-        "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "inner_product" (-x·y) or "haversine"
-        (latitude and longitude in radians); `rapids_slink.metrics` defines them.
-    p : float
-        The exponent of minkowski, above 0.
-    device : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one. "cuda" never falls back.
-    memory_limit : int or str, optional
-        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
-
-    Returns
-    -------
-    DataFrame
-        An edge a row, n·k in all: ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), by ``src``
-        and then from the nearest on; neighbours whose surrogate distances (squared, for euclidean) are equal go by
-        ``dst``. cuDF if `X` is on a GPU, else pandas.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `X` or a parameter is not valid, or a row has no distance in this metric; the message names it.
-    DeviceMemoryError
-        It takes more memory than there is or than `memory_limit`.
-    """
-    if is_collection(X):
-        return distributed().knn_graph(X, n_neighbors, metric, p, device, memory_limit)
-    chosen = get_metric(metric, p)
-    on = resolve(device, X)
+def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
+    """`api.knn_graph` on a device, within a run."""
     n_neighbors = check_n_neighbors(n_neighbors)
-    with run_scope(on, memory_limit):
-        return _knn_graph(X, n_neighbors, chosen, on)
-
-
-def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
 
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
         return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
@@ -134,50 +84,8 @@ def _knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     return points.frame(edges.frame)
 
 
-def nearest_neighbors(
-    X: Any,
-    Y: Any,
-    *,
-    metric: str = "euclidean",
-    p: float = 2.0,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Any:
-    """For each row of `X` the nearest row of `Y` (the fused 1-NN of cuSLINK's Algorithm 4), exact.
-
-    Parameters
-    ----------
-    X, Y : dataframe or array, (n, d) and (m, d)
-        As `knn_graph` takes it.
-    metric, p : str, float
-        See `knn_graph`.
-    device : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one. "cuda" never falls back.
-    memory_limit : int or str, optional
-        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
-
-    Returns
-    -------
-    DataFrame
-        An edge a row of `X`: ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance). Of
-        several rows of the same surrogate distance (squared, for euclidean), the first.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an input or a parameter is not valid; the message names it.
-    DeviceMemoryError
-        It takes more memory than there is or than `memory_limit`.
-    """
-    if is_collection(X) or is_collection(Y):
-        return distributed().nearest_neighbors(X, Y, metric, p, device, memory_limit)
-    chosen = get_metric(metric, p)
-    on = resolve(device, X, Y)
-    with run_scope(on, memory_limit):
-        return _nearest_neighbors(X, Y, chosen, on)
-
-
-def _nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
+def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
+    """`api.nearest_neighbors` on a device, within a run."""
     queries = as_points(X, device, checked=False)
     m, d = queries.values.shape
 

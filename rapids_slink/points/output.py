@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
@@ -128,11 +127,6 @@ def is_dataframe(X: Any) -> bool:
 def is_collection(X: Any) -> bool:
     """Whether this is one of Dask's collections."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
-
-
-def distributed() -> Any:
-    """The package for Dask collections, imported on first use: it needs Dask, and imports all other packages."""
-    return import_module("rapids_slink.distributed")
 
 
 def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:

@@ -6,8 +6,8 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-import rapids_slink
 from rapids_slink.runtime.device import gpu_is_usable
+from rapids_slink.version import __version__
 
 #: By the names under which they are installed, one of a line.
 PACKAGES = [
@@ -23,11 +23,10 @@ def show_versions() -> None:
 
     Examples
     --------
-    >>> import rapids_slink
-    >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
+    >>>     >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
     rapids_slink  ...
     """
-    lines = [("rapids_slink", rapids_slink.__version__), ("Python", sys.version.split()[0])]
+    lines = [("rapids_slink", __version__), ("Python", sys.version.split()[0])]
     lines.append(("system", f"{platform.system()} {platform.release()}, {platform.machine()}"))
     lines += [(name, found) for names in PACKAGES for name, found in [_installed(names)]]
     lines.append(("GPU", _gpu()))

@@ -1,0 +1,114 @@
+"""Flat clusters of a linkage by a rule: a cut at one height, or HDBSCAN's stable clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.cutting import COLUMNS, check_cut, cut_labels
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
+
+#: The names of Series, by the attributes that hold them.
+SERIES_NAMES = {"labels_": "label", "probabilities_": "probability", "outlier_scores_": "outlier_score"}
+
+
+@dataclass(frozen=True)
+class FlatClusters:
+    """The chosen clusters, as attributes of a model.
+
+    Attributes
+    ----------
+    n_clusters : int
+    rows : dict of (n,) arrays
+        By attribute, a value for each row.
+    clusters : dict of arrays
+        By attribute, a value for each cluster.
+    frames : dict of DataFrame
+        By attribute.
+    """
+
+    n_clusters: int
+    rows: Mapping[str, Any]
+    clusters: Mapping[str, Any] = field(default_factory=dict)
+    frames: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ClusterRule(Protocol):
+    """How a model chooses clusters; it may be sent to a worker of a cluster."""
+
+    def check_rows(self, n: int) -> None:
+        """Raise unless n rows can be clustered so."""
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A cut at one height: by the number of clusters, or by a distance."""
+
+    n_clusters: Any = None
+    distance_threshold: Any = None
+
+    def check_rows(self, n: int) -> None:
+        """Raise unless n rows have such a cut."""
+        check_cut(n, 1, self.n_clusters, self.distance_threshold)
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows."""
+        with report.stage("cut", device):
+            cut = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
+            labels = cut.columns["label"]
+        return FlatClusters(number_of_clusters(labels, self.n_clusters), {"labels_": labels})
+
+
+@dataclass(frozen=True)
+class StableClusters:
+    """HDBSCAN's clusters of at least `min_size` rows; negative heights of `metric` are refused by its name."""
+
+    min_size: int
+    rule: condense.Rule
+    metric: str
+
+    def check_rows(self, n: int) -> None:
+        """Any number of rows will do."""
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows."""
+        with report.stage("clusters", device):
+            left, right, height, size = (to_host(merges.columns[name]) for name in COLUMNS)
+            if height.size and height[0] < 0:
+                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
+            tree = condense.condense(left, right, height, size, self.min_size)
+            selected = condense.select(tree, self.rule)
+            scores = condense.outlier_scores(tree)
+        columns = {name: device.asarray(column) for name, column in _condensed_columns(tree).items()}
+        return FlatClusters(
+            selected.persistence.size,
+            {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
+            {"cluster_persistence_": selected.persistence},
+            {"condensed_tree_": frame_of(device, columns)},
+        )
+
+
+def number_of_clusters(labels: Any, n_clusters: Any) -> int:
+    """How many clusters a cut leaves: `n_clusters` if it is given, otherwise the number of labels 0..k-1."""
+    return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
+
+
+def _condensed_columns(tree: condense.Condensed) -> dict[str, np.ndarray]:
+    """Those of `condensed_tree_`: the clusters' rows, then the points'."""
+    n, clusters = tree.cluster.size, tree.parent.size
+    return {
+        "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
+        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
+        "lambda_val": np.concatenate([tree.birth[1:], tree.left]),
+        "child_size": np.concatenate([tree.size[1:], np.ones(n, np.int32)]).astype(np.int64),
+    }

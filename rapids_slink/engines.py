@@ -1,0 +1,59 @@
+"""The choice of the engine: one device, or the cluster of a Dask client."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rapids_slink import local
+from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.metrics import Metric
+from rapids_slink.points.output import is_collection
+from rapids_slink.settings import Settings
+
+
+class Engine(Protocol):
+    """What the public functions of `api` and the models ask of an engine; `local` and `distributed` are two."""
+
+    def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+        """The attributes of a model fitted on points."""
+
+    def fit_graph(
+        self,
+        edges: Any,
+        *,
+        n_clusters: Any,
+        distance_threshold: Any,
+        n_nodes: Any,
+        complete: str,
+        device: str,
+        memory_limit: Any,
+    ) -> Any:
+        """`api.fit_graph`."""
+
+    def knn_graph(self, X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
+        """`api.knn_graph`."""
+
+    def nearest_neighbors(self, X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+        """`api.nearest_neighbors`."""
+
+    def minimum_spanning_tree(
+        self, edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any
+    ) -> Any:
+        """`api.minimum_spanning_tree`."""
+
+    def linkage(self, tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
+        """`api.linkage`."""
+
+    def cut(
+        self, linkage: Any, *, n_clusters: Any, distance_threshold: Any, min_cluster_size: int, n_leaves: Any
+    ) -> Any:
+        """`api.cut`."""
+
+
+def engine_of(*inputs: Any) -> Engine:
+    """The engine that serves these inputs: the cluster if one of them is a Dask collection."""
+    if any(map(is_collection, inputs)):
+        from rapids_slink import distributed  # it needs Dask
+
+        return distributed
+    return local

@@ -1,0 +1,94 @@
+"""The engine of one device: each function finds the device, opens a run, and gives results in the caller's kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink import dendrogram as dendrograms
+from rapids_slink import graph, neighbors, pipeline, spanning_tree
+from rapids_slink.dendrogram import cutting
+from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.metrics import Metric
+from rapids_slink.points.columns import require_columns
+from rapids_slink.points.output import OutputKind
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.memory import run_scope
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.graphs import as_cugraph, as_frame, is_cugraph
+
+
+def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """The attributes of a model fitted on points."""
+    device = resolve(settings.device, X)
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        fitted = pipeline.fit(X, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def fit_graph(
+    edges: Any,
+    *,
+    n_clusters: Any,
+    distance_threshold: Any,
+    n_nodes: Any,
+    complete: str,
+    device: str,
+    memory_limit: Any,
+) -> graph.GraphHierarchy:
+    """`api.fit_graph`."""
+    frame = as_frame(edges)
+    chosen = resolve(device, frame)
+    report = Report(device=chosen.name)
+    with run_scope(chosen, memory_limit):
+        result = graph.fit_graph(frame, (n_clusters, distance_threshold), n_nodes, complete, chosen, report)
+    result.report_ = report
+    return result
+
+
+def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.knn_graph`."""
+    chosen = resolve(device, X)
+    with run_scope(chosen, memory_limit):
+        return neighbors.knn_graph(X, n_neighbors, metric, chosen)
+
+
+def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.nearest_neighbors`."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, memory_limit):
+        return neighbors.nearest_neighbors(X, Y, metric, chosen)
+
+
+def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
+    """`api.minimum_spanning_tree`."""
+    if component and is_cugraph(edges):
+        raise ValueError("component=True adds a column, and a cugraph.Graph has none: pass its edges as a DataFrame")
+    frame = as_frame(edges)
+    chosen = resolve(device, frame)
+    frame, output = OutputKind.of(frame, chosen)
+    with run_scope(chosen, memory_limit):
+        tree = spanning_tree.tree_of_edges(frame, chosen, maximum=maximum, component=component)
+    return as_cugraph(tree) if is_cugraph(edges) else output.frame(tree)
+
+
+def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
+    """`api.linkage`."""
+    chosen = resolve(device, tree)
+    tree, output = OutputKind.of(tree, chosen)
+    require_columns(tree, ("src", "dst", "weight"), "tree")
+    with run_scope(chosen, memory_limit):
+        return output.frame(dendrograms.linkage_of_edges(tree, n_nodes, chosen).frame)
+
+
+def cut(linkage: Any, *, n_clusters: Any, distance_threshold: Any, min_cluster_size: int, n_leaves: Any) -> Any:
+    """`api.cut`."""
+    linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
+    require_columns(linkage, cutting.COLUMNS, "linkage")
+    n = cutting.count_leaves(len(linkage), n_leaves)
+
+    def check(device: Device) -> None:
+        cutting.check_linkage(linkage, n, device, is_forest=n_leaves is not None)
+
+    return cutting.cut_frame(linkage, n, (n_clusters, distance_threshold, min_cluster_size), output, check=check)

@@ -1,0 +1,43 @@
+"""The parameters of a fit, as the engines take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from rapids_slink.metrics import Metric
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the tree of points is made.
+
+    Attributes
+    ----------
+    metric : Metric
+    device : str
+        As `resolve` takes it.
+    memory_limit : int or str, optional
+    n_neighbors : int, optional
+        Length of the neighbour lists.
+    min_samples : int
+        Neighbours in a core; 1 for the metric's own distances.
+    clipped : bool
+        Whether `min_samples` is a default, which few rows lower.
+    progress : bool
+        Whether to show progress bars.
+    """
+
+    metric: Metric
+    device: str = "auto"
+    memory_limit: Any = None
+    n_neighbors: int | None = None
+    min_samples: int = 1
+    clipped: bool = True
+    progress: bool = False
+
+    def for_rows(self, n: int) -> Self:
+        """The same for n rows, of which there may be too few for `min_samples`."""
+        if not self.clipped and self.min_samples > n - 1:
+            raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {self.min_samples}")
+        return replace(self, min_samples=max(1, min(self.min_samples, n - 1)))
