@@ -59,7 +59,6 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         "n_connected_components_": components,
         "_output": points.output,
         "_index": points.index,
-        "_layout": None,
     }
 
 

@@ -62,7 +62,7 @@ class PointHierarchy(Hierarchy, Estimator):
         """
         rule, settings = self._cluster_rule(), self._settings()
         fitted = engine_of(X).fit(X, settings, rule)
-        kept = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
         self.__dict__ = {**kept, **fitted}  # at once
         return self
 

@@ -340,7 +340,7 @@ def test_partitions_too_far_from_each_other(client):
     """Distances within either fit into float64."""
     X = np.array([[-8e153, 0.0], [-8e153, 1.0], [8e153, 0.0], [8e153, 2.0]])
     for sizes in ([2, 2], [4]):
-        with pytest.raises(ValueError, match=r"values of column 'x0' span 1\.6e\+154, and distances up to"):
+        with pytest.raises(ValueError, match=r"values of column 'x0' span 1\.6e\+154, and up to"):
             fit(collection(X, sizes)[1], 2, device="cpu")
     frame, parts = collection(X / 4, [2, 2])
     assert_same(fit(parts, 2, device="cpu"), fit(frame, 2, device="cpu"))
