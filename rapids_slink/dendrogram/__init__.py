@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.dendrogram.cutting import cut_labels
+from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.columns import as_integer, column_values, require_edges
 from rapids_slink.points.validate import MAX_ROWS
@@ -58,7 +59,7 @@ def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
     merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
     left, right, height, size = merges.columns.values()
     height[...] = weight
-    merged = tree.device.kernels("dendrogram").merge_in_order(src, dst, n, left, right, size)
+    merged = kernels(tree.device).merge_in_order(src, dst, n, left, right, size)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")

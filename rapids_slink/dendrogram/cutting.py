@@ -12,6 +12,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
+from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.points.columns import as_integer, column_values, has_gaps
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
@@ -109,7 +110,7 @@ def cut_labels(
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
-        flat = device.kernels("dendrogram").label_clusters(left[:merged], right[:merged], leaves)
+        flat = kernels(device).label_clusters(left[:merged], right[:merged], leaves)
         left, right = (_relabel(ids[merged:], flat, merged, xp) for ids in (left, right))
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]

@@ -154,7 +154,9 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
     at_once = on_gpu and device.is_gpu and plain and len(distinct) == 1
     _check_memory(X.shape, target, 1 if at_once else 2, device, estimate)  # by columns, then by rows
     if at_once:
-        rows = device.kernels("points").interleave(X, distinct[0], target)
+        from rapids_slink.points.cuda import interleave
+
+        rows = interleave(X, distinct[0], target)
         if rows is not None:
             return rows
     check_nulls(X, dtypes, name)

@@ -84,8 +84,7 @@ def _checked(matrix: Any, device: Device) -> Any:
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
-    is_symmetric = device.is_gpu and device.kernels("points").is_symmetric(matrix)  # else find where it is not
-    tiles = [] if is_symmetric else [slice(a, min(a + size, n)) for a in range(0, n, size)]
+    tiles = [] if _is_symmetric(matrix, device) else [slice(a, min(a + size, n)) for a in range(0, n, size)]
     uneven = []
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
@@ -99,6 +98,15 @@ def _checked(matrix: Any, device: Device) -> Any:
         u = int(at_itself[0])
         raise ValueError(f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero")
     return _mirrored(matrix, uneven, device) if uneven else matrix
+
+
+def _is_symmetric(matrix: Any, device: Device) -> bool:
+    """Whether a GPU has found the matrix finite and symmetric; else tiles tell where it is not."""
+    if not device.is_gpu:
+        return False
+    from rapids_slink.points.cuda import is_symmetric
+
+    return is_symmetric(matrix)
 
 
 def _mirrored(matrix: Any, uneven: list[tuple[slice, slice]], device: Device) -> Any:

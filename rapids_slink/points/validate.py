@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric
+from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import library_of
 from rapids_slink.runtime.device import Device, to_host
 
@@ -94,7 +95,7 @@ def check_finite(given: dict[str, Any], metric: Metric, device: Device) -> bool:
     of 1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite, and between rows of
     two arguments S is the sum of both.
     """
-    small = device.kernels("points").squares_are_finite(*(points.values for points in given.values()))
+    small = kernels(device).squares_are_finite(*(points.values for points in given.values()))
     for (name, points), fits in zip(given.items(), small, strict=True):
         if not fits:
             _raise_for_values(points, name, metric, device)

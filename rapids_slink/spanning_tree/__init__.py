@@ -21,6 +21,7 @@ from rapids_slink.runtime.memory import check_memory, copy_out
 from rapids_slink.spanning_tree.connect import spanning_tree
 from rapids_slink.spanning_tree.edges import components, estimate_forest, size_text, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, read_graph
+from rapids_slink.spanning_tree.kernels import kernels
 
 __all__ = ["count_connected_components", "spanning_tree", "tree_of_edges"]
 
@@ -41,4 +42,4 @@ def tree_of_edges(frame: Any, device: Device, *, maximum: bool, component: bool)
 
 def count_connected_components(lists: NeighborLists, device: Device) -> int:
     """Connected components of the undirected graph of neighbour lists."""
-    return int(device.kernels("spanning_tree").connected_components(lists.ids))
+    return int(kernels(device).connected_components(lists.ids))

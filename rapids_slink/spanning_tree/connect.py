@@ -19,6 +19,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
 from rapids_slink.spanning_tree.forest import Forest
+from rapids_slink.spanning_tree.kernels import kernels
 
 #: At the peak, in bytes a point: the forest's arrays, a search's task and answer, and its edges while sorted.
 POINT_BYTES = 192
@@ -49,7 +50,7 @@ def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: De
     searched, most_components = False, inf
     while True:
         with report.stage("spanning_tree", device):
-            grown = device.kernels("spanning_tree").boruvka_rounds(lists, forest)
+            grown = kernels(device).boruvka_rounds(lists, forest)
             report.count("spanning_tree", rounds=grown.rounds, components_certified=grown.certified)
         if not searched:
             report.count("spanning_tree", edges_certified_by_lists=grown.edges)
@@ -61,7 +62,7 @@ def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: De
             return
         with report.stage("connect", device):
             report.count("connect", rounds=1)
-            rows = device.kernels("spanning_tree").rows_to_search(forest)
+            rows = kernels(device).rows_to_search(forest)
             if grown.components <= most_components and is_worthwhile(search, grown.components, forest, rows):
                 edges = connect_components(search, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
@@ -79,7 +80,7 @@ def _search_crossing_edges(forest: Forest, rows: Any, search: Any, core: Any, de
     component = forest.component
     found = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
-    device.kernels("spanning_tree").record_search(forest, rows, found)
+    kernels(device).record_search(forest, rows, found)
 
 
 def _append(forest: Forest, edges: tuple[Any, Any, Any], device: Device) -> None:

@@ -43,6 +43,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
     SeparationErrors,
 )
 from rapids_slink.spanning_tree.component_pairs.context import FOUND_BYTES, ROUNDING, JoinContext
+from rapids_slink.spanning_tree.component_pairs.kernels import kernels
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MAX_COMPONENTS = 4096  # their pairs are listed
@@ -104,8 +105,7 @@ def connect_components(
     src, dst, weight : arrays of the device or the host, or None
         ``src < dst``, in the total order.
     """
-    kernels = search.device.kernels("spanning_tree.component_pairs")
-    components = Components(*kernels.sort_by_component(component, k))
+    components = Components(*kernels(search.device).sort_by_component(component, k))
     context = JoinContext(search, core, components, ROUNDS * rows.size * component.size)
     pairs, radius = _separations(context)
     weight = context.pair_weights(*pairs.support)
@@ -127,17 +127,17 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     Quantizing moves a point by at most e, and a product with a quantized centroid m is off by at most η|y||m|. A
     separation is a sum of four products.
     """
-    components, kernels, filter_, xp = context.components, context.kernels, context.filter, context.device.xp
+    components, filter_, xp = context.components, context.filter, context.device.xp
     dtype = filter_.kernels.FILTER_DTYPE
     centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling, dtype)
-    supports = kernels.new_supports(len(components))
+    supports = context.kernels.new_supports(len(components))
     n, half_norm, error = components.order.size, centroids.half_norm.max(), xp.zeros((), "float32")
     of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
     by_memory = context.capacity(8 * (len(components) + filter_.n_features) + 64)
     for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
         rows = filter_.quantized(components.order[at])
         product = filter_.workspace.product(rows, centroids)
-        kernels.update_supports(product, components.number[at], at.start, supports)
+        context.kernels.update_supports(product, components.number[at], at.start, supports)
         half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
     y = centroids.y.astype("float64")
     width = centroids.y.shape[1] + NORM_FEATURES
@@ -146,7 +146,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     moved = 2**0.5 * float(error)
     product_error = 4 * (accumulation_bound(width, "float32") + rounding) * square
     errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
-    pairs = ComponentPairs(*kernels.measure_pairs(supports, components.order, y @ y.T, errors))
+    pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, y @ y.T, errors))
     return pairs, (square**0.5 + moved) / filter_.scaling.scale
 
 
@@ -180,14 +180,16 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> Point
     """
     if not context.filter.is_symmetric:
         return None
+    from rapids_slink.spanning_tree.component_pairs.cuda import plan_items, work_items
+
     filter_: Any = context.filter
-    plan = context.kernels.plan_items(context.components, pairs)
+    plan = plan_items(context.components, pairs)
     if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
         return None
     image = filter_.row_bytes(filter_.n_features)
     if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
         return None
-    order, items = context.kernels.work_items(context.components, pairs, plan)
+    order, items = work_items(context.components, pairs, plan)
     found: PointPairs = filter_.component_pairs(order, items, upper, _most_found(context))
     return found
 
@@ -198,7 +200,7 @@ def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radi
     It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|; `radius` is the largest |x - o|.
     """
     components, centroids, xp = context.components, context.samples[1], context.device.xp
-    kernels, filter_ = context.kernels, context.filter
+    filter_ = context.filter
     end = xp.cumsum(components.size[pairs.first] + components.size[pairs.second])
     n_projections, d = int(end[-1]), centroids.shape[1]
     if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
@@ -211,15 +213,17 @@ def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radi
     distance = context.search.metric.true_distance_bound(upper, filter_.n_features, xp)
     most = (distance * (1 + ROUNDING) + error) * length + UNDERFLOW  # that two points' projections may differ by
     origin = filter_.scaling.centre
-    projected = Projections(kernels.project(filter_.points, origin, components, centroids, pairs, end), end, most)
-    near, count = kernels.near_points(projected, components, pairs, upper, context.core)
+    projected = Projections(
+        context.kernels.project(filter_.points, origin, components, centroids, pairs, end), end, most
+    )
+    near, count = context.kernels.near_points(projected, components, pairs, upper, context.core)
     comparisons = int((count[:, 0].astype("int64") * count[:, 1]).sum())
     if COMPARISON_COST * comparisons > context.budget or comparisons > MAX_COMPARISONS:
         return None
     most_found = _most_found(context)
     capacity = min(comparisons, FIRST_PAIRS, most_found)
     while capacity <= most_found:
-        found, n_found = kernels.near_pairs(projected, near, count, components, pairs, capacity)
+        found, n_found = context.kernels.near_pairs(projected, near, count, components, pairs, capacity)
         if n_found <= capacity:
             src, dst, pair = found[:, :n_found]
             return src, dst, pair

@@ -13,6 +13,7 @@ from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.runtime.device import Device
 from rapids_slink.spanning_tree.component_pairs.components import Components
+from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
 
 FOUND_BYTES = 64  # of a pair of points that is left, or a work item
 ROUNDING = 1e-9  # relative; above what float64 loses in sums of 2²¹ features
@@ -49,9 +50,9 @@ class JoinContext:
         return self.search.filter
 
     @property
-    def kernels(self) -> Any:
+    def kernels(self) -> Kernels:
         """The device's."""
-        return self.device.kernels("spanning_tree.component_pairs")
+        return kernels(self.device)
 
     def pair_weights(self, src: Any, dst: Any) -> Any:
         """The weights of pairs of points."""

@@ -20,7 +20,6 @@ Each device's module has ``boruvka_rounds``, ``flatten`` and the small kernels a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,44 +28,19 @@ from rapids_slink.ordering import stable_order
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
+from rapids_slink.spanning_tree.edges.kernels import kernels
 
 DENSE = 4  # edges a node, from which on the lightest go first
-LIGHT_EDGES = 1.5  # of those that go first, a node
 SAMPLE = 4096  # weights that tell which they are
-
-#: Parts of the edges.
-ALL, LIGHTEST, REST = range(3)
-
-
-@dataclass(frozen=True)
-class EdgeList:
-    """A weighted graph over nodes numbered from 0.
-
-    Attributes
-    ----------
-    src, dst : int32 or int64 arrays of shape (m,)
-        Both of one type, on the device, contiguous.
-    weight : array of shape (m,), of four or eight bytes, integers or floats
-        No NaN.
-    n_nodes : int
-        Above every number in `src` and `dst`, at most 2³¹ - 1.
-    maximum : bool
-        Heavier edges come first; equal ones in the order of their rows either way.
-    """
-
-    src: Any
-    dst: Any
-    weight: Any
-    n_nodes: int
-    maximum: bool = False
 
 
 def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
     """Bytes of `spanning_forest` and of the copy of its edges."""
-    kernels = device.kernels("spanning_tree.edges")
+    on_device = kernels(device)
     m, n = edges.src.size, edges.n_nodes
-    first = int(kernels.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, kernels.LARGE) else m
-    workspace = kernels.workspace(min(m, first), m, n, edges.weight.dtype.itemsize)
+    first = int(on_device.SPARE * LIGHT_EDGES * n) if _is_dense(m, n, on_device.LARGE) else m
+    workspace = on_device.workspace(min(m, first), m, n, edges.weight.dtype.itemsize)
     return MemoryEstimate(workspace + 24 * n, m + 8 * n)
 
 
@@ -84,33 +58,32 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
     parent : int32 array of shape (n,)
         For `components`.
     """
-    kernels = device.kernels("spanning_tree.edges")
-    limit = _heaviest_of_lightest(edges, kernels.LARGE, device)
+    rounds = kernels(device)
+    limit = _heaviest_of_lightest(edges, rounds.LARGE, device)
     parts = (ALL,) if limit is None else (LIGHTEST, REST)
-    state = kernels.start(edges, parts[0])
+    state = rounds.start(edges, parts[0])
     for part in parts:
         if part == REST:
-            kernels.flatten(state.parent)
-        kernels.boruvka_rounds(edges, state, part, limit)
+            rounds.flatten(state.parent)
+        rounds.boruvka_rounds(edges, state, part, limit)
     return state.taken, state.parent
 
 
 def components(nodes: Any, parent: Any, device: Device) -> Any:
     """The components of the given nodes, numbered 0..c-1 in order of first appearance: an int32 array."""
-    kernels = device.kernels("spanning_tree.edges")
-    kernels.flatten(parent)
-    return kernels.number_by_appearance(parent[nodes], parent.size)
+    kernels(device).flatten(parent)
+    return kernels(device).number_by_appearance(parent[nodes], parent.size)
 
 
 def merge_order(edges: EdgeList, rows: Any, device: Device) -> Any:
     """The rows in the order of their edges; `rows` must ascend."""
-    keys = device.kernels("spanning_tree.edges").keys_of_rows(edges, rows)
+    keys = kernels(device).keys_of_rows(edges, rows)
     return rows[stable_order(keys, device.xp)]
 
 
 def inspect(src: Any, dst: Any, weight: Any, device: Device) -> tuple[int, int, bool]:
     """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
-    return device.kernels("spanning_tree.edges").inspect(src, dst, weight)
+    return kernels(device).inspect(src, dst, weight)
 
 
 def promote_weights(array: Any) -> Any:
@@ -129,7 +102,7 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
     if not _is_dense(m, n, smallest):
         return None
     rows = np.random.default_rng(0).integers(0, m, SAMPLE)
-    keys = to_host(device.kernels("spanning_tree.edges").keys_of_rows(edges, device.asarray(rows)))
+    keys = to_host(kernels(device).keys_of_rows(edges, device.asarray(rows)))
     place = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
     last = np.partition(keys, place)[place]
     return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # of equal ones the earlier first

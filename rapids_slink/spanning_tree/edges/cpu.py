@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
 LARGE = 2**15  # edges, from which on a second set of rounds is worthwhile

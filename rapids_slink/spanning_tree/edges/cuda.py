@@ -14,7 +14,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
-from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ITEMS = 4  # a thread, as in edges.cu
 RESIDENT_THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor, as in worklist.cuh

@@ -1,0 +1,26 @@
+"""What either device does for linkages and cuts."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+
+
+class Kernels(Protocol):
+    """`cpu` or `cuda`."""
+
+    def merge_in_order(self, src: Array, dst: Array, n: int, left: Array, right: Array, size: Array) -> int: ...
+    def label_clusters(self, left: Array, right: Array, n: int) -> Array: ...
+
+
+def kernels(device: Device) -> Kernels:
+    """Those of the device."""
+    if device.is_gpu:
+        from rapids_slink.dendrogram import cuda
+
+        return cuda
+    from rapids_slink.dendrogram import cpu
+
+    return cpu

@@ -1,0 +1,25 @@
+"""What either device does with the points' values."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+
+
+class Kernels(Protocol):
+    """`cpu` or `cuda`."""
+
+    def squares_are_finite(self, *parts: Array) -> list[bool]: ...
+
+
+def kernels(device: Device) -> Kernels:
+    """Those of the device."""
+    if device.is_gpu:
+        from rapids_slink.points import cuda
+
+        return cuda
+    from rapids_slink.points import cpu
+
+    return cpu

@@ -1,0 +1,65 @@
+"""What either device does to connect components at once."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+from rapids_slink.spanning_tree.component_pairs.components import (
+    ComponentPairs,
+    Components,
+    Projections,
+    SeparationErrors,
+)
+
+
+class Kernels(Protocol):
+    """`cpu` or `cuda`; each has supports of its own."""
+
+    def sort_by_component(self, component: Array, k: int) -> tuple[Array, ...]: ...
+    def sample_components(self, points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]: ...
+    def new_supports(self, k: int) -> Any: ...
+    def update_supports(self, product: Array, number: Array, first: int, supports: Any) -> None: ...
+    def measure_pairs(
+        self, supports: Any, order: Array, inner: Array, errors: SeparationErrors
+    ) -> tuple[Array, ...]: ...
+    def overlapping(self, pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array: ...
+    def pair_samples(
+        self, sample: Array, pairs: ComponentPairs, at: Array, step: int
+    ) -> tuple[Array, Array, Array]: ...
+    def within_bottlenecks(
+        self, pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
+    ) -> tuple[Array, Array]: ...
+    def project(
+        self,
+        points: Array,
+        origin: Array,
+        components: Components,
+        centroids: Array,
+        pairs: ComponentPairs,
+        end: Array,
+    ) -> Array: ...
+    def near_points(
+        self, projected: Projections, components: Components, pairs: ComponentPairs, upper: Array, core: Array
+    ) -> tuple[Array, Array]: ...
+    def near_pairs(
+        self,
+        projected: Projections,
+        near: Array,
+        count: Array,
+        components: Components,
+        pairs: ComponentPairs,
+        capacity: int,
+    ) -> tuple[Array, int]: ...
+
+
+def kernels(device: Device) -> Kernels:
+    """Those of the device."""
+    if device.is_gpu:
+        from rapids_slink.spanning_tree.component_pairs import cuda
+
+        return cuda
+    from rapids_slink.spanning_tree.component_pairs import cpu
+
+    return cpu

@@ -1,0 +1,35 @@
+"""The graph whose forest is wanted, and the parts in which its edges are taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rapids_slink.runtime.arrays import Array
+
+LIGHT_EDGES = 1.5  # of those that go first, a node
+
+#: Parts of the edges.
+ALL, LIGHTEST, REST = range(3)
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """A weighted graph over nodes numbered from 0.
+
+    Attributes
+    ----------
+    src, dst : int32 or int64 arrays of shape (m,)
+        Both of one type, on the device, contiguous.
+    weight : array of shape (m,), of four or eight bytes, integers or floats
+        No NaN.
+    n_nodes : int
+        Above every number in `src` and `dst`, at most 2³¹ - 1.
+    maximum : bool
+        Heavier edges come first; equal ones in the order of their rows either way.
+    """
+
+    src: Array
+    dst: Array
+    weight: Array
+    n_nodes: int
+    maximum: bool = False

@@ -1,0 +1,30 @@
+"""What either device does for forests of neighbour lists."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rapids_slink.neighbors.task import NeighborLists, SearchResult
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+from rapids_slink.spanning_tree.forest import Forest, Growth
+
+
+class Kernels(Protocol):
+    """`cpu` or `cuda`."""
+
+    def connected_components(self, ids: Array) -> int: ...
+    def boruvka_rounds(self, lists: NeighborLists, forest: Forest) -> Growth: ...
+    def rows_to_search(self, forest: Forest) -> Array: ...
+    def record_search(self, forest: Forest, rows: Array, result: SearchResult) -> None: ...
+
+
+def kernels(device: Device) -> Kernels:
+    """Those of the device."""
+    if device.is_gpu:
+        from rapids_slink.spanning_tree import cuda
+
+        return cuda
+    from rapids_slink.spanning_tree import cpu
+
+    return cpu
