@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.engines import engine_of
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
@@ -278,6 +279,7 @@ def cut(
     distance_threshold: Any = None,
     min_cluster_size: int = 1,
     n_leaves: int | None = None,
+    method: str = "kernel",
 ) -> Any:
     """Flat clusters from a dendrogram.
 
@@ -294,6 +296,9 @@ def cut(
         Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
     n_leaves : int, optional
         The number of leaves, for a forest's linkage; by default one more than the number of merges.
+    method : {"kernel", "merge"}
+        How labels are inherited: by gathers in one launch on a GPU and one pass on a CPU, or by groupby and merge of
+        frames, which takes longer. The labels are the same.
 
     Returns
     -------
@@ -315,10 +320,5 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level; a chain has as many levels as leaves.
     """
-    return engine_of(linkage).cut(
-        linkage,
-        n_clusters=n_clusters,
-        distance_threshold=distance_threshold,
-        min_cluster_size=min_cluster_size,
-        n_leaves=n_leaves,
-    )
+    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method)
+    return engine_of(linkage).cut(linkage, parameters, n_leaves)

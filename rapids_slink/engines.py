@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from rapids_slink import local
+from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.output import is_collection
@@ -44,9 +45,7 @@ class Engine(Protocol):
     def linkage(self, tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
         """`api.linkage`."""
 
-    def cut(
-        self, linkage: Any, *, n_clusters: Any, distance_threshold: Any, min_cluster_size: int, n_leaves: Any
-    ) -> Any:
+    def cut(self, linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
         """`api.cut`."""
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
-from rapids_slink.dendrogram.cutting import check_cut, estimate_cut
+from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_cut
 from rapids_slink.dendrogram.flat import number_of_clusters
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.points.columns import as_integer
@@ -77,9 +77,9 @@ def fit_graph(
         edges_in_order = PreallocatedFrame({name: forest[name].values for name in EDGE_TYPES}, device)
         merges = build_linkage(edges_in_order, n)
     with report.stage("cut", device):
-        flat = cut_labels(merges, n, n_clusters=n_clusters, distance_threshold=distance_threshold)
+        flat = cut_labels(merges, n, CutParameters(n_clusters, distance_threshold))
         labels = flat.columns["label"]
-    component = cut_labels(merges, n, n_clusters=components).columns["label"]
+    component = cut_labels(merges, n, CutParameters(components)).columns["label"]
     if graph.ids is not None:
         named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})

@@ -82,7 +82,7 @@ def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
         return output.frame(dendrograms.linkage_of_edges(tree, n_nodes, chosen).frame)
 
 
-def cut(linkage: Any, *, n_clusters: Any, distance_threshold: Any, min_cluster_size: int, n_leaves: Any) -> Any:
+def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
     """`api.cut`."""
     linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, cutting.COLUMNS, "linkage")
@@ -91,4 +91,4 @@ def cut(linkage: Any, *, n_clusters: Any, distance_threshold: Any, min_cluster_s
     def check(device: Device) -> None:
         cutting.check_linkage(linkage, n, device, is_forest=n_leaves is not None)
 
-    return cutting.cut_frame(linkage, n, (n_clusters, distance_threshold, min_cluster_size), output, check=check)
+    return cutting.cut_frame(linkage, n, parameters, output, check=check)

@@ -11,7 +11,6 @@ from sklearn.cluster import AgglomerativeClustering
 from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_points
 
 from rapids_slink import SingleLinkage, cut, fit_graph
-from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import frame_of
@@ -136,21 +135,11 @@ def test_cut_of_any_tree(engine, n, shape, seed, data):
 # ------------------------------------------------------------------------------------- by groupby and merge alone
 
 
-def assert_inherited(frame, n, k, engine):
-    """The labels that the kernels give, for `n_clusters` and for the threshold that leaves as many."""
-    found = inherit_labels(frame, n, k, engine.frames)
-    assert list(found.columns) == ["leaf", "label"]
-    assert to_host(found["leaf"].values).tolist() == list(range(n))
-    labels = to_host(found["label"].values)
-    np.testing.assert_array_equal(labels, labels_of(frame, n_clusters=k, n_leaves=n))
-    heights = to_host(frame["height"].values)
-    if k > n - len(frame):
-        threshold = heights[n - k]  # of the first merge that is undone; those that tie with it are undone as well
-        below = n - int((heights < threshold).sum())
-        by_threshold = labels_of(frame, distance_threshold=threshold, n_leaves=n)
-        np.testing.assert_array_equal(
-            to_host(inherit_labels(frame, n, below, engine.frames)["label"].values), by_threshold
-        )
+def assert_inherited(frame, n, **parameters):
+    """The labels that the kernels give."""
+    expected, merged = (cut(frame, n_leaves=n, method=method, **parameters) for method in ("kernel", "merge"))
+    assert type(merged) is type(expected)
+    np.testing.assert_array_equal(to_host(merged.values), to_host(expected.values))
 
 
 @given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), data=st.data())
@@ -158,7 +147,11 @@ def test_labels_are_inherited_by_groupby_and_merge(engine, n, shape, seed, data)
     components = data.draw(st.integers(1, n))
     forest = shaped_tree(np.random.default_rng(seed), n, shape).iloc[: n - components]
     frame = linkage_on(engine, forest, n_nodes=n)
-    assert_inherited(frame, n, data.draw(st.integers(components, n)), engine)
+    size = data.draw(st.integers(1, 4))
+    assert_inherited(frame, n, n_clusters=data.draw(st.integers(components, n)), min_cluster_size=size)
+    heights = sorted({*to_host(frame["height"].values).tolist(), -np.inf, np.inf})
+    thresholds = data.draw(st.lists(st.sampled_from(heights), min_size=1, max_size=3, unique=True))
+    assert_inherited(frame, n, distance_threshold=thresholds, min_cluster_size=size)
 
 
 @pytest.mark.parametrize("shape", ["chain", full("random"), full("star")])
@@ -166,7 +159,12 @@ def test_labels_are_inherited_by_groupby_and_merge(engine, n, shape, seed, data)
 def test_labels_of_deep_trees_are_inherited(engine, shape, components):
     n = 20_000
     forest = shaped_tree(np.random.default_rng(0), n, shape).iloc[: n - components]
-    assert_inherited(linkage_on(engine, forest, n_nodes=n), n, 100, engine)
+    assert_inherited(linkage_on(engine, forest, n_nodes=n), n, n_clusters=100)
+
+
+def test_the_method_is_checked():
+    with pytest.raises(ValueError, match="method must be one of 'kernel', 'merge', got 'groupby'"):
+        cut(linkage_on(CPU, edges([0], [1], [1.0])), n_clusters=1, method="groupby")
 
 
 # ----------------------------------------------------------------------------------------------------- many cuts

@@ -13,6 +13,7 @@ from spanning_trees import DEEP, ORDERS, SHAPES, edges, linkage_on, matrix, rank
 
 from rapids_slink import cut, linkage, ordering
 from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -177,7 +178,7 @@ def test_a_chain_of_a_million_leaves_overflows_no_stack(engine):
     merges = build_linkage(PreallocatedFrame(edges, engine), n)
     np.testing.assert_array_equal(to_host(merges.columns["size"]), np.arange(2, n + 1))
     np.testing.assert_array_equal(to_host(merges.columns["right"]), np.r_[1, np.arange(n, 2 * n - 2)])
-    labels = to_host(cut_labels(merges, n, n_clusters=10).columns["label"])
+    labels = to_host(cut_labels(merges, n, CutParameters(10)).columns["label"])
     np.testing.assert_array_equal(labels, np.maximum(np.arange(n) - (n - 10), 0))
 
 
@@ -207,7 +208,7 @@ def test_stages_inside_the_pipeline(engine):
     merges = build_linkage(PreallocatedFrame(columns, engine), 4)
     assert isinstance(merges.frame, engine.frames.DataFrame)
     assert matrix(merges.frame).tolist() == [[0, 2, 1, 2], [1, 4, 1, 3]]
-    labels = cut_labels(merges, 4, n_clusters=3)
+    labels = cut_labels(merges, 4, CutParameters(3))
     assert isinstance(labels.frame, engine.frames.DataFrame)
     assert list(labels.frame.columns) == ["label"]
     assert labels.frame["label"].dtype == np.int32

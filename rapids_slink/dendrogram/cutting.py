@@ -9,9 +9,11 @@ dendrogram over the clusters of the one before.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.points.columns import as_integer, column_values, has_gaps
 from rapids_slink.points.output import OutputKind
@@ -27,6 +29,34 @@ COLUMNS = ("left", "right", "height", "size")
 LEAF_BYTES = 64
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
+METHODS = ("kernel", "merge")
+
+
+@dataclass(frozen=True)
+class CutParameters:
+    """The parameters of `api.cut` that say where to cut, and how."""
+
+    n_clusters: Any = None
+    distance_threshold: Any = None
+    min_cluster_size: int = 1
+    method: str = "kernel"
+
+    @property
+    def values(self) -> tuple[list[Any], bool]:
+        """The values of the parameter that is given, and whether it is a sequence of them."""
+        value = self.distance_threshold if self.n_clusters is None else self.n_clusters
+        if getattr(value, "ndim", None) == 1:
+            return to_host(value).tolist(), True
+        if isinstance(value, list | tuple | range):
+            return [one.item() if hasattr(one, "item") else one for one in value], True
+        return [value], False
+
+    def check(self) -> None:
+        """Raise for what no linkage allows."""
+        if as_integer(self.min_cluster_size, "min_cluster_size") < 1:
+            raise ValueError(f"min_cluster_size must be at least 1, got {self.min_cluster_size}")
+        if self.method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {self.method!r}")
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
@@ -37,7 +67,7 @@ def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
 def cut_frame(
     linkage: Any,
     n_leaves: int,
-    given: tuple[Any, Any, int],
+    parameters: CutParameters,
     output: OutputKind,
     index: Any = None,
     check: Callable[[Device], None] = lambda device: None,
@@ -49,8 +79,7 @@ def cut_frame(
     linkage : DataFrame
         On either device, where the work is done.
     n_leaves : int
-    given : tuple
-        ``n_clusters``, ``distance_threshold`` and ``min_cluster_size``.
+    parameters : CutParameters
     output : OutputKind
         The kind of the answer.
     index : Index, optional
@@ -63,34 +92,21 @@ def cut_frame(
     Series, array or DataFrame
         As `api.cut` says.
     """
-    n_clusters, distance_threshold, min_cluster_size = given
     device, merges = device_of(linkage), len(linkage)
-    values, many = _cuts(distance_threshold if n_clusters is None else n_clusters)
+    values, many = parameters.values
     with run_scope(device):
         what = f"{counted(len(values), 'cut')} of {counted(merges, 'merge')}"
         check_memory(device, estimate_cut(n_leaves, len(values)), what)
         check(device)
-        labels = cut_labels(
-            PreallocatedFrame({name: column_values(linkage[name], device) for name in COLUMNS[:3]}, device),
-            n_leaves,
-            n_clusters=n_clusters,
-            distance_threshold=distance_threshold,
-            min_cluster_size=min_cluster_size,
-        )
+        columns = {name: column_values(linkage[name], device) for name in COLUMNS[:3]}
+        labels = cut_labels(PreallocatedFrame(columns, device), n_leaves, parameters)
     output = output.from_cuml_setting()
     if not many:
         return output.labels(labels.columns["label"], index)
     return output.frame(labels.frame, index) if output.is_frame else output.array(labels.frame.values)
 
 
-def cut_labels(
-    linkage: PreallocatedFrame,
-    n_leaves: int,
-    *,
-    n_clusters: Any = None,
-    distance_threshold: Any = None,
-    min_cluster_size: int = 1,
-) -> PreallocatedFrame:
+def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:
     """`api.cut` for a linkage known to be right.
 
     Returns
@@ -99,13 +115,15 @@ def cut_labels(
         A row for each leaf and a column for each cut, named by its value, or "label" for a single cut.
     """
     device, xp = linkage.device, linkage.device.xp
-    left, right, height = (linkage.columns[name] for name in COLUMNS[:3])
-    kept, names = _count_merges(height, n_leaves, n_clusters, distance_threshold, xp)
-    if as_integer(min_cluster_size, "min_cluster_size") < 1:
-        raise ValueError(f"min_cluster_size must be at least 1, got {min_cluster_size}")
-    left, right = (ids[: max(kept)].astype("int32", copy=False) for ids in (left, right))
+    kept, names = _count_merges(linkage.columns["height"], n_leaves, parameters, xp)
+    parameters.check()
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
-    columns = list(labels.columns.values())
+    columns, min_cluster_size = list(labels.columns.values()), parameters.min_cluster_size
+    if parameters.method == "merge":
+        for column, merges in zip(columns, kept, strict=True):
+            column[...] = inherit_labels(linkage.frame, n_leaves, merges, device.frames, min_cluster_size).values
+        return labels
+    left, right = (linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right"))
     clusters = sizes = None  # of the leaves and of the clusters in the cut before
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
@@ -123,21 +141,11 @@ def cut_labels(
     return labels
 
 
-def _cuts(given: Any) -> tuple[list[Any], bool]:
-    """The values of a parameter that takes one or many, and whether it was given many."""
-    if getattr(given, "ndim", None) == 1:
-        return to_host(given).tolist(), True
-    if isinstance(given, list | tuple | range):
-        return [value.item() if hasattr(value, "item") else value for value in given], True
-    return [given], False
-
-
-def _count_merges(
-    height: Any, n: int, n_clusters: Any, distance_threshold: Any, xp: Any
-) -> tuple[list[int], list[Any]]:
+def _count_merges(height: Any, n: int, parameters: CutParameters, xp: Any) -> tuple[list[int], list[Any]]:
     """How many of the first merges each cut keeps, and the names of their columns."""
+    n_clusters, distance_threshold = parameters.n_clusters, parameters.distance_threshold
     name = "distance_threshold" if n_clusters is None else "n_clusters"
-    values, many = _cuts(distance_threshold if n_clusters is None else n_clusters)
+    values, many = parameters.values
     for value in values:
         check_cut(n, n - len(height), *((None, value) if n_clusters is None else (value, distance_threshold)))
     if not values:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rapids_slink.dendrogram import condense
-from rapids_slink.dendrogram.cutting import COLUMNS, check_cut, cut_labels
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
@@ -64,7 +64,7 @@ class Cut:
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("cut", device):
-            cut = cut_labels(merges, n, n_clusters=self.n_clusters, distance_threshold=self.distance_threshold)
+            cut = cut_labels(merges, n, CutParameters(self.n_clusters, self.distance_threshold))
             labels = cut.columns["label"]
         return FlatClusters(number_of_clusters(labels, self.n_clusters), {"labels_": labels})
 

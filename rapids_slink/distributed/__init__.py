@@ -19,6 +19,7 @@ from distributed import Future
 
 from rapids_slink import local
 from rapids_slink.dendrogram import build_linkage
+from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
@@ -199,9 +200,9 @@ def linkage(tree: Any, **parameters: Any) -> Any:
     return on_one_worker(local.linkage, tree, **parameters)
 
 
-def cut(linkage: Any, **parameters: Any) -> Any:
+def cut(linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
     """`local.cut`, likewise."""
-    return on_one_worker(local.cut, linkage, **parameters)
+    return on_one_worker(local.cut, linkage, parameters=parameters, n_leaves=n_leaves)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:

@@ -15,7 +15,7 @@ import dask.dataframe as dd
 import numpy as np
 from distributed import Future
 
-from rapids_slink.dendrogram.cutting import cut_frame
+from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import InputTypeError
@@ -58,7 +58,7 @@ class Layout:
         shapes = [(size, *meta.shape[1:]) for size in self.sizes]
         return da.concatenate([da.from_delayed(*piece, meta=meta) for piece in zip(pieces, shapes, strict=True)])
 
-    def cut(self, linkage: Any, n_leaves: int, parameters: tuple[Any, Any, int]) -> Any:
+    def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
         with Run() as run:
             whole = gathered(run, "linkage", linkage)
@@ -106,7 +106,7 @@ def attribute(run: Run, found: Future, name: str) -> Future:
     return run.task(name, getitem, found, name)
 
 
-def _cut(linkage: Any, n: int, parameters: tuple[Any, Any, int]) -> Any:
+def _cut(linkage: Any, n: int, parameters: CutParameters) -> Any:
     return cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import cut_frame
+from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
 from rapids_slink.hierarchy import html, interop, plots, storage
 from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.runtime.device import device_of, resolve
@@ -88,11 +88,11 @@ class Hierarchy:
             Both or neither is given, or one is not valid.
         """
         self._require_fit()
-        given = n_clusters, distance_threshold, min_cluster_size
+        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size)
         if self._layout is not None:
-            return self._layout.cut(self.linkage_, self.n_leaves_, given)
+            return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
-        return cut_frame(linkage, self.n_leaves_, given, self._output, self._index)
+        return cut_frame(linkage, self.n_leaves_, parameters, self._output, self._index)
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as ``scipy.cluster.hierarchy`` takes it.
