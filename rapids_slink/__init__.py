@@ -13,7 +13,7 @@ and labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices
 its ``.cu`` files, `cpu.py`) and in nothing else; `runtime/` is what all stages run on.
 
 Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
-`minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
+`connect`, `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
 For a bug report: `show_versions`.
 """
 
@@ -31,6 +31,7 @@ __all__ = [
     "DeviceMemoryError",
     "DeviceUnavailableError",
     "SingleLinkage",
+    "connect",
     "cut",
     "fit",
     "fit_graph",

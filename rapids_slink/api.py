@@ -181,6 +181,66 @@ def nearest_neighbors(
     return engine_of(X, Y).nearest_neighbors(X, Y, get_metric(metric, p), device, memory_limit)
 
 
+def connect(
+    graph: Any,
+    X: Any,
+    *,
+    certified: bool = True,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
+    """The exact minimum spanning tree of the rows of `X`, from a k-NN graph of theirs.
+
+    Parameters
+    ----------
+    graph : DataFrame (cuDF or pandas)
+        ``src``, ``dst`` (row numbers of `X`) and ``weight``, as `knn_graph` returns it. Weights are computed anew.
+    X : dataframe or array, (n, d)
+        As `knn_graph` takes it, but for Dask collections.
+    certified : bool
+        Whether every row lists its k nearest, and nothing else: then a row's last neighbour bounds its distance from
+        what it does not list, and most edges are certain without a search. False for any other graph, such as an
+        approximate one: each row is searched at least once, for the same tree.
+    metric, p : str, float
+        See `knn_graph`.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one. "cuda" never falls back.
+    memory_limit : int or str, optional
+        Bytes that may be taken on top of the input, such as ``"8GiB"``; see `SingleLinkage`.
+
+    Returns
+    -------
+    DataFrame
+        ``src``, ``dst`` (int32), ``weight`` (float64 distance): n - 1 edges in the order in which they merge, the
+        `mst_` of `SingleLinkage`. cuDF if `X` is on a GPU, else pandas.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an input or a parameter is not valid; the message names it.
+    DeviceMemoryError
+        It takes more memory than there is or than `memory_limit`.
+
+    Notes
+    -----
+    Section 3.2.1 of the cuSLINK paper joins the components of the graph by edges that need not be in the tree. Here
+    Borůvka's rounds go on, by groupby and merge of frames, and take edges that are certain alone.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[0.0], [1.0], [10.0], [12.0]])
+    >>> graph = rapids_slink.knn_graph(X, 1, device="cpu")
+    >>> rapids_slink.connect(graph, X, device="cpu")["weight"].tolist()
+    [1.0, 2.0, 9.0]
+    """
+    return engine_of(graph, X).connect(
+        graph, X, certified=certified, metric=get_metric(metric, p), device=device, memory_limit=memory_limit
+    )
+
+
 def minimum_spanning_tree(
     edges: Any,
     *,

@@ -37,6 +37,9 @@ class Engine(Protocol):
     def nearest_neighbors(self, X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
         """`api.nearest_neighbors`."""
 
+    def connect(self, graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
+        """`api.connect`."""
+
     def minimum_spanning_tree(
         self, edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any
     ) -> Any:

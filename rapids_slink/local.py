@@ -15,6 +15,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.connect_graph import connect_graph
 from rapids_slink.spanning_tree.graphs import as_cugraph, as_frame, is_cugraph
 
 
@@ -59,6 +60,13 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
     chosen = resolve(device, X, Y)
     with run_scope(chosen, memory_limit):
         return neighbors.nearest_neighbors(X, Y, metric, chosen)
+
+
+def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.connect`."""
+    chosen = resolve(device, X)
+    with run_scope(chosen, memory_limit):
+        return connect_graph(graph, X, certified, metric, chosen)
 
 
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:

@@ -36,9 +36,9 @@ dd = pytest.importorskip("dask.dataframe")
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
-from rapids_slink.distributed.forest import spanning_forest  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import may_have_lists  # noqa: E402
+from rapids_slink.spanning_tree.relational import spanning_forest  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 

@@ -190,6 +190,11 @@ def fit_graph(edges: Any, **parameters: Any) -> Any:
     return on_one_worker(local.fit_graph, edges, **parameters)
 
 
+def connect(graph: Any, X: Any, **parameters: Any) -> Any:
+    """Refused: a Dask collection's blocks are connected by `fit`."""
+    raise TypeError("connect takes a graph and points in one piece; of a Dask collection fit makes the tree")
+
+
 def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
     """`local.minimum_spanning_tree`, likewise."""
     return on_one_worker(local.minimum_spanning_tree, edges, **parameters)

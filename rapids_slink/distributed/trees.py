@@ -21,7 +21,6 @@ from typing import Any
 from distributed import Future
 
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, work
-from rapids_slink.distributed.forest import spanning_forest
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.search import core_distances
 from rapids_slink.metrics import distances
@@ -36,6 +35,7 @@ from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import plan
+from rapids_slink.spanning_tree.relational import spanning_forest
 
 #: Trees that are joined at a time.
 JOINED = 8

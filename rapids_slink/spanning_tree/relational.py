@@ -1,0 +1,151 @@
+"""Borůvka's rounds by groupby and merge of frames.
+
+In a round every component takes the lightest of the edges that cross its border, a groupby of ranks in the total order,
+and points at the component across it, a merge of these ranks with the edges. Pointers are followed to the root of each
+tree of components, by which the ends of edges are renamed, and edges within one component go.
+
+`spanning_forest` does that with a list of edges; `edges/` does the same in kernels. `connect_lists` does it with a k-NN
+graph, where lighter edges than the listed ones may leave a component: the bounds of its points are ranked among the
+edges, and a component whose least rank is a bound's takes none. Where too few take an edge, the points with such bounds
+are searched for their nearest outside; `forest.py` has the proof, and `connect.py` does the same in kernels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.spanning_tree.forest import LEAST_SHARE
+
+#: The total order's columns: no two edges are equal in them.
+ORDER = ["weight", "src", "dst"]
+
+
+def spanning_forest(edges: Any, device: Device) -> Any:
+    """The edges of the minimum spanning forest.
+
+    Parameters
+    ----------
+    edges : DataFrame
+        ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may come several times.
+    device : Device
+        That of the frame.
+
+    Returns
+    -------
+    DataFrame
+        Rows of `edges` in the total order.
+    """
+    if not len(edges):
+        return edges
+    edges = edges.sort_values(ORDER, ignore_index=True)
+    component = device.xp.arange(int(edges["dst"].max()) + 1, dtype="int32")
+    crossing, chosen = _crossing(edges, component), []
+    while len(crossing):
+        certain, component = _merge_components(crossing, None, component, device)
+        chosen.append(certain["rank"])
+        crossing = _crossing(edges, component, crossing["rank"])
+    rows = device.frames.concat(chosen, ignore_index=True).drop_duplicates().sort_values()
+    return edges.iloc[rows].reset_index(drop=True)
+
+
+def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
+    """The minimum spanning tree of points, from their k-NN graph and a search over all of them.
+
+    Parameters
+    ----------
+    edges : DataFrame
+        ``src`` < ``dst`` and ``weight``: the listed pairs and their surrogate distances. A pair may come twice.
+    bounds : DataFrame
+        The same columns, a row for each point: in the total order, a pair of it that is not listed comes after this
+        one or equals it.
+    search
+        Of all points.
+    device : Device
+
+    Returns
+    -------
+    DataFrame
+        n - 1 rows of ``src``, ``dst``, ``weight`` in the total order.
+    """
+    xp, n = device.xp, len(bounds)
+    tree: list[Any] = []
+    taken = 0
+    component = points = xp.arange(n, dtype="int32")
+    while True:
+        # An edge comes before a bound that is equal to it, whose point lists the edge.
+        ranked = device.frames.concat([edges.drop_duplicates().assign(point=-1), bounds.assign(point=points)])
+        ranked = ranked.sort_values([*ORDER, "point"], ignore_index=True)
+        of_bound = ranked["point"].values >= 0
+        rank_of_bound = xp.empty(n, "int64")
+        rank_of_bound[ranked["point"].values[of_bound]] = xp.flatnonzero(of_bound)
+        listed = xp.flatnonzero(~of_bound)
+        while True:
+            crossing = _crossing(ranked, component, listed)
+            of_points = device.frames.DataFrame({"component": component, "rank": rank_of_bound})
+            certain, component = _merge_components(crossing, of_points, component, device)
+            few = len(certain) < max(1, (n - taken) / LEAST_SHARE)
+            tree.append(ranked.iloc[certain["rank"].drop_duplicates()][ORDER])
+            taken += len(tree[-1])
+            if taken == n - 1:
+                return device.frames.concat(tree).sort_values(ORDER, ignore_index=True)[["src", "dst", "weight"]]
+            if few:
+                break
+        edges, bounds = _search_outside(ranked, (listed, rank_of_bound), component, search, device)
+
+
+def _crossing(edges: Any, component: Array, rows: Any = None) -> Any:
+    """The edges of two components, of some rows or all: columns a and b, these, and the row as rank."""
+    edges = edges[["src", "dst"]] if rows is None else edges[["src", "dst"]].iloc[rows]
+    a, b = (component[edges[end].values] for end in ("src", "dst"))
+    crossing = edges.assign(a=a, b=b, rank=edges.index)[["a", "b", "rank"]]
+    return crossing[a != b]
+
+
+def _lightest(crossing: Any, bounds: Any, device: Device) -> Any:
+    """The least rank of each component, of the edges that cross its border and of its points' bounds."""
+    sides = [crossing[[side, "rank"]].rename(columns={side: "component"}) for side in ("a", "b")]
+    sides += [] if bounds is None else [bounds]
+    return device.frames.concat(sides, ignore_index=True).groupby("component", as_index=False).agg({"rank": "min"})
+
+
+def _merge_components(crossing: Any, bounds: Any, component: Array, device: Device) -> tuple[Any, Array]:
+    """Merge each component whose lightest edge is certain along it; returns these edges and all points' components."""
+    xp = device.xp
+    certain = _lightest(crossing, bounds, device).merge(crossing, on="rank")  # a bound's rank is no edge's
+    own, a, b = (certain[name].values for name in ("component", "a", "b"))
+    across, parent = a + b - own, xp.arange(component.size, dtype=component.dtype)
+    parent[own] = across
+    # Two that point at each other took one edge: the lesser is the root.
+    parent[own] = xp.where((parent[across] == own) & (own < across), own, across)
+    root = parent[own]
+    while not all_true((further := parent[root]) == root):
+        parent[own] = root = further
+    return certain, parent[component]
+
+
+def _search_outside(
+    ranked: Any, ranks: tuple[Array, Array], component: Array, search: Any, device: Device
+) -> tuple[Any, Any]:
+    """Search the points whose bound comes before their component's lightest edge; returns the edges and bounds then."""
+    xp, (listed, rank_of_bound), n = device.xp, ranks, component.size
+    lightest = _lightest(_crossing(ranked, component, listed), None, device)
+    of_component = xp.full(n, len(ranked), "int64")
+    of_component[lightest["component"].values] = lightest["rank"].values
+    sizes = device.frames.DataFrame({"component": component}).groupby("component", as_index=False).size()
+    largest = int(sizes.sort_values("size", ignore_index=True)["component"].iloc[-1])
+    rows = xp.flatnonzero((rank_of_bound < of_component[component]) & (component != largest)).astype("int32")
+    weights = xp.concatenate([ranked["weight"].values, xp.full(1, xp.inf)])
+    upper = weights[of_component[component[rows]]]
+    result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True))
+    ids, weight = result.ids[:, 0], result.weights[:, 0]
+    bounds = ranked.iloc[rank_of_bound][ORDER]
+    src, dst, bound = (bounds[name].values.copy() for name in ("src", "dst", "weight"))
+    nearest, none = ids >= 0, (ids < 0) & (result.upper >= bound[rows])
+    at, to = rows[nearest], ids[nearest]
+    src[at], dst[at], bound[at] = xp.minimum(at, to), xp.maximum(at, to), weight[nearest]
+    src[rows[none]], dst[rows[none]], bound[rows[none]] = n, n, result.upper[none]  # all outside are above
+    bounds = device.frames.DataFrame({"src": src, "dst": dst, "weight": bound})
+    return device.frames.concat([ranked.iloc[listed][bounds.columns], bounds.iloc[at]], ignore_index=True), bounds
