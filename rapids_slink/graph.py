@@ -101,6 +101,8 @@ def fit_graph(
         return distributed().on_one_worker(
             fit_graph,
             edges,
+            COLUMNS,
+            "edges",
             n_clusters=n_clusters,
             n_nodes=n_nodes,
             distance_threshold=distance_threshold,

@@ -80,7 +80,8 @@ def linkage(
     Section 3.3.1 of the cuSLINK paper, which does this on the host. Here a GPU does it in parallel: `dendrogram.cuda`.
     """
     if is_collection(tree):
-        return distributed().on_one_worker(linkage, tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
+        given = {"n_nodes": n_nodes, "device": device, "memory_limit": memory_limit}
+        return distributed().on_one_worker(linkage, tree, tuple(EDGE_TYPES), "tree", **given)
     on = resolve(device, tree)
     tree, output = OutputKind.of(tree, on)
     require_columns(tree, ("src", "dst", "weight"), "tree")

@@ -78,8 +78,8 @@ def cut(
     Section 3.3.2 of the cuSLINK paper inherits labels level by level; a chain has as many levels as leaves.
     """
     if is_collection(linkage):
-        given = {"n_clusters": n_clusters, "distance_threshold": distance_threshold}
-        return distributed().on_one_worker(cut, linkage, **given, min_cluster_size=min_cluster_size, n_leaves=n_leaves)
+        given = {"n_clusters": n_clusters, "distance_threshold": distance_threshold, "n_leaves": n_leaves}
+        return distributed().on_one_worker(cut, linkage, COLUMNS, "linkage", **given, min_cluster_size=min_cluster_size)
     linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, COLUMNS, "linkage")
     n = _count_leaves(len(linkage), n_leaves)

@@ -8,7 +8,7 @@ Whatever the partitions and the workers are, the results have the bits of one de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -18,7 +18,7 @@ import numpy as np
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.cutting import cut_frame
+from rapids_slink.dendrogram.cutting import COLUMNS, cut_frame
 from rapids_slink.distributed.cluster import Run, Settings, free_for_task, on_worker
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
@@ -167,7 +167,7 @@ def _dimensions(found: dict[str, Any]) -> dict[str, int]:
 def cut_of_model(model: Any, given: tuple[Any, Any, int]) -> Any:
     """`Hierarchy.cut` of a model that was fitted on a Dask collection."""
     with Run() as run:
-        whole = gathered(run, "linkage", model.linkage_)
+        whole = gathered(run, model.linkage_, COLUMNS, "linkage")
         labels = run.task("cut", _cut, whole, model.n_leaves_, given)
         return model._layout.collection(run, "labels", labels)
 
@@ -176,11 +176,16 @@ def _cut(linkage: Any, n: int, given: tuple[Any, Any, int]) -> Any:
     return cut_frame(linkage, n, given, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
 
 
-def on_one_worker(function: Callable[..., Any], frame: Any, **parameters: Any) -> Any:
-    """A function of a frame, done by a worker that gets all partitions; a frame that it returns is a collection."""
+def on_one_worker(
+    function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
+) -> Any:
+    """A function of a frame, done by a worker that gets all partitions; a frame that it returns is a collection.
+
+    The function reads these columns of the frame, which is its argument `name`.
+    """
     with Run() as run:
-        name = function.__name__
-        result = run.task(name, partial(function, **parameters), gathered(run, name, frame))
+        whole = gathered(run, frame, columns, name)
+        result = run.task(function.__name__, partial(function, **parameters), whole)
         (is_collected,) = run.gather([run.task("kind", _is_frame, result)])
         return frame_collection(run, name, result) if is_collected else run.gather([result])[0]
 

@@ -72,8 +72,8 @@ def minimum_spanning_tree(
     (weight, row), in which no two edges are equal: the tree is unique, and the same on either device.
     """
     if is_collection(edges):
-        given = {"device": device, "memory_limit": memory_limit}
-        return distributed().on_one_worker(minimum_spanning_tree, edges, maximum=maximum, component=component, **given)
+        given = {"maximum": maximum, "component": component, "device": device, "memory_limit": memory_limit}
+        return distributed().on_one_worker(minimum_spanning_tree, edges, COLUMNS, "edges", **given)
     if component and is_cugraph(edges):
         raise ValueError("component=True adds a column, and a cugraph.Graph has none: pass its edges as a DataFrame")
     frame = as_frame(edges)
