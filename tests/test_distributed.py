@@ -80,13 +80,12 @@ def collection(X, sizes):
     stops = np.cumsum(sizes)
     assert stops[-1] == len(frame)
     parts = [frame.iloc[stop - size : stop] for size, stop in zip(sizes, stops, strict=True)]
-    return frame, dd.from_delayed([_delayed(part) for part in parts], meta=frame.head(0), verify_meta=False)
+    return frame, from_delayed(parts)
 
 
-def _delayed(part):
-    from dask import delayed
-
-    return delayed(part)
+def from_delayed(parts):
+    """A collection of these partitions, which says that all have the columns of the first."""
+    return dd.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].head(0), verify_meta=False)
 
 
 def assert_same(found, expected):
@@ -277,6 +276,106 @@ def test_frames_of_edges(client):
     pd.testing.assert_series_equal(found.labels_, expected.labels_)
 
 
+# ------------------------------------------------------------------------------------------- columns of the partitions
+
+RESULTS = {
+    "fit": lambda X: fit(X, 6, device="cpu").linkage_,
+    "HDBSCAN": lambda X: HDBSCAN(8, device="cpu").fit(X).labels_,
+    "knn_graph": lambda X: knn_graph(X, 4, device="cpu"),
+    "nearest_neighbors": lambda X: nearest(X, X + 1, device="cpu"),
+}
+GRAPHS = {
+    "fit_graph": ("edges", lambda edges: fit_graph(edges, device="cpu").linkage_),
+    "minimum_spanning_tree": ("edges", lambda edges: minimum_spanning_tree(edges, device="cpu")),
+    "linkage": ("tree", lambda tree: linkage(tree, device="cpu")),
+    "cut": ("linkage", lambda merges: cut(merges, n_clusters=3)),
+}
+
+
+@pytest.fixture(params=["read_csv", "from_map", "from_delayed"])
+def collect(request, tmp_path):
+    """Makes a collection of partitions; it says that all have the columns of the first."""
+
+    def read_csv(parts):
+        for p, part in enumerate(parts):
+            part.to_csv(tmp_path / f"{p}.csv", index=False)
+        return dd.read_csv(tmp_path / "*.csv")
+
+    def from_map(parts):
+        return dd.from_map(lambda p: parts[p], range(len(parts)), meta=parts[0].head(0), enforce_metadata=False)
+
+    return {"read_csv": read_csv, "from_map": from_map, "from_delayed": from_delayed}[request.param]
+
+
+def rows_of_eighths():
+    """Which a text file keeps."""
+    return pd.DataFrame(np.round(8 * blobs(0)) / 8, columns=["x", "y"])
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_columns_in_another_order(result, collect, client, blocks):
+    frame = rows_of_eighths()
+    found = result(collect([frame[:200], frame[200:][["y", "x"]]]))
+    np.testing.assert_array_equal(found.compute(), result(frame))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda part: part.assign(z=1.0), "columns x, y and no others; it has 'z' too"),
+        (lambda part: part[["x"]], r"columns x, y; y not found in \['x'\]"),
+        (lambda part: part.rename(columns={"y": "z"}), r"columns x, y; y not found in \['x', 'z'\]"),
+    ],
+    ids=["more", "less", "other"],
+)
+def test_other_columns(spoil, message, collect, client):
+    frame = rows_of_eighths()
+    parts = collect([frame[:200], spoil(frame[200:])])
+    for result in RESULTS.values():
+        with pytest.raises(ValueError, match=f"partition 1 of X must be a DataFrame with {message}"):
+            result(parts)
+
+
+@pytest.mark.parametrize("labels", [[1, 0], [("a", "x"), ("a", "y")], [None, "x"]], ids=str)
+def test_labels_of_any_type(labels, client):
+    """And a partition without rows, whatever its columns."""
+    frame = rows_of_eighths().set_axis(pd.Index(labels), axis="columns")
+    parts = from_delayed([frame[:200], pd.DataFrame(), frame[200:].iloc[:, [1, 0]]])
+    assert_same(fit(parts, 6, device="cpu"), fit(frame, 6, device="cpu"))
+
+
+def test_partitions_that_do_not_match(client):
+    frame = rows_of_eighths()
+    for X, error, message in [
+        (from_delayed([frame, frame[["x", "y", "y"]]]), ValueError, "partition 1 of Y .*; 'y' is there 2 times"),
+        (from_delayed([frame, frame["x"]]), TypeError, "partition 1 of Y must be a DataFrame .*, got Series"),
+        (blocks_of_width(2, 3, says=2), ValueError, "partition 1 of Y must have 2 columns, as the array says, got 3"),
+        (blocks_of_width(3, 3, says=2), ValueError, "partition . of Y must have 2 columns, as the array says, got 3"),
+    ]:
+        with pytest.raises(error, match=message):
+            nearest(dd.from_pandas(frame), X, device="cpu")
+
+
+def blocks_of_width(*widths, says):
+    """An array whose blocks are not what it says."""
+    blocks = [da.from_delayed(dask.delayed(np.ones)((5, width)), (5, says), dtype=float) for width in widths]
+    return da.concatenate(blocks)
+
+
+@pytest.mark.parametrize("function", GRAPHS)
+def test_columns_of_edges_and_merges(function, client):
+    """Others than those that are read may be in any partition or none."""
+    name, result = GRAPHS[function]
+    tree = fit(rows_of_eighths(), 3, device="cpu").mst_
+    frame = linkage(tree, device="cpu") if function == "cut" else tree
+    first, last = frame[:200], frame[200:].iloc[:, ::-1].assign(colour="red")
+    found = result(from_delayed([first, pd.DataFrame(columns=["src"]), last]))
+    np.testing.assert_array_equal(found.compute() if hasattr(found, "compute") else found, result(frame))
+    lost = frame.columns[0]
+    with pytest.raises(ValueError, match=rf"partition 1 of {name} must .*; {lost} not found in"):
+        result(from_delayed([first, last.drop(columns=lost)]))
+
+
 # ------------------------------------------------------------------------------------------------------------- plans
 
 
@@ -356,9 +455,8 @@ def test_partitions_too_far_from_each_other(client):
 )
 def test_bad_input_is_named(spoil, error, message, client):
     frame = pd.DataFrame(blobs(0)[:20], columns=["x0", "x1"])
-    parts = [_delayed(frame), _delayed(spoil(frame)), _delayed(frame)]
     with pytest.raises(error, match=message):
-        fit(dd.from_delayed(parts, meta=frame.head(0), verify_meta=False), 2, device="cpu")
+        fit(from_delayed([frame, spoil(frame), frame]), 2, device="cpu")
     assert_nothing_is_left(client)
 
 
@@ -399,7 +497,7 @@ def test_nothing_is_left(client, blocks):
 
 
 def test_interrupted(client, blocks, monkeypatch):
-    """As by Ctrl-C, while trees are made."""
+    """As by Ctrl-C, while trees are made: the next fit is right."""
     wait = runs.Run.wait
 
     def interrupt(self, futures, progress=None):
@@ -407,10 +505,13 @@ def test_interrupted(client, blocks, monkeypatch):
             raise KeyboardInterrupt
         wait(self, futures, progress)
 
-    monkeypatch.setattr(runs.Run, "wait", interrupt)
-    _, parts = collection(blobs(0), [400, 40])
-    with pytest.raises(KeyboardInterrupt):
-        fit(parts, 2, device="cpu")
+    frame, parts = collection(blobs(0), [400, 40])
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(runs.Run, "wait", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                fit(parts, 2, device="cpu")
+        assert_same(fit(parts, 2, device="cpu"), fit(frame, 2, device="cpu"))  # the client is not lost
     del parts
     assert_nothing_is_left(client)
 

@@ -8,7 +8,7 @@ Whatever the partitions and the workers are, the results have the bits of one de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -19,7 +19,7 @@ from distributed import Future
 
 from rapids_slink import local
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.cutting import CutParameters
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
@@ -36,7 +36,7 @@ from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
-from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import plan
@@ -172,11 +172,16 @@ def _dimensions(fitted: dict[str, Any]) -> dict[str, int]:
     return {name: value.ndim if library_of(value) else 0 for name, value in fitted.items()}
 
 
-def on_one_worker(function: Callable[..., Any], frame: Any, **parameters: Any) -> Any:
-    """A function of a frame, done by a worker that gets all partitions; a frame that it returns is a collection."""
+def on_one_worker(
+    function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
+) -> Any:
+    """A function of a frame, done by a worker that gets all partitions; a frame that it returns is a collection.
+
+    The function reads these columns of the frame, which is its argument `name`.
+    """
     with Run() as run:
-        name = function.__name__
-        result = run.task(name, partial(function, **parameters), gathered(run, name, frame))
+        whole = gathered(run, frame, columns, name)
+        result = run.task(function.__name__, partial(function, **parameters), whole)
         (is_collected,) = run.gather([run.task("kind", _is_frame, result)])
         return frame_collection(run, name, result) if is_collected else run.gather([result])[0]
 
@@ -187,7 +192,7 @@ def _is_frame(result: Any) -> bool:
 
 def fit_graph(edges: Any, **parameters: Any) -> Any:
     """`local.fit_graph` of a Dask DataFrame, by a worker that gets all of it."""
-    return on_one_worker(local.fit_graph, edges, **parameters)
+    return on_one_worker(local.fit_graph, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def connect(graph: Any, X: Any, **parameters: Any) -> Any:
@@ -197,17 +202,17 @@ def connect(graph: Any, X: Any, **parameters: Any) -> Any:
 
 def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
     """`local.minimum_spanning_tree`, likewise."""
-    return on_one_worker(local.minimum_spanning_tree, edges, **parameters)
+    return on_one_worker(local.minimum_spanning_tree, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def linkage(tree: Any, **parameters: Any) -> Any:
     """`local.linkage`, likewise."""
-    return on_one_worker(local.linkage, tree, **parameters)
+    return on_one_worker(local.linkage, tree, tuple(EDGE_TYPES), "tree", **parameters)
 
 
 def cut(linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
     """`local.cut`, likewise."""
-    return on_one_worker(local.cut, linkage, parameters=parameters, n_leaves=n_leaves)
+    return on_one_worker(local.cut, linkage, COLUMNS, "linkage", parameters=parameters, n_leaves=n_leaves)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:

@@ -60,7 +60,8 @@ class Run:
         if error is None:
             return
         with suppress(Exception):  # the cluster may be gone
-            self.client.cancel(list(self.futures))  # a traceback would keep them
+            for future in list(self.futures):
+                future.release()  # a traceback would keep them
         if isinstance(error, KilledWorker):
             error.add_note("Workers mostly die for lack of memory: give them more, or set a smaller memory_limit.")
 

@@ -6,18 +6,22 @@ the partitions by that number: a merge on it is a slice, since each partition's 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 from operator import getitem
 from typing import Any
 
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 from distributed import Future
 
-from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run
-from rapids_slink.points.output import OutputKind
+from rapids_slink.points.columns import require_columns
+from rapids_slink.points.output import OutputKind, is_dataframe
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import device_of, is_on_gpu
 
@@ -61,7 +65,7 @@ class Layout:
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
         with Run() as run:
-            whole = gathered(run, "linkage", linkage)
+            whole = gathered(run, linkage, COLUMNS, "linkage")
             return self.collection(run, "labels", run.task("cut", _cut, whole, n_leaves, parameters))
 
 
@@ -96,9 +100,9 @@ def frame_of_parts(parts: list[Future], meta: Any, divisions: tuple[Any, ...] | 
     return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False).persist()
 
 
-def gathered(run: Run, name: str, X: Any) -> Future:
-    """All partitions of a collection of frames as one frame on a worker."""
-    return run.task(f"{name}-whole", _concat, run.partitions(partitions_of(X)))
+def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
+    """These columns of all partitions of a collection of frames, the argument `name`, as one frame on a worker."""
+    return run.task(f"{name}-whole", _concat, run.partitions(partitions_of(X)), pd.Index(columns), name)
 
 
 def attribute(run: Run, found: Future, name: str) -> Future:
@@ -110,7 +114,32 @@ def _cut(linkage: Any, n: int, parameters: CutParameters) -> Any:
     return cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
 
 
-def _concat(parts: list[Any]) -> Any:
+def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
+    """A partition that has rows, with the collection's columns in their order, which Dask does not look after.
+
+    Parameters
+    ----------
+    partition : DataFrame or array
+        Called `name` in errors.
+    columns : Index or int
+        The labels, which a frame may have in any order; of an array their number, NaN if Dask does not know it.
+    others : bool
+        Whether a frame's other columns are left out or refused.
+    """
+    if not isinstance(columns, pd.Index):
+        if partition.ndim == 2 and partition.shape[1] != columns and not isnan(columns):
+            raise ValueError(f"{name} must have {columns} columns, as the array says, got {partition.shape[1]}")
+        return partition
+    labels = pd.Index(list(partition) if is_dataframe(partition) else [])
+    if labels.equals(columns):
+        return partition
+    require_columns(partition, list(columns), name, others=others)
+    return partition.iloc[:, labels.get_indexer(columns)]
+
+
+def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
+    numbered = [(f"partition {p} of {name}", part) for p, part in enumerate(parts) if len(part)]
+    parts = [matched(part, columns, called, others=True) for called, part in numbered] or parts[:1]
     return parts[0] if len(parts) == 1 else device_of(parts[0]).frames.concat(parts)
 
 

@@ -16,10 +16,11 @@ from operator import getitem
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from distributed import Future
 
 from rapids_slink.distributed.cluster import Run, work
-from rapids_slink.distributed.collections import Layout, partitions_of
+from rapids_slink.distributed.collections import Layout, matched, partitions_of
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
@@ -100,13 +101,17 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     """The points of a Dask collection, the argument `name`, checked on the workers."""
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
+    names = list(X.columns) if hasattr(X, "columns") else None
     parts = run.partitions(partitions_of(X)) if is_collection(X) else [run.client.scatter(X)]
-    read = [run.task("read", read_partition, settings, part, p, name, index=(name, p)) for p, part in enumerate(parts)]
+    columns = X.shape[1] if names is None else pd.Index(names)
+    read = [
+        run.task("read", read_partition, settings, part, columns, f"partition {p} of {name}", index=(name, p))
+        for p, part in enumerate(parts)
+    ]
     found = [run.task("summary", getitem, part, "summary", index=(name, p)) for p, part in enumerate(read)]
     summaries: list[dict[str, Any]] = run.gather(found)
-    sizes, names, index = [summary["rows"] for summary in summaries], None, None
-    if hasattr(X, "columns"):
-        names = list(X.columns)
+    sizes, index = [summary["rows"] for summary in summaries], None
+    if names is not None:
         index = [run.task("index", getitem, part, "index", index=(name, p)) for p, part in enumerate(read)]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()
@@ -124,13 +129,17 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     return Partitions(read, layout, replace(settings, device=first["device"]), dtype, first["features"], names, zeros)
 
 
-def read_partition(settings: Settings, partition: Any, number: int, name: str) -> dict[str, Any]:
-    """The ``values`` of a partition, checked, on a GPU or the host as that is; its ``index``; a ``summary``."""
+def read_partition(settings: Settings, partition: Any, columns: pd.Index | float, name: str) -> dict[str, Any]:
+    """The ``values`` of a partition, checked, on a GPU or the host as that is; its ``index``; a ``summary``.
+
+    The columns are as `matched` takes them, and errors call the partition by its `name`.
+    """
     device = resolve(settings.device, partition)
     summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition)}
     found = {"values": None, "index": partition.index if library_of(partition) else None}
     if len(partition):
-        with _naming_partition(number, name):
+        partition = matched(partition, columns, name)
+        with _naming_partition(name):
             found["values"], more = work(_read, device, settings, partition)
         summary.update(more)
     return {**found, "summary": summary}
@@ -154,14 +163,14 @@ def _extremes(found: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @contextmanager
-def _naming_partition(number: int, name: str) -> Iterator[None]:
-    """Have errors say of which partition of the argument `name` they speak."""
+def _naming_partition(name: str) -> Iterator[None]:
+    """Have errors say of which partition they speak."""
     try:
         yield
     except (TypeError, ValueError) as error:
         kinds = (DeviceMemoryError, InputTypeError, TypeError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
-        raise kind(f"partition {number} of {name}: {error}") from error
+        raise kind(f"{name}: {error}") from error
 
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -11,19 +13,29 @@ from rapids_slink.points.output import is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import Device, all_true
 
+#: How many columns an error lists.
+LISTED_COLUMNS = 20
 
-def require_columns(frame: Any, columns: tuple[str, ...], name: str) -> None:
-    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns."""
-    valid = f"{name} must be a DataFrame with columns {', '.join(columns)}"
+
+def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bool = True) -> None:
+    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and no `others` unless allowed."""
+    valid = f"{name} must be a DataFrame with columns {_listed(columns)}"
     if not is_dataframe(frame):
         raise InputTypeError(f"{valid}, got {type(frame).__name__}")
-    found = list(frame.columns)
-    missing = [column for column in columns if column not in found]
-    if missing:
-        raise ValueError(f"{valid}; {', '.join(missing)} not found in {found}")
+    wanted, counts = Counter(columns), Counter(frame)
+    if missing := wanted - counts:
+        raise ValueError(f"{valid}; {_listed(missing)} not found in [{_listed(map(repr, frame))}]")
     for column in columns:
-        if found.count(column) > 1:
-            raise ValueError(f"{valid}; {column!r} is there {found.count(column)} times")
+        if counts[column] > 1:
+            raise ValueError(f"{valid}; {column!r} is there {counts[column]} times")
+    if not others and (surplus := counts - wanted):
+        raise ValueError(f"{valid} and no others; it has {_listed(map(repr, surplus))} too")
+
+
+def _listed(columns: Iterable[Any]) -> str:
+    names = [str(column) for column in columns]
+    more = f" and {len(names) - LISTED_COLUMNS} more" if len(names) > LISTED_COLUMNS else ""
+    return ", ".join(names[:LISTED_COLUMNS]) + more
 
 
 def require_edges(edges: Any, name: str) -> None:
