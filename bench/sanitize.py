@@ -34,7 +34,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.spanning_tree import boxes, component_pairs, few, spanning_tree
+from rapids_slink.spanning_tree import component_pairs, few, spanning_tree
 from rapids_slink.spanning_tree import edges as graphs
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -108,9 +108,12 @@ def tree_of_few(device: Device, points: np.ndarray, min_samples: int = 1) -> tup
 
 
 def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
-    """A tree by boxes."""
-    among = search("boxes", device.asarray(points), device)
-    columns = boxes.tree_of_boxes(among, device, Report()).columns
+    """A tree by boxes, which a CPU makes from lists."""
+    if not device.is_gpu:
+        return cluster(device, "boxes", points, 8)[2:5]
+    from rapids_slink.spanning_tree import boxes
+
+    columns = boxes.tree_of_boxes(search("boxes", device.asarray(points), device), Report()).columns
     sort_in_place(columns, device.xp)
     return tuple(columns.values())
 

@@ -23,7 +23,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, release_cached
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import boxes, count_connected_components, few, plan, spanning_tree
+from rapids_slink.spanning_tree import count_connected_components, few, plan, spanning_tree
 from rapids_slink.spanning_tree.line import tree_of_line
 from rapids_slink.spanning_tree.repeats import find_repeats
 
@@ -149,14 +149,14 @@ def surrogate_tree(
     if n == 1:
         return PreallocatedFrame.empty(device, 0, EDGE_TYPES), 1
     mutual = min_samples > 1 or core is not None
-    suitable = plan.ways(n, d, n_neighbors, min_samples, metric, device, core)
+    way = plan.way(n, d, n_neighbors, min_samples, metric, device, core)
     if not mutual:
         with report.stage("spanning_tree", device):
             line = tree_of_line(rows, metric, device)
         if line is not None:
             report.count("spanning_tree", rows_sorted=n)
             return line, 1
-    if plan.PAIRS in suitable:
+    if way == plan.PAIRS:
         with report.stage("spanning_tree", device):
             report.count("spanning_tree", pairs_weighed=n * (n - 1) // 2)
             return few.tree_of_few(rows, metric, min_samples, device), 1
@@ -172,11 +172,12 @@ def surrogate_tree(
             return joined, components
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        by_boxes = plan.way_by(search, suitable) == plan.BOXES
-    if by_boxes:
+    if way == plan.BOXES:
+        from rapids_slink.spanning_tree.boxes import tree_of_boxes  # which needs CuPy
+
         release_cached()
         with report.stage("spanning_tree", device):
-            tree = boxes.tree_of_boxes(search, device, report)
+            tree = tree_of_boxes(search, report)
             del search
             release_cached()
             sort_in_place(tree.columns, device.xp)

@@ -28,9 +28,8 @@ class SingleLinkage(PointHierarchy):
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph from which the tree is first built. It trades the time of one stage
         against that of another and does not change the result. By default 8, or no graph where there are so few rows
-        that computing all distances takes less time. There is none either, whatever this is, of few features: up
-        to eight on a CPU, or more if the rows lie along curves or in clusters far apart; up to six on a GPU, or eight
-        if the rows are many. With `min_samples` there is one, unless the rows are few.
+        that computing all distances takes less time. On a GPU there is none either, whatever this is, of up to six
+        features, or eight if the rows are many. With `min_samples` there is one, unless the rows are few.
     min_samples : int, optional
         Cluster by mutual reachability, as HDBSCAN does: the distance of two rows becomes the largest of their
         distance and the distances from either to its `min_samples`-th nearest other row, and the heights are those of

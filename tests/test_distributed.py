@@ -402,13 +402,13 @@ def test_wanted_blocks(n, d, devices, device, blocks):
 
 
 def test_few_features_need_no_room_for_lists(monkeypatch):
-    """A worker of so many bytes holds their tree in one block, of which two with lists would not fit."""
+    """Blocks have no lists of their own, since a search by a tree would take as long with them."""
     settings = Settings(get_metric("euclidean"), "cpu")
-    for free, blocks in ((5 * 10**9, 1), (2 * 10**9, 5)):
+    for free, blocks in ((7 * 10**9, 1), (4 * 10**9, 4)):
         monkeypatch.setattr(distributed, "free_for_task", lambda settings, device, free=free: free)
         assert distributed._fitting_blocks(settings, 20_000_000, 2, "<f8", 1) == blocks
     assert not may_have_lists(settings, 10**6, 2, CPU)
-    assert may_have_lists(replace(settings, min_samples=2), 10**6, 2, CPU)
+    assert not may_have_lists(replace(settings, min_samples=2), 10**6, 2, CPU)
     assert may_have_lists(settings, 10**6, 16, CPU)
 
 

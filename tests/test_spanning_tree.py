@@ -5,7 +5,7 @@ import pytest
 from hard_cases import CASES, full, shape
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import searches
+from oracles import blobs, searches, squared_distances
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
@@ -14,6 +14,7 @@ from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appear
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, SearchResult
+from rapids_slink.neighbors.trees import kdtree
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
@@ -214,6 +215,25 @@ def test_tree_of_points_on_small_grids(n, d, k, side, by_tree, seed):
     X = np.random.default_rng(seed).integers(0, side + 1, (n, d)).astype(np.float64)
     search = (TreeSearch if by_tree else BruteForceSearch)(X, CPU, Report())
     assert_same_edges(tree_by_search(search, n, k, CPU), all_pairs_tree(squareform(pdist(X, "sqeuclidean"))))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_same_tree_whoever_searches_when(threads, monkeypatch):
+    """Threads of a CPU lower the bounds of components without a lock."""
+    X = np.round(blobs(0, d=3, n=600), 1)
+    for name in ("MIN_CHUNK", "MAX_CHUNK"):
+        monkeypatch.setattr(kdtree, name, 1)
+    monkeypatch.setattr("rapids_slink.runtime.threads.workers", lambda _: threads)
+    tree = tree_by_search(TreeSearch(X, CPU, Report()), len(X), 1, CPU)
+    assert_same_edges(tree, all_pairs_tree(squared_distances(X)))
+
+
+def test_equal_points_are_not_all_compared():
+    """A search by a tree that visits each of its equals takes minutes here."""
+    X = np.repeat(np.random.default_rng(0).normal(size=(3, 2)), 100_000, axis=0)
+    tree = tree_by_search(TreeSearch(X, CPU, Report()), len(X), 3, CPU)
+    assert set(tree["src"][: len(X) - 3]) == {0, 100_000, 200_000}
+    assert (tree["weight"][: len(X) - 3] == 0).all()
 
 
 HARD = [

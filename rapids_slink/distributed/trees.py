@@ -25,6 +25,7 @@ from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.search import core_distances
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows, row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.pipeline import check_tree_memory, surrogate_tree
@@ -97,10 +98,14 @@ def _lists_of_block(device: Device, settings: Settings, rows: Any) -> Any:
 
 
 def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) -> bool:
-    """Whether the tree of two blocks, n points together, may start from the lists within the blocks."""
+    """Whether the tree of two blocks, n points together, starts from the lists within the blocks.
+
+    A search by a tree would take about as long without them.
+    """
+    d, metric = row_features(settings.metric, n_features), settings.metric
     core = () if settings.min_samples > 1 else None  # whatever they are
-    given = settings.n_neighbors, settings.min_samples, settings.metric, device, core
-    return plan.LISTS in plan.ways(n, row_features(settings.metric, n_features), *given)
+    way = plan.way(n, d, settings.n_neighbors, settings.min_samples, metric, device, core)
+    return way == plan.LISTS and not is_searched_by_tree(n, d, metric, device)
 
 
 def list_length(settings: Settings, device: Device) -> int:

@@ -49,9 +49,10 @@ def prepare_search(
     n, d = values.shape
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
+        from rapids_slink.neighbors.trees.tree import touched_share
 
         search = TreeSearch(values, device, report, progress=progress, metric=metric)
-        if is_low_dimensional(search):
+        if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE:
             return search
     return _search_class(n, d, metric, device)(values, device, report, queries, progress, metric=metric)
 
@@ -82,18 +83,6 @@ def estimate_search(
     arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances
     peak, retained = found.peak + CORE_BYTES * n, found.retained + CORE_BYTES * n + arranging
     return replace(found, peak=peak, retained=retained)
-
-
-def may_have_boxes(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Whether `prepare_search` of n points of d features may give a tree of boxes."""
-    return is_searched_by_tree(n, d, metric, device) or _may_be_low_dimensional(n, d, metric, device)
-
-
-def is_low_dimensional(search: Any) -> bool:
-    """Whether a search is by a k-d tree, few of whose leaves a ball of neighbours touches."""
-    from rapids_slink.neighbors.trees.kdtree import TreeSearch
-
-    return isinstance(search, TreeSearch) and search.touched_share <= MAX_TOUCHED_SHARE
 
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:

@@ -1,11 +1,11 @@
-"""Minimum spanning trees: of a point set, on a tree of boxes or through its k-NN lists, and of any weighted graph.
+"""Minimum spanning trees: of a point set, through its k-NN lists or on a tree of boxes, and of any weighted graph.
 
     lists ──Borůvka──▶ forest, certain edges only ──connect──▶ tree         forest.py, connect.py, component_pairs/
-    points of few features ──Borůvka on a tree of boxes──▶ tree             boxes/
+    points of few features, on a GPU ──Borůvka on a tree of boxes──▶ tree   boxes.py
     few points; one feature; repeated rows                                  few/; line.py; repeats.py
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
-`plan.py` chooses. Why an edge is in the tree: `forest.py` says it of lists, `boxes/` of boxes, `component_pairs/` of
+`plan.py` chooses. Why an edge is in the tree: `forest.py` says it of lists, `boxes.py` of boxes, `component_pairs/` of
 the last components, and `line.py` and `repeats.py` of what they take. An edge frame has the columns ``src``, ``dst``,
 ``weight``. Among points, ties go by the total order of `ordering`; in a graph to the earlier row.
 """

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
-from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, touched_share, update_node_groups
+from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, update_node_groups
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
@@ -47,11 +45,6 @@ class TreeSearch:
         groups = n * 4 + nodes * 8
         lists = m * (12 * k + 8)
         return MemoryEstimate(tree + groups + lists + m * (8 * d + 48), tree + lists)
-
-    @cached_property
-    def touched_share(self) -> float:
-        """`tree.touched_share`."""
-        return touched_share(self.tree, self.metric)
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""

@@ -131,9 +131,9 @@ def query(formula, tree, queries, excluded, reached):
     stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to visit, and their distances from the rows' box
     lanes = _new_lanes(queries.points.shape[0])
     x, box_low, box_high, _, own_group, bound, last_id, distance, must_visit = lanes
-    begin, leaf = np.int64(0), first_leaf(start, last)  # no literal: `_load` would be compiled for it too
+    begin, leaf = np.int64(0), _first_leaf(start, last)  # no literal: `_load` would be compiled for it too
     while begin < start.size:
-        leaf, m = rows_together(start, begin, last, leaf)
+        leaf, m = _rows_together(start, begin, last, leaf)
         shared_group = _load(queries, begin, m, core, reached, lanes)
         largest_bound = _largest(bound)
         v = visit = leaf
@@ -190,7 +190,7 @@ def query(formula, tree, queries, excluded, reached):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def first_leaf(start, last):
+def _first_leaf(start, last):
     """The leaf that holds the first of the start positions."""
     leaf = 0
     while start.size and leaf < last.size // 2:
@@ -199,7 +199,7 @@ def first_leaf(start, last):
 
 
 @njit(nogil=True, cache=True, forceinline=True)
-def rows_together(start, begin, last, leaf):
+def _rows_together(start, begin, last, leaf):
     """The leaf of the rows from `begin` on, and how many start in it.
 
     Positions ascend, so it is not before the leaf of the rows before them.
