@@ -1,8 +1,6 @@
 """hdbscan beside mutual reachability: the same heights and clusters, and what its options and attributes become."""
 
-import json
 import sys
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -12,7 +10,6 @@ from hard_cases import combinations
 from oracles import blobs, core_distances
 from scipy.spatial.distance import pdist, squareform
 
-import rapids_slink
 from rapids_slink import fit, fit_graph
 
 hdbscan = pytest.importorskip("hdbscan")
@@ -129,17 +126,3 @@ def test_what_hdbscan_cannot_have(monkeypatch):
     monkeypatch.setitem(sys.modules, "hdbscan", None)
     with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[hdbscan\]'"):
         model.to_hdbscan()
-
-
-def test_old_files_have_no_min_samples(tmp_path):
-    """Files from before there was the parameter."""
-    fit(blobs(0), device="cpu").save(tmp_path / "new.slink")
-    with zipfile.ZipFile(tmp_path / "new.slink") as new, zipfile.ZipFile(tmp_path / "old.slink", "w") as old:
-        for part in new.namelist():
-            content = new.read(part)
-            if part == "model.json":
-                spec = json.loads(content)
-                del spec["parameters"]["min_samples"]
-                content = json.dumps(spec)
-            old.writestr(part, content)
-    assert rapids_slink.load(tmp_path / "old.slink").min_samples is None
