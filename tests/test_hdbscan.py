@@ -10,7 +10,7 @@ from hard_cases import combinations
 from oracles import blobs, core_distances
 from scipy.spatial.distance import pdist, squareform
 
-from rapids_slink import fit, fit_graph
+from rapids_slink import HDBSCAN, fit, fit_graph
 
 hdbscan = pytest.importorskip("hdbscan")
 
@@ -104,6 +104,8 @@ def test_what_is_spec_of_the_tree():
     made = model.to_hdbscan()
     assert (made.min_samples, made.metric, made.min_cluster_size) == (7, "sqeuclidean", 5)
     assert fit(X, device="cpu").to_hdbscan().min_samples == 1
+    assert HDBSCAN(8, device="cpu").fit(X).to_hdbscan(8).min_samples == 8
+    assert HDBSCAN(8, device="cpu").fit(X[:6]).set_params(min_samples=3).to_hdbscan().min_samples == 5
     src, dst = np.triu_indices(len(X), 1)
     graph = fit_graph(pd.DataFrame({"src": src, "dst": dst, "weight": pdist(X)}), device="cpu")
     from_graph = graph.to_hdbscan()
