@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any
 
 from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.engines import engine_of
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
-from rapids_slink.hierarchy.storage import load as load
+from rapids_slink.hierarchy import storage
 from rapids_slink.metrics import get_metric
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
@@ -382,3 +383,43 @@ def cut(
     """
     parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
+
+
+def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
+    """Read a hierarchy that was saved.
+
+    Parameters
+    ----------
+    path : path
+        Written by ``model.save(path)``. Opening a file from somebody else runs no code of theirs.
+    device : {"auto", "cpu", "cuda"}
+        "auto" gives the frames, Series and arrays in the kinds they had, cuDF's and CuPy's as pandas' and NumPy's
+        where there is no GPU; "cpu" gives pandas' and NumPy's, "cuda" cuDF's and CuPy's. Pandas' are what this
+        process calls pandas: proxies under ``cudf.pandas``, and otherwise not, whichever they were when they were
+        saved. The bits are the same. The model's own parameter ``device``, which its next fit goes by, stays as it
+        was.
+
+    Returns
+    -------
+    SingleLinkage, HDBSCAN or GraphHierarchy
+        Fitted, as it was saved.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, is no hierarchy, or has another version of the format.
+    DeviceUnavailableError
+        ``device="cuda"`` and there is no usable GPU.
+    FileNotFoundError, ImportError
+        There is no such file, or no pyarrow to read it with.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, rapids_slink
+    >>> model = rapids_slink.fit(np.array([[0.0], [0.1], [5.0]]), n_clusters=2, device="cpu")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(f"{folder}/three.slink")
+    ...     rapids_slink.load(f"{folder}/three.slink").labels_.tolist()
+    [0, 0, 1]
+    """
+    return storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))

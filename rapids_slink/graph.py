@@ -45,7 +45,6 @@ class GraphHierarchy(Hierarchy):
 
     n_connected_components_: int
     component_: Any
-    report_: Report
 
     @property
     def _nodes(self) -> Any:

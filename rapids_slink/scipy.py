@@ -19,7 +19,7 @@ from rapids_slink.runtime.device import is_on_gpu, to_host
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
 #: SciPy's metrics that are computed here, for rows of any numbers; the others are computed by SciPy's `pdist`, which
 #: takes any number for a boolean.
-OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} & set(distance._METRICS_NAMES)
+OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} & set(distance.__all__)
 
 
 def linkage(
@@ -64,7 +64,7 @@ def linkage(
             warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
         return linkage_of_scipy(to_host(_as_array(y)), method, metric, optimal_ordering)
     y = _as_array(y)
-    if y.ndim == 2 and _looks_like_distances(to_host(y)):
+    if y.ndim == 2 and _looks_like_distances(y):
         warnings.warn(
             "y looks like a square distance matrix and is taken for observations; pass squareform(y)",
             ClusterWarning,
@@ -73,9 +73,10 @@ def linkage(
     if y.ndim == 2 and not (y.shape[0] > 1 and y.shape[1] and metric in OWN_METRICS):
         y = distance.pdist(to_host(y), metric)
     if y.ndim == 1:
-        distance.is_valid_y(to_host(y), throw=True, name="y")
-        distance.num_obs_y(to_host(y))  # refuses an empty vector
-        if not np.isfinite(to_host(y)).all():
+        condensed = to_host(y)
+        distance.is_valid_y(condensed, throw=True, name="y")
+        distance.num_obs_y(condensed)  # refuses an empty vector
+        if not np.isfinite(condensed).all():
             raise ValueError("The condensed distance matrix must contain only finite values.")
         metric = "precomputed"
     elif y.ndim != 2:
@@ -94,7 +95,9 @@ def _as_array(y: Any) -> Any:
     return y if is_plain else np.asarray(y, np.float64)
 
 
-def _looks_like_distances(y: np.ndarray) -> bool:
-    if y.shape[0] != y.shape[1] or not np.allclose(y.diagonal(), 0):
+def _looks_like_distances(y: Any) -> bool:
+    """Whether SciPy would warn; most arrays on a GPU show by their shape or diagonal that it would not."""
+    if y.shape[0] != y.shape[1] or not np.allclose(to_host(y.diagonal()), 0):
         return False
+    y = to_host(y)
     return bool((y >= 0).all() and np.allclose(y, y.T))

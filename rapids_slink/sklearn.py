@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 import pandas as pd
 from sklearn import cluster
-from sklearn.cluster._agglomerative import _fix_connectivity
 from sklearn.metrics.pairwise import paired_distances, pairwise_distances
 from sklearn.utils import check_array
 
@@ -91,10 +90,12 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
 
     def _edges(self, X: np.ndarray) -> tuple[pd.DataFrame, int]:
         """The graph of ``connectivity``, connected, weighed by distances, and how many components it had."""
+        from sklearn.cluster._agglomerative import _fix_connectivity  # private: a release may be without it
+
         graph = self.connectivity(X) if callable(self.connectivity) else self.connectivity
         graph = check_array(graph, accept_sparse=["csr", "coo", "lil"])
         graph, components = _fix_connectivity(X, graph, affinity=self.metric)
         graph = graph.tocoo()
-        src, dst = graph.coords
+        src, dst = graph.row, graph.col
         weight = X[src, dst] if self.metric == "precomputed" else paired_distances(X[src], X[dst], metric=self.metric)
         return pd.DataFrame({"src": src, "dst": dst, "weight": weight}), components

@@ -191,6 +191,7 @@ def test_hdbscan(client, blocks):
     frame, parts = collection(X, [100, 0, len(X) - 100])
     ours, theirs = HDBSCAN(8, device="cpu").fit(parts), HDBSCAN(8, device="cpu").fit(frame)
     assert_same(ours, theirs)
+    assert ours.report_["min_samples"] == theirs.report_["min_samples"] == 8
     for name in ("probabilities_", "outlier_scores_"):
         pd.testing.assert_series_equal(getattr(ours, name).compute(), getattr(theirs, name))
     pd.testing.assert_frame_equal(ours.condensed_tree_.compute(), theirs.condensed_tree_)

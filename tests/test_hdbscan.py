@@ -1,8 +1,6 @@
 """hdbscan beside mutual reachability: the same heights and clusters, and what its options and attributes become."""
 
-import json
 import sys
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -12,8 +10,7 @@ from hard_cases import combinations
 from oracles import blobs, core_distances
 from scipy.spatial.distance import pdist, squareform
 
-import rapids_slink
-from rapids_slink import fit, fit_graph
+from rapids_slink import HDBSCAN, fit, fit_graph
 
 hdbscan = pytest.importorskip("hdbscan")
 
@@ -107,6 +104,8 @@ def test_what_is_spec_of_the_tree():
     made = model.to_hdbscan()
     assert (made.min_samples, made.metric, made.min_cluster_size) == (7, "sqeuclidean", 5)
     assert fit(X, device="cpu").to_hdbscan().min_samples == 1
+    assert HDBSCAN(8, device="cpu").fit(X).to_hdbscan(8).min_samples == 8
+    assert HDBSCAN(8, device="cpu").fit(X[:6]).set_params(min_samples=3).to_hdbscan().min_samples == 5
     src, dst = np.triu_indices(len(X), 1)
     graph = fit_graph(pd.DataFrame({"src": src, "dst": dst, "weight": pdist(X)}), device="cpu")
     from_graph = graph.to_hdbscan()
@@ -129,17 +128,3 @@ def test_what_hdbscan_cannot_have(monkeypatch):
     monkeypatch.setitem(sys.modules, "hdbscan", None)
     with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[hdbscan\]'"):
         model.to_hdbscan()
-
-
-def test_old_files_have_no_min_samples(tmp_path):
-    """Files from before there was the parameter."""
-    fit(blobs(0), device="cpu").save(tmp_path / "new.slink")
-    with zipfile.ZipFile(tmp_path / "new.slink") as new, zipfile.ZipFile(tmp_path / "old.slink", "w") as old:
-        for part in new.namelist():
-            content = new.read(part)
-            if part == "model.json":
-                spec = json.loads(content)
-                del spec["parameters"]["min_samples"]
-                content = json.dumps(spec)
-            old.writestr(part, content)
-    assert rapids_slink.load(tmp_path / "old.slink").min_samples is None

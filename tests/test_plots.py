@@ -108,6 +108,12 @@ def test_axes_are_the_callers(engine):
     assert plot_dendrogram(grown(10)) is plt.gca()
 
 
+@pytest.mark.parametrize("orientation", ["top", "left"])
+def test_equal_rows_are_drawn_without_a_warning(orientation):
+    ax = fit(np.ones((4, 2)), device="cpu").plot(orientation=orientation)
+    assert [len(lines.get_paths()) for lines in ax.collections] == [3]
+
+
 def test_one_row_has_nothing_to_draw():
     ax = plot_dendrogram(grown(2).iloc[:0])
     assert not ax.collections

@@ -9,6 +9,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import pdist
 from tests_of_others import run_tests_of
 
+from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.scipy import OWN_METRICS, linkage
 
 
@@ -82,6 +83,15 @@ def test_errors_are_scipys(y, device):
 def test_square_matrix_of_distances_is_warned_of(device):
     with pytest.warns(hierarchy.ClusterWarning, match="pass squareform"):
         linkage(np.array([[0.0, 1, 5], [1, 0, 4], [5, 4, 0]]), device=device)
+
+
+def test_what_is_copied_to_the_host(monkeypatch, X, device):
+    """To see whether SciPy would warn: the diagonal of a square array, and no whole array except distances."""
+    shapes = []
+    monkeypatch.setattr("rapids_slink.scipy.to_host", lambda y: shapes.append(y.shape) or to_host(y))
+    for y in (X, X[:6], pdist(X)):
+        linkage(resolve(device).asarray(y), device=device)
+    assert shapes == [(6,), (80 * 79 // 2,)]
 
 
 def test_tests_of_scipy(device):

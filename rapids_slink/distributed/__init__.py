@@ -64,6 +64,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             n = points.n_rows
             rule.check_rows(n)
             settings = points.settings.for_rows(n)
+            if not settings.clipped or settings.min_samples > 1:
+                report["min_samples"] = settings.min_samples
             if settings.min_samples > 1:
                 k = plan.list_length(settings.n_neighbors, settings.min_samples, metric, resolve(settings.device))
                 settings = replace(settings, n_neighbors=k)

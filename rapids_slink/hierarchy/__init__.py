@@ -3,5 +3,5 @@
 - base.py: what `SingleLinkage` and `fit_graph` return
 - interop.py: the same for SciPy, NetworkX, cuGraph and hdbscan
 - plots.py, html.py: pictures, and the summary in Jupyter
-- storage.py, encoding.py, files.py: a hierarchy in a file
+- storage.py, files.py: a hierarchy in a file
 """

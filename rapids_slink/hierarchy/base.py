@@ -11,6 +11,7 @@ import numpy as np
 from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
 from rapids_slink.hierarchy import html, interop, plots, storage
 from rapids_slink.points.output import OutputKind, is_collection, on_host
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import device_of, resolve
 
 
@@ -38,6 +39,8 @@ class Hierarchy:
         Rows, or nodes of a graph.
     n_clusters_ : int
         Clusters that `labels_` names.
+    report_ : Report
+        The seconds of each stage, and what was proven.
     """
 
     linkage_: Any
@@ -45,6 +48,7 @@ class Hierarchy:
     labels_: Any
     n_leaves_: int
     n_clusters_: int
+    report_: Report
     _output: OutputKind
     _index: Any = None  # of the input's rows, if it was a frame of them
     _layout: Any = None  # of the input's partitions, if it was a Dask collection
@@ -188,8 +192,8 @@ class Hierarchy:
         >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
         """
-        metric, min_samples = getattr(self, "metric", "precomputed"), getattr(self, "min_samples", None)
-        return interop.to_hdbscan(self.to_scipy(), min_cluster_size, min_samples or 1, metric, options)
+        Z, metric = self.to_scipy(), getattr(self, "metric", "precomputed")
+        return interop.to_hdbscan(Z, min_cluster_size, self.report_.get("min_samples", 1), metric, options)
 
     def plot(self, *, ax: Any = None, **options: Any) -> Any:
         """Draw the dendrogram's top.

@@ -6,6 +6,7 @@ number of rows: the last merges, a sample of the heights, a sample of the rows. 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,9 @@ def plot_dendrogram(
         if kwargs.get("orientation", "top") in ("top", "bottom"):
             kwargs.setdefault("leaf_rotation", 90)  # side by side they would overlap
         try:
-            hierarchy.dendrogram(top, ax=ax, **kwargs)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Attempting to set identical")  # limits, where all heights are zero
+                hierarchy.dendrogram(top, ax=ax, **kwargs)
         except RecursionError as error:
             raise ValueError(
                 f"a dendrogram of {len(top) + 1} leaves is too deep for SciPy to draw: lower p, or leave "

@@ -1,12 +1,12 @@
-"""Hierarchies in files: `Hierarchy.save` and `load`.
+"""Hierarchies in files: `Hierarchy.save` and `rapids_slink.load`.
 
 A file is a zip archive, so that every part carries a checksum:
 
-    model.json                format, version, the class, its parameters and the attributes that fit into JSON
-    linkage_.parquet, ...     one Parquet table a frame, Series or array
-    index.0.parquet           the input's index, its levels as columns
+    model.json               format, version, the class, its parameters and attributes
+    linkage_.parquet, ...    the columns of a frame, Series or array; the levels of the input's index
 
-Nothing in it is code: JSON and Parquet are all that is read (encoding.py).
+Nothing in it is code: JSON and Parquet are all that is read. JSON holds columns of objects, and what Parquet does not
+keep of an index: its names and frequency. Each table is read again before it is trusted to a file.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
+from dataclasses import astuple
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS, check_linkage
-from rapids_slink.hierarchy.encoding import decode_index, encode_index, from_json, pandas_kind, to_json, to_parquet
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind, pandas_is_proxied
+from rapids_slink.points.output import OutputKind, library_of, pandas_is_proxied
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
 from rapids_slink.version import __version__
 
@@ -35,74 +37,33 @@ if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
 
 FORMAT = "rapids_slink hierarchy"
-VERSION = 1
-#: The classes that a file may name, and the modules they live in.
-CLASSES = {"GraphHierarchy": "graph", "HDBSCAN": "hdbscan", "SingleLinkage": "single_linkage"}
-#: What a file calls the attribute that holds the kind of output.
-OUTPUT = "_caller"
+VERSION = 2
 
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:
     """`Hierarchy.save`."""
     _require_pyarrow()
-    name = type(model).__name__
-    if CLASSES.get(name) != type(model).__module__.removeprefix("rapids_slink."):
-        raise TypeError(f"only {', '.join(CLASSES)} can be saved, got {name}")
+    if not type(model).__module__.startswith("rapids_slink."):
+        raise TypeError(f"only rapids_slink's own classes can be saved, got {type(model).__name__}")
     with _plain_pandas():
         replace_file(Path(path), lambda draft: _write(model, draft))
 
 
-def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
-    """Read a hierarchy that was saved.
-
-    Parameters
-    ----------
-    path : path
-        Written by ``model.save(path)``. Opening a file from somebody else runs no code of theirs.
-    device : {"auto", "cpu", "cuda"}
-        "auto" gives the frames, Series and arrays in the kinds they had, cuDF's and CuPy's as pandas' and NumPy's
-        where there is no GPU; "cpu" gives pandas' and NumPy's, "cuda" cuDF's and CuPy's. Pandas' are what this
-        process calls pandas: proxies under ``cudf.pandas``, and otherwise not, whichever they were when they were
-        saved. The bits are the same. The model's own parameter ``device``, which its next fit goes by, stays as it
-        was.
-
-    Returns
-    -------
-    SingleLinkage, HDBSCAN or GraphHierarchy
-        Fitted, as it was saved.
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, is no hierarchy, or a newer version of rapids_slink wrote it.
-    DeviceUnavailableError
-        ``device="cuda"`` and there is no usable GPU.
-    FileNotFoundError, ImportError
-        There is no such file, or no pyarrow to read it with.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, rapids_slink
-    >>> model = rapids_slink.fit(np.array([[0.0], [0.1], [5.0]]), n_clusters=2, device="cpu")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(f"{folder}/three.slink")
-    ...     rapids_slink.load(f"{folder}/three.slink").labels_.tolist()
-    [0, 0, 1]
-    """
+def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any:
+    """`rapids_slink.load`, for files of these classes."""
     _require_pyarrow()
-    on = resolve(device)
-    path = Path(path)
-    with path.open("rb") as file:
+    engine = resolve(device)
+    with Path(path).open("rb") as file:
         try:
-            with _plain_pandas():
-                model = _read(file)
-        except (_RefusedError, MemoryError):
+            with _plain_pandas(), zipfile.ZipFile(file) as archive:
+                model = _read(archive, {kind.__name__: kind for kind in classes})
+        except MemoryError:
             raise
         except Exception as error:  # a damaged archive may fail in any way
-            file.seek(0)
-            what = "is damaged or cut short" if file.read(2) == b"PK" else "is not a hierarchy that rapids_slink saved"
-            raise ValueError(f"{path} {what}: {error}") from error
-    model._output = _output_now(model._output, on.is_gpu if device != "auto" else None)
+            raise ValueError(
+                f"{path} is damaged, or no hierarchy that rapids_slink {__version__} reads: {error}"
+            ) from error
+    model._output = _output_now(model._output, engine.is_gpu if device != "auto" else None)
     for name, value in vars(model).items():
         setattr(model, name, _in_kind(name, value, model._output))
     return model
@@ -116,14 +77,20 @@ def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
     return OutputKind(saved.is_frame, gpu, proxied and saved.is_frame and (saved.proxy or not gpu))
 
 
+def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
+    """The attribute of that name, which is on the host, in that kind of output."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return output.array(value)
+    if not library_of(value):
+        return value
+    value = OutputKind(is_frame=True, gpu=output.gpu).frame(value)
+    return value if name.startswith("_") else output.wrap_proxy(value)  # not a proxy: it is an index for later results
+
+
 def _plain_pandas() -> AbstractContextManager[Any]:
     """Under ``cudf.pandas``, pandas itself and not its proxies, which do not give every index back as it was."""
     accelerator = sys.modules.get("cudf.pandas.module_accelerator")
     return nullcontext() if accelerator is None else accelerator.disable_module_accelerator()
-
-
-class _RefusedError(ValueError):
-    """A whole file that is not ours to read."""
 
 
 def _require_pyarrow() -> None:
@@ -137,130 +104,134 @@ def _require_pyarrow() -> None:
 
 
 def _write(model: Hierarchy, draft: Path) -> None:
-    parameters = model.get_params(deep=False) if hasattr(model, "get_params") else {}
-    fitted = {name: value for name, value in model.__getstate__().items() if name not in parameters}
-    if "_output" in fitted:
-        fitted["_output"] = model._output
+    state = {"_index": None, **model.__getstate__(), "_output": model._output}  # first the index, which Series share
+    attributes = {}
     with zipfile.ZipFile(draft, "w") as archive:
-        writer = _Writer(archive)
-        content = {
-            "format": FORMAT,
-            "version": VERSION,
-            "written_by": __version__,
-            "class": type(model).__name__,
-            "parameters": {name: to_json(value, f"the parameter {name}") for name, value in parameters.items()},
-            "attributes": {
-                OUTPUT if name == "_output" else name: writer.attribute(name, value) for name, value in fitted.items()
-            },
-        }
-        archive.writestr("model.json", json.dumps(content, indent=1, allow_nan=False))
+        for name, value in state.items():
+            try:
+                attributes[name] = _encode(archive, name, value, state["_index"])
+            except (ImportError, MemoryError):
+                raise
+            except Exception as error:  # pyarrow's and pandas' errors share no base class
+                raise TypeError(f"{name.lstrip('_')} cannot be saved: {error}") from error
+        header = {"format": FORMAT, "version": VERSION, "written_by": __version__}
+        content = {**header, "class": type(model).__name__, "attributes": attributes}
+        archive.writestr("model.json", json.dumps(content), zipfile.ZIP_DEFLATED)
 
 
-class _Writer:
-    """Puts attributes into an archive and says how and where they are."""
+def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | None) -> dict[str, Any]:
+    """An attribute in JSON's terms, its columns put into the archive. `rows` is the index of all Series."""
+    if isinstance(value, OutputKind):
+        return {"kind": "output", "value": astuple(value)}
+    if isinstance(value, pd.RangeIndex):
+        return {"kind": "range", "value": [value.start, value.stop, value.step], "name": _to_json(value.name)}
+    if isinstance(value, pd.Index):
+        levels = {str(i): pd.Series(value.get_level_values(i)) for i in range(value.nlevels)}
+        spec: dict[str, Any] = {"kind": type(value).__name__, "names": _to_json(tuple(value.names))}
+        if isinstance(value, pd.DatetimeIndex | pd.TimedeltaIndex):
+            spec["freq"] = value.freqstr
+            type(value)(value, freq=spec["freq"])  # raises where the text does not say the frequency
+        return {**spec, "columns": _put(archive, name, pd.DataFrame(levels))}
+    if isinstance(value, pd.DataFrame):
+        return {"kind": "frame", "columns": _put(archive, name, value.reset_index(drop=True))}
+    if isinstance(value, pd.Series):
+        if not value.index.equals(pd.RangeIndex(len(value)) if rows is None else rows):
+            raise ValueError("its index is not that of the input")
+        columns = _put(archive, name, value.reset_index(drop=True).to_frame("0"))
+        return {"kind": "series", "columns": columns, "name": _to_json(value.name)}
+    if isinstance(value, np.ndarray):
+        return {"kind": "array", "columns": _put(archive, name, pd.DataFrame({"0": value}, dtype=value.dtype))}
+    return {"kind": "value", "value": _to_json(value)}
 
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-        self.indexes: list[tuple[Any, dict[str, Any]]] = []
 
-    def attribute(self, name: str, value: Any) -> Any:
-        import pandas as pd
+def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, Any]:
+    """Write columns: those of objects in JSON, the others in a Parquet file."""
+    types: dict[Any, Any] = frame.dtypes.to_dict()
+    objects = {column: _to_json(tuple(frame[column])) for column, dtype in types.items() if dtype == "object"}
+    typed = frame.drop(columns=list(objects))
+    # Categories are a dictionary, and lost without one. Elsewhere it is the one encoding that compares floats.
+    categories = [column for column, dtype in types.items() if dtype == "category"]
+    buffer = BytesIO()
+    typed.to_parquet(buffer, engine="pyarrow", index=False, compression="zstd", use_dictionary=categories)
+    again = pd.read_parquet(buffer, engine="pyarrow")
+    casts = {column: str(types[column]) for column in typed if again[column].dtype != types[column]}
+    again = again.astype(casts)
+    for column, values in typed.items():
+        is_same = column not in categories or list(values.cat.categories) == list(again[column].cat.categories)
+        if not (is_same and again[column].equals(values)):
+            raise TypeError(f"Parquet does not give {values.dtype!r} back as it was")
+    archive.writestr(f"{name}.parquet", buffer.getvalue())
+    return {"part": f"{name}.parquet", "names": list(frame), "objects": objects, "casts": casts}
 
-        if isinstance(value, OutputKind):
-            return {"caller": [value.is_frame, value.gpu, value.proxy]}
-        kind = pandas_kind(value)
-        if kind == "DataFrame":
-            return self.frame(name, value)
-        if kind == "Series":
-            values = self.table(f"{name}.parquet", pd.DataFrame({"0": value.to_numpy()}))
-            return {
-                "series": values,
-                "name": to_json(value.name, f"the name of {name}"),
-                "index": self.index(value.index),
-            }
-        if kind == "Index":
-            return {"index": self.index(value)}
-        if isinstance(value, np.ndarray) and value.dtype != object:
-            return {"array": self.table(f"{name}.parquet", pd.DataFrame({"0": value}))}
-        return to_json(value, f"the attribute {name}")
 
-    def frame(self, name: str, frame: Any) -> dict[str, Any]:
-        """Write a frame whose index says nothing: numbers as a table, columns of other types as indexes are written."""
-        import pandas as pd
-
-        types = frame.dtypes.to_dict()
-        plain = [c for c, dtype in types.items() if isinstance(dtype, np.dtype) and dtype.kind in "biuf"]
-        rest = (c for c in types if c not in plain)
-        others = {c: self.index(pd.Index(frame[c], name=None, tupleize_cols=False)) for c in rest}
-        table = self.table(f"{name}.parquet", frame[plain].reset_index(drop=True))
-        return {"frame": table, "columns": list(frame.columns), "others": others}
-
-    def table(self, part: str, frame: Any) -> str:
-        self.archive.writestr(part, to_parquet(frame))
-        return part
-
-    def index(self, index: Any) -> dict[str, Any]:
-        """Write an index, unless it has been written already for another attribute."""
-        for known, spec in self.indexes:
-            if known.identical(index):
-                return spec
-        spec, table = encode_index(index)
-        if table:
-            spec["part"] = f"index.{len(self.indexes)}.parquet"
-            self.archive.writestr(spec["part"], table)
-        self.indexes.append((index, spec))
-        return spec
+def _to_json(value: Any) -> Any:
+    """A value in JSON's terms, in which tuples are lists."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return [_to_json(entry) for entry in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _to_json(entry) for key, entry in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"it holds {value!r}, of type {type(value).__name__}")
 
 
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def _read(file: BinaryIO) -> Any:
-    """The model in a file, on the host."""
-    with zipfile.ZipFile(file) as archive:
-        if "model.json" not in archive.namelist():
-            raise _RefusedError(f"{file.name} is an archive, but not a hierarchy that rapids_slink saved")
-        content = json.loads(archive.read("model.json"))
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise _RefusedError(f"{file.name} is an archive, but not a hierarchy that rapids_slink saved")
-        if content["version"] > VERSION:
-            raise _RefusedError(
-                f"{file.name} has version {content['version']} of the format, written by rapids_slink "
-                f"{content['written_by']}: this one, {__version__}, reads versions up to {VERSION}"
-            )
-        home = import_module(f"rapids_slink.{CLASSES[content['class']]}")
-        parameters = {name: from_json(value) for name, value in content["parameters"].items()}
-        model = getattr(home, content["class"])(**parameters)
-        for name, spec in content["attributes"].items():
-            setattr(model, "_output" if name == OUTPUT else name, _attribute(archive, spec))
+def _read(archive: zipfile.ZipFile, classes: dict[str, type]) -> Any:
+    """The model in an archive, on the host."""
+    content = json.loads(archive.read("model.json"))
+    if content["format"] != FORMAT:
+        raise ValueError(f"its format is not {FORMAT!r}")
+    if content["version"] != VERSION:
+        raise ValueError(
+            f"rapids_slink {content['written_by']} wrote version {content['version']} of the format, not {VERSION}"
+        )
+    model: Any = classes[content["class"]]()
+    for name, spec in content["attributes"].items():
+        setattr(model, name, _decode(archive, spec, model._index))
     _check(model)
     return model
 
 
-def _attribute(archive: zipfile.ZipFile, spec: Any) -> Any:
-    import pandas as pd
-
-    def table(part: str) -> Any:
-        return pd.read_parquet(BytesIO(archive.read(part)), engine="pyarrow")
-
-    def index(spec: dict[str, Any]) -> Any:
-        return decode_index(spec, archive.read(spec["part"]) if "part" in spec else b"")
-
-    kind = next(iter(spec)) if isinstance(spec, dict) else ""
-    if kind == "caller":
-        return OutputKind(*spec["caller"])
+def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | None) -> Any:
+    """The attribute that `_encode` gave this for."""
+    kind = spec["kind"]
+    if kind == "value":
+        return Report(spec["value"]) if isinstance(spec["value"], dict) else _from_json(spec["value"])
+    if kind == "output":
+        return OutputKind(*spec["value"])
+    if kind == "range":
+        start, stop, step = spec["value"]
+        return pd.RangeIndex(start, stop, step, name=_from_json(spec["name"]))
+    columns = _columns(archive, **spec["columns"])
     if kind == "frame":
-        others = {name: pd.Series(index(column)) for name, column in spec["others"].items()}
-        return table(spec["frame"]).assign(**others)[spec["columns"]]
-    if kind == "series":
-        return pd.Series(
-            table(spec["series"])["0"].to_numpy(), index=index(spec["index"]), name=from_json(spec["name"])
-        )
-    if kind == "index":
-        return index(spec["index"])
+        return columns
     if kind == "array":
-        return table(spec["array"])["0"].to_numpy()
-    return from_json(spec)
+        return columns["0"].to_numpy()
+    if kind == "series":
+        series = columns["0"].rename(_from_json(spec["name"]))
+        return series if rows is None else series.set_axis(rows)
+    names = _from_json(spec["names"])
+    if kind == "MultiIndex":
+        return pd.MultiIndex.from_frame(columns, names=names)
+    index: Any = pd.Index(columns["0"], dtype=columns["0"].dtype).set_names(names)
+    if "freq" in spec:
+        index.freq = spec["freq"]
+    return index
+
+
+def _columns(archive: zipfile.ZipFile, part: str, names: list[str], objects: Any, casts: dict[str, str]) -> Any:
+    """The frame that `_put` wrote."""
+    typed = pd.read_parquet(BytesIO(archive.read(part)), engine="pyarrow").astype(casts)
+    cells = {name: pd.Series(_from_json(values), dtype=object) for name, values in objects.items()}
+    return pd.DataFrame({name: cells[name] if name in cells else typed[name] for name in names})
+
+
+def _from_json(value: Any) -> Any:
+    return tuple(map(_from_json, value)) if isinstance(value, list) else value
 
 
 def _check(model: Any) -> None:
@@ -276,17 +247,4 @@ def _check(model: Any) -> None:
     if not np.array_equal(sizes[left] + sizes[right], size):
         raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
     if not (isinstance(model.n_clusters_, int) and isinstance(model._output, OutputKind)):
-        raise ValueError("an attribute is not what it should be")
-
-
-def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
-    """The attribute of that name, which is on the host, in that kind of output."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return output.array(value)
-    if not pandas_kind(value):
-        return value
-    if output.gpu:
-        import cudf
-
-        value = cudf.from_pandas(value)
-    return value if name.startswith("_") else output.wrap_proxy(value)  # not a proxy: it is an index for later results
+        raise ValueError("n_clusters_ or the kind of output is not what it should be")

@@ -1,0 +1,17 @@
+"""Names of other packages that are not public: a release without one fails here, and says what is missing then."""
+
+from importlib import import_module
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "feature"),
+    [
+        ("sklearn.cluster._agglomerative", "_fix_connectivity", "connectivity= of rapids_slink.sklearn's class"),
+        ("hdbscan.hdbscan_", "_tree_to_labels", "Hierarchy.to_hdbscan"),
+    ],
+)
+def test_private_names_are_there(module, name, feature):
+    package = pytest.importorskip(module.partition(".")[0])
+    assert hasattr(import_module(module), name), f"{feature} needs {module}.{name}: not in {package.__version__}"
