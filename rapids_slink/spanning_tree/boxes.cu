@@ -4,7 +4,7 @@
 // Points go by their positions along the curve, components by that of one of their points, their root. The largest component
 // waits: it searches nothing and is merged by others alone.
 #include "neighbors/trees/bvh.cuh"
-#include "spanning_tree/find_root.cuh"
+#include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
 constexpr int NEAREST = 5;                // as in boxes.py
@@ -195,13 +195,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own]) choose(points, known, p);
         });
         blocks.wait();
-        // Hooks each component that does not wait under the one that its lightest edge leads to. All edges differ, so the only
-        // cycles are pairs that chose the same edge: the smaller root of a pair stays one.
+        // Hooks the components that do not wait.
         blocks.each_in_blocks(n, [&](long long p) {
             int root = p, across = p, from = 0, to = 0;
             if (p < n && component[p] == root && root != waiting) {
                 from = chosen[root], to = candidate[from], across = component[to];
-                if (across != waiting && chosen[across] == to && candidate[to] == from && root < across) across = root;
+                across = hook(root, across, across != waiting && chosen[across] == to && candidate[to] == from);
             }
             unsigned long long slot = claim_in_warp(across != root, &counters->taken);
             if (across != root) {

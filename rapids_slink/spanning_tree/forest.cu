@@ -1,10 +1,9 @@
 // Boruvka's steps on neighbour lists; forest.py says what each means and why a certified edge is in the tree.
 //
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
-#include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
-#include "spanning_tree/find_root.cuh"
+#include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // a multiprocessor holds so many blocks
 constexpr int LEAST_SHARE = 32;           // one component in so many is certified, or no further round is run; as in forest.py
@@ -89,20 +88,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
             if (goes_on) rounds->rounds++, rounds->chosen += sure;
         }
         if (!goes_on) return;
-        // Points every certified component at the one across its edge and records the edge. All keys differ, so the only cycles
-        // are pairs that chose the same edge: of such a pair the smaller label stays a root and the larger records.
-        blocks.each(n, [&](long long c) {
-            int own = component[c];
-            if (own == c && certified[c]) {
-                int low = best_code[c] >> 32, high = best_code[c] & 0xffffffff;
-                int other = component[low] == c ? component[high] : component[low];
-                if (!certified[other] || best_code[other] != best_code[c] || c > other) {
-                    int slot = atomicAdd(taken, 1);
-                    src[slot] = low, dst[slot] = high, weight[slot] = best_weight[c];
-                    own = other;
-                }
-            }
-            parent[c] = own;
+        hook_components(blocks, n, component, parent, best_code, [&](int c) { return certified[c]; }, [&](int c, long long code) {
+            int slot = atomicAdd(taken, 1);
+            src[slot] = code >> 32, dst[slot] = code, weight[slot] = best_weight[c];
         });
         blocks.wait();
         blocks.each(n, [&](long long v) { component[v] = find_root(parent, component[v]); });

@@ -1,9 +1,8 @@
 // The spanning tree of few points by a matrix of all their distances: Borůvka's rounds in one cooperative launch.
 #include "neighbors/exact/formulas.cuh"
-#include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
-#include "spanning_tree/find_root.cuh"
+#include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 4;  // a multiprocessor holds so many blocks
 constexpr double INFINITE = 1.0 / 0.0;
@@ -70,19 +69,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             if (lightest[v] == best_weight[own]) atomic_min(best_code + own, code[v]);
         });
         blocks.wait();
-        // All keys differ, so the only cycles are pairs that chose the same edge: the smaller root of a pair stays one.
-        blocks.each(n, [&](int v) {
-            int own = component[v];
-            if (own == v) {
-                int low = best_code[v] >> 32, high = best_code[v] & 0xffffffff;
-                int across = component[low] == v ? component[high] : component[low];
-                if (best_code[across] != best_code[v] || v > across) {
-                    int slot = atomicAdd(taken, 1ull);
-                    taken_weight[slot] = best_weight[v], taken_code[slot] = best_code[v];
-                    own = across;
-                }
-            }
-            parent[v] = own;
+        hook_components(blocks, n, component, parent, best_code, [](int) { return true; }, [&](int c, long long code) {
+            int slot = atomicAdd(taken, 1ull);
+            taken_weight[slot] = best_weight[c], taken_code[slot] = code;
         });
         blocks.wait();
         blocks.each(n, [&](int v) {

@@ -1,0 +1,40 @@
+// How components merge in a round of Borůvka's algorithm, by many threads at a time.
+//
+// Every component that is sure of its lightest outgoing edge points at the component across it. Edges are totally ordered, so
+// along pointers they get lighter, except between two that chose the same edge: these are the only cycles, and the smaller of
+// the two stays a root. So all pointers lead to roots, and each edge is recorded once: by the component that goes under another.
+#pragma once
+#include "ordering.cuh"
+
+// The component under which `root` goes; `mutual` is whether the one across chose the same edge.
+__device__ __forceinline__ int hook(int root, int across, bool mutual) { return mutual && root < across ? root : across; }
+
+// The root of v, with path halving. Pointers only ever move to ancestors, so a reader between two writes of other threads
+// still reaches the same root, in at most as many steps as v was deep at the start.
+__device__ __forceinline__ int find_root(int* parent, int v) {
+    int p = ((volatile int*)parent)[v];
+    while (p != v) {
+        int next = ((volatile int*)parent)[p];
+        if (next != p) ((volatile int*)parent)[v] = next;
+        v = p;
+        p = next;
+    }
+    return v;
+}
+
+// Hooks the components, of which `best_code` has the lightest edges by root and `sure` says which are certain, and calls
+// take(root, code) for each edge that is taken.
+template <class Blocks, class Sure, class Take>
+__device__ __forceinline__ void hook_components(
+    const Blocks& blocks, long long n, const int* component, int* parent, const long long* best_code, Sure sure, Take take) {
+    blocks.each(n, [&](int c) {
+        int own = component[c];
+        if (own == c && sure(c)) {
+            int low = best_code[c] >> 32, high = best_code[c] & 0xffffffff;
+            int across = component[low] == c ? component[high] : component[low];
+            own = hook(c, across, sure(across) && best_code[across] == best_code[c]);
+            if (own != c) take(c, best_code[c]);
+        }
+        parent[c] = own;
+    });
+}
