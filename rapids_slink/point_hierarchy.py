@@ -42,8 +42,9 @@ class PointHierarchy(Hierarchy, Estimator):
         X : dataframe or array, (n, d)
             A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
             float32 or float64, integers and booleans are converted. For ``metric="precomputed"`` a symmetric
-            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,). A Dask DataFrame
-            or Array of such is worked on by the current client's cluster; results are Dask's then.
+            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,); what rounding
+            leaves of symmetry and of the diagonal's zeros is ignored, up to √ε of the largest entry. A Dask DataFrame
+            or Array of points is worked on by the current client's cluster; results are Dask's then.
         y : None
             Not used; a `Pipeline` passes it.
 

@@ -80,6 +80,20 @@ def test_rounding_is_not_asymmetry(engine):
     np.testing.assert_array_equal(to_host(given), noisy)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rounding_on_the_diagonal(engine, dtype):
+    """As `1 - cosine_similarity(X)` and `1 - np.corrcoef(X)` leave it."""
+    X = np.random.default_rng(0).normal(size=(50, 9)).astype(dtype)
+    for similarity in (X @ X.T / np.outer(*2 * [np.linalg.norm(X, axis=1)]), np.corrcoef(X).astype(dtype)):
+        matrix = 1 - similarity
+        matrix.flat[:: len(X) + 1] -= np.finfo(dtype).eps
+        for min_samples in (None, 3):
+            found = fit(engine.asarray(matrix), min_samples=min_samples, device=engine.name)
+            np.fill_diagonal(matrix, 0)
+            expected = fit(engine.asarray(matrix), min_samples=min_samples, device=engine.name)
+            np.testing.assert_array_equal(to_host(found.distances_), to_host(expected.distances_))
+
+
 def test_negative_dissimilarities_and_one_row():
     matrix = np.array([[0.0, -2, 1], [-2, 0, 3], [1, 3, 0]])
     np.testing.assert_array_equal(fit(matrix, device="cpu").distances_, [-2, 1])

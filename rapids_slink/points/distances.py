@@ -6,6 +6,8 @@ from dataclasses import replace
 from math import isqrt
 from typing import Any
 
+import numpy as np
+
 from rapids_slink.points import Following, Points, as_points, is_sparse
 from rapids_slink.points.output import array_of, library_of
 from rapids_slink.points.validate import InputTypeError
@@ -22,8 +24,9 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     ----------
     X : DataFrame or array of shape (n, n), or array of shape (n(n - 1)/2,)
         Symmetric, finite, zero on the diagonal; or the entries above the diagonal, row by row, as
-        `scipy.spatial.distance.pdist` returns them. Two entries for one pair may differ by what rounding leaves of a
-        difference of squares, √ε of the largest entry: then the one above the diagonal counts.
+        `scipy.spatial.distance.pdist` returns them. Two entries for one pair may differ, and one on the diagonal from
+        zero, by what rounding leaves of a difference of squares: √ε of the largest entry (1.5e-8 of it in float64,
+        3.5e-4 in float32). The entry above the diagonal counts then, and those on it never do.
     device : Device
     estimate : callable, optional
         As `as_points` takes it.
@@ -93,11 +96,19 @@ def _checked(matrix: Any, device: Device) -> Any:
                     _raise_for_value(matrix[a, b], a, b, device)
             if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
                 uneven.append((rows, columns))
-    at_itself = xp.flatnonzero(matrix.diagonal() != 0)
-    if at_itself.size:
-        u = int(at_itself[0])
-        raise ValueError(f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero")
+    diagonal = abs(matrix.diagonal())
+    if float(diagonal.max()) > 0 and float(diagonal.max()) > _rounding(matrix):
+        u = int(diagonal.argmax())
+        raise ValueError(
+            f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero. Similarities s "
+            "are distances as 1 - s, for one"
+        )
     return _mirrored(matrix, uneven, device) if uneven else matrix
+
+
+def _rounding(matrix: Any) -> float:
+    """How much of an entry may be rounding; see `as_distances`."""
+    return float(np.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
 
 
 def _is_symmetric(matrix: Any, device: Device) -> bool:
@@ -112,8 +123,7 @@ def _is_symmetric(matrix: Any, device: Device) -> bool:
 def _mirrored(matrix: Any, uneven: list[tuple[slice, slice]], device: Device) -> Any:
     """A copy whose entries below the diagonal are those above it; raise if they differ by more than rounding."""
     xp = device.xp
-    allowed = float(xp.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
-    mirrored = matrix.copy()
+    allowed, mirrored = _rounding(matrix), matrix.copy()
     for rows, columns in uneven:
         upper, lower = matrix[rows, columns], matrix[columns, rows].T
         differ = xp.abs(upper - lower) > allowed
