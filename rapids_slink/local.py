@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink import dendrogram as dendrograms
-from rapids_slink import graph, neighbors, pipeline, spanning_tree
+from rapids_slink import graph, neighbors, pipeline
 from rapids_slink.dendrogram import cutting
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
@@ -16,7 +16,7 @@ from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.connect_graph import connect_graph
-from rapids_slink.spanning_tree.graphs import as_cugraph, as_frame, is_cugraph
+from rapids_slink.spanning_tree.graphs import as_cugraph, as_frame, is_cugraph, tree_of_edges
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device:
     chosen = resolve(device, frame)
     frame, output = OutputKind.of(frame, chosen)
     with run_scope(chosen, memory_limit):
-        tree = spanning_tree.tree_of_edges(frame, chosen, maximum=maximum, component=component)
+        tree = tree_of_edges(frame, chosen, maximum=maximum, component=component)
     return as_cugraph(tree) if is_cugraph(edges) else output.frame(tree)
 
 

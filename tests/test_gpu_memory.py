@@ -18,6 +18,7 @@ from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import copy_out, free_memory, run_scope
+from rapids_slink.spanning_tree import lists
 
 pytestmark = pytest.mark.gpu
 
@@ -130,8 +131,8 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
 
         return record
 
-    for name in ("release_cached", "build_linkage"):
-        monkeypatch.setattr(pipeline, name, recorded(getattr(pipeline, name)))
+    for owner, name in ((lists, "release_cached"), (pipeline, "release_cached"), (pipeline, "build_linkage")):
+        monkeypatch.setattr(owner, name, recorded(getattr(owner, name)))
     fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
     size = as_bytes(limit)
     assert size / 4 < max(taken) <= size

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import rapids_slink
-from rapids_slink import pipeline
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.runtime.device import CPU
+from rapids_slink.spanning_tree import line
 from rapids_slink.spanning_tree.few import tree_of_few
 from rapids_slink.spanning_tree.line import tree_of_line
 
@@ -61,7 +61,7 @@ def test_the_same_as_by_lists(make, name, device, monkeypatch):
     found = rapids_slink.fit(X, 5, metric=name, device=device)
     assert found.report_["spanning_tree"] == {"rows_sorted": 3000}
     assert found.n_connected_components_ == 1
-    monkeypatch.setattr(pipeline, "tree_of_line", lambda *_: None)
+    monkeypatch.setattr(line, "tree_of_line", lambda *_: None)
     expected = rapids_slink.fit(X, 5, metric=name, n_neighbors=4, device=device)
     assert "rows_sorted" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)
@@ -74,4 +74,4 @@ def test_two_equal_points(device):
 
 @pytest.mark.parametrize(("name", "X"), [("canberra", [[1.0], [2.0]]), ("euclidean", [[1.0, 2.0], [3.0, 4.0]])])
 def test_others_are_not_sorted(name, X):
-    assert tree_of_line(np.array(X), get_metric(name), CPU) is None
+    assert rapids_slink.fit(X, 1, metric=name, device="cpu").report_["way"] == "pairs"

@@ -178,9 +178,9 @@ def test_what_fits_is_not_refused(monkeypatch, device):
 @pytest.mark.parametrize("rows", [2**30 + 1, 2**31, 2**32])
 def test_more_rows_than_ids_is_refused(rows, device):
     X = np.broadcast_to(np.float32(0), (rows, 1))
-    with pytest.raises(ValueError, match=f"X has {rows} rows; SingleLinkage takes up to {2**30}"):
+    with pytest.raises(ValueError, match=f"X has {rows} rows; up to {2**30} are possible"):
         fit(X, 2, device=device)
-    with pytest.raises(ValueError, match=f"Y has {rows} rows; SingleLinkage takes up to {2**30}"):
+    with pytest.raises(ValueError, match=f"Y has {rows} rows; up to {2**30} are possible"):
         nearest_neighbors(np.eye(1), X, device=device)
 
 

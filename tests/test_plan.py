@@ -7,26 +7,32 @@ from scipy.cluster.hierarchy import linkage
 import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import plan
-from rapids_slink.spanning_tree.plan import BOXES, LISTS, PAIRS, estimate_tree, way
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import estimate_tree, way_of
 
 
 def test_way(engine):
     """Boxes for a GPU's points of few features, unless there are cores."""
 
     def chosen(n, d, n_neighbors=8, min_samples=1, name="euclidean", core=None):
-        return way(n, d, n_neighbors, min_samples, get_metric(name), engine, core)
+        settings = Settings(get_metric(name), n_neighbors=n_neighbors, min_samples=min_samples)
+        return way_of(Problem(settings, engine, n, d, 8, core))
 
-    by_tree = BOXES if engine.is_gpu else LISTS
+    by_tree = "boxes" if engine.is_gpu else "lists"
     assert chosen(10_000, 6) == chosen(10_000, 6, None) == chosen(10_000, 2, name="cityblock") == by_tree
-    assert chosen(10_000, 9) == chosen(10_000, 6, min_samples=2) == chosen(10_000, 6, core=np.ones(1)) == LISTS
-    assert chosen(300, 6, name="canberra") == LISTS
-    assert chosen(300, 6, None) == chosen(300, 6, None, name="canberra") == PAIRS
+    assert chosen(10_000, 9) == chosen(10_000, 6, min_samples=2) == chosen(10_000, 6, core=np.ones(1)) == "lists"
+    assert chosen(300, 6, name="canberra") == "lists"
+    assert chosen(300, 6, None) == chosen(300, 6, None, name="canberra") == "pairs"
 
 
 def test_estimate_is_that_of_the_way(engine):
     """It grows with the lists, where there are any."""
     for d, min_samples in ((6, 1), (6, 2), (9, 1), (128, 1)):
-        short, long = (estimate_tree(10**6, d, 8, k, min_samples, EUCLIDEAN, engine).peak for k in (8, 80))
+        short, long = (
+            estimate_tree(Problem(Settings(EUCLIDEAN, "auto", None, k, min_samples), engine, 10**6, d, 8)).peak
+            for k in (8, 80)
+        )
         assert short == long if (d, min_samples, engine.is_gpu) == (6, 1, True) else short < long
 
 

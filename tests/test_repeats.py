@@ -5,10 +5,9 @@ import pytest
 from hard_cases import CASES, full
 
 import rapids_slink
-from rapids_slink import pipeline
-from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors.exact import cpu
 from rapids_slink.runtime.device import CPU
+from rapids_slink.spanning_tree import repeats
 from rapids_slink.spanning_tree.repeats import find_repeats
 
 
@@ -40,7 +39,7 @@ def test_tree_is_that_of_all_rows(device, metric, change, monkeypatch):
     X = change(levels(np.random.default_rng(0)))
     found = fit(X, device, metric=metric)
     assert found.report_["spanning_tree"]["repeated_rows"] == len(X) - len(np.unique(X + 0.0, axis=0))
-    monkeypatch.setattr(pipeline, "find_repeats", lambda *_: None)
+    monkeypatch.setattr(repeats, "find_repeats", lambda *_: None)
     expected = fit(X, device, metric=metric)
     assert "repeated_rows" not in expected.report_["spanning_tree"]
     assert found.mst_.equals(expected.mst_)
@@ -52,7 +51,7 @@ def test_distinct_rows_at_distance_zero(device, monkeypatch):
     X = np.repeat(np.random.default_rng(0).normal(size=(100, 3)) * 1e-170, 20, axis=0)
     X = X[np.random.default_rng(1).permutation(len(X))]
     found = fit(X, device)
-    monkeypatch.setattr(pipeline, "find_repeats", lambda *_: None)
+    monkeypatch.setattr(repeats, "find_repeats", lambda *_: None)
     assert found.mst_.equals(fit(X, device).mst_)
 
 
@@ -69,12 +68,12 @@ def test_mutual_reachability_is_searched(device):
 
 def test_which_rows_are_equal():
     X = levels(np.random.default_rng(0))
-    found = find_repeats(X, EUCLIDEAN, CPU)
+    found = find_repeats(X, CPU)
     _, first, number = np.unique(X, axis=0, return_index=True, return_inverse=True)
     np.testing.assert_array_equal(found.first, np.sort(first))
     np.testing.assert_array_equal(found.of_repeated, first[number.reshape(-1)][found.repeated])
-    assert find_repeats(X, get_metric("inner_product", 2.0), CPU) is None
-    assert find_repeats(CASES["uneven_blobs_8d"]("float32"), EUCLIDEAN, CPU) is None
+    assert "repeated_rows" not in fit(X, "cpu", metric="inner_product").report_["spanning_tree"]
+    assert find_repeats(CASES["uneven_blobs_8d"]("float32"), CPU) is None
 
 
 def test_hashes_that_collide_are_no_repeats(monkeypatch):
@@ -82,4 +81,4 @@ def test_hashes_that_collide_are_no_repeats(monkeypatch):
     monkeypatch.setattr(
         cpu, "hash_rows", lambda values, rows=None: np.zeros(len(values if rows is None else rows), "u8")
     )
-    assert find_repeats(X, EUCLIDEAN, CPU) is None
+    assert find_repeats(X, CPU) is None

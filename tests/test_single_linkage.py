@@ -16,11 +16,9 @@ from scipy.spatial.distance import cdist, pdist
 from spanning_trees import bits, by_appearance
 
 from rapids_slink import SingleLinkage, fit
-from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import to_host
 from rapids_slink.spanning_tree import few
-from rapids_slink.spanning_tree.plan import BOXES, way
 
 FEW = 1100  # rows up to which all distances are compared with each other
 EVERY_CASE = pytest.mark.parametrize(("name", "dtype"), case_dtypes())
@@ -179,7 +177,7 @@ def test_connected_components_are_those_of_the_knn_graph(name, n_neighbors, devi
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
     graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), nearest.ravel())), shape=(n, n))
     model = fit(X, 1, n_neighbors=k, device=device)
-    if way(*X.shape, k, 1, EUCLIDEAN, resolve(device)) == BOXES:  # without lists
+    if model.report_["way"] == "boxes":  # without lists
         assert model.n_connected_components_ == 1
         return
     assert model.n_connected_components_ == connected_components(graph, directed=False)[0]
@@ -240,7 +238,7 @@ def test_report_counts_every_edge_once(name, n_neighbors, device):
     X = points(name, "float64")
     model = fitted(name, "float64", n_neighbors, device)
     report = model.report_
-    if way(*X.shape, n_neighbors, 1, EUCLIDEAN, resolve(device)) == BOXES:  # without lists
+    if report["way"] == "boxes":  # without lists
         assert set(report["spanning_tree"]) == {"rounds", "rows_searched"}
         assert "connect" not in report
         return

@@ -20,9 +20,10 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, connect, count_connected_components, spanning_tree
-from rapids_slink.spanning_tree.connect import connect_forest
+from rapids_slink.spanning_tree import component_pairs, connect
+from rapids_slink.spanning_tree.connect import connect_forest, spanning_tree
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
+from rapids_slink.spanning_tree.kernels import kernels
 
 
 class MatrixSearch:
@@ -267,15 +268,15 @@ def test_count_connected_components(n, k, engine):
         ids[: n // 2] = np.minimum(ids[: n // 2], n // 2 - 1)
         lists = NeighborLists(engine.asarray(ids), engine.xp.zeros((n, k)))
         graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), ids.ravel())), shape=(n, n))
-        assert count_connected_components(lists, engine) == connected_components(graph, directed=False)[0]
+        assert kernels(engine).connected_components(lists.ids) == connected_components(graph, directed=False)[0]
 
 
 def test_many_components(engine):
     """Pairs, and one long path of neighbours."""
     pairs = engine.asarray((np.arange(1000, dtype=np.int32) ^ 1)[:, None])
-    assert count_connected_components(NeighborLists(pairs, engine.xp.zeros((1000, 1))), engine) == 500
+    assert kernels(engine).connected_components(pairs) == 500
     path = engine.asarray(np.maximum(np.arange(-1, 999), 0).astype(np.int32)[:, None])
-    assert count_connected_components(NeighborLists(path, engine.xp.zeros((1000, 1))), engine) == 1
+    assert kernels(engine).connected_components(path) == 1
 
 
 @pytest.mark.parametrize("n", [1, 31, 32, 33, 257, 10_000])

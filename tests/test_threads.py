@@ -18,13 +18,13 @@ from calls import Failing, points, spread, stray_threads
 from hard_cases import full
 from spanning_trees import bits
 
-from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering, pipeline
+from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering
 from rapids_slink.dendrogram import cutting
 from rapids_slink.neighbors import brute_force
 from rapids_slink.runtime import frames
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
-from rapids_slink.spanning_tree import connect
+from rapids_slink.spanning_tree import connect, lists
 
 ROOT = Path(__file__).parent.parent
 INPUTS = [points(3000, 12), points(4000, 3), points(2500, 40), np.repeat(points(500, 9), 5, axis=0)]
@@ -185,7 +185,7 @@ PLACES = [
     (brute_force, "_chunks"),
     (brute_force, "for_each_chunk"),
     (frames, "_empty_columns"),
-    (pipeline, "release_cached"),
+    (lists, "release_cached"),
     (Device, "synchronize"),
     (connect, "sort_in_place"),
     (connect, "_search_crossing_edges"),

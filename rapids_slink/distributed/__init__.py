@@ -25,12 +25,12 @@ from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with
 from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import list_length, may_have_lists, tree_of_blocks
+from rapids_slink.distributed.trees import may_have_lists, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.pipeline import estimate_tree, feature_names, flat_attributes
+from rapids_slink.pipeline import estimate_fit, feature_names, flat_attributes
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.report import Report, counted
@@ -39,7 +39,8 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import plan
+from rapids_slink.spanning_tree.lists import list_length
+from rapids_slink.spanning_tree.problem import Problem
 
 #: Blocks at most: 496 pairs of them.
 MAX_BLOCKS = 32
@@ -67,8 +68,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             if not settings.clipped or settings.min_samples > 1:
                 report["min_samples"] = settings.min_samples
             if settings.min_samples > 1:
-                k = plan.list_length(settings.n_neighbors, settings.min_samples, metric, resolve(settings.device))
-                settings = replace(settings, n_neighbors=k)
+                settings = replace(settings, n_neighbors=list_length(settings, resolve(settings.device)))
             points = replace(points, settings=settings)
             blocks = make_blocks(run, points, count_blocks(run, points))
         report["device"] = settings.device
@@ -129,8 +129,7 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
         values = m * d * itemsize
         if count > 1:  # the blocks and their lists, if there are any, and both in one array
             values = 2 * (values + (m * LIST_BYTES * k if may_have_lists(settings, m, d, device) else 0))
-        tree = estimate_tree(m, d, itemsize, settings.n_neighbors, settings.min_samples, settings.metric, device)
-        return sequential(MemoryEstimate(values, values), tree)
+        return sequential(MemoryEstimate(values, values), estimate_fit(Problem(settings, device, m, d, itemsize)))
 
     most = max(wanted, min(MAX_BLOCKS, n // 2))
     pairs = {count: pair(count) for count in range(wanted, most + 1)}

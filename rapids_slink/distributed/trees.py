@@ -14,6 +14,7 @@ Mutual reachability needs the core distances among all points first: of each row
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from operator import getitem
 from typing import Any
@@ -26,17 +27,19 @@ from rapids_slink.distributed.search import core_distances
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
 from rapids_slink.neighbors.plan import is_searched_by_tree
-from rapids_slink.neighbors.rows import metric_rows, row_features
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
-from rapids_slink.pipeline import check_tree_memory, surrogate_tree
-from rapids_slink.report import Report
+from rapids_slink.pipeline import estimate_fit
+from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree import plan
+from rapids_slink.spanning_tree.lists import list_length
+from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.relational import spanning_forest
+from rapids_slink.spanning_tree.ways import grow_tree, way_of
 
 #: Trees that are joined at a time.
 JOINED = 8
@@ -102,15 +105,9 @@ def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) 
 
     A search by a tree would take about as long without them.
     """
-    d, metric = row_features(settings.metric, n_features), settings.metric
     core = () if settings.min_samples > 1 else None  # whatever they are
-    way = plan.way(n, d, settings.n_neighbors, settings.min_samples, metric, device, core)
-    return way == plan.LISTS and not is_searched_by_tree(n, d, metric, device)
-
-
-def list_length(settings: Settings, device: Device) -> int:
-    """How long the lists are that trees are made from."""
-    return plan.list_length(settings.n_neighbors, settings.min_samples, settings.metric, device)
+    problem = Problem(settings, device, n, n_features, itemsize=8, core=core)
+    return way_of(problem) == "lists" and not is_searched_by_tree(n, problem.d, settings.metric, device)
 
 
 def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
@@ -139,12 +136,12 @@ def pair_tree(
     """
     xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
     n, d = values.shape
-    given = settings.n_neighbors, settings.min_samples, metric, device
-    check_tree_memory(n, d, values.dtype.itemsize, *given)
+    problem = Problem(settings, device, n, d, values.dtype.itemsize)
+    check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
     core = None if cores[0] is None else concatenate(cores, device)
     prepared = metric_rows(metric, values, device, alone=False)
-    known = lists_within_blocks(own, device)
-    tree, _ = surrogate_tree(prepared, metric, settings.n_neighbors, device, report, core=core, known=known)
+    problem = replace(problem, core=core, known=lists_within_blocks(own, device))
+    tree, _ = grow_tree(problem, prepared, report)
     first = len(rows[0])
     sides = [tree.columns[end] >= first for end in ("src", "dst")]
     kept = (sides[0] != sides[1]) | xp.asarray([within[0], within[-1]])[sides[0].astype("int8")]

@@ -1,6 +1,6 @@
 """Graphs of the user, over nodes of any ids, as arrays over nodes numbered from 0.
 
-DataFrame or cugraph.Graph ──as_frame──▶ frame ──read_graph──▶ EdgeList, and the nodes' ids
+DataFrame or cugraph.Graph ──as_frame──▶ frame ──read_graph──▶ EdgeList, and the nodes' ids ──tree_of_edges──▶ frame
 """
 
 from __future__ import annotations
@@ -15,9 +15,17 @@ from rapids_slink.points.columns import column_values, require_columns
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Device, device_of, is_on_gpu
-from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.memory import check_memory
-from rapids_slink.spanning_tree.edges import EdgeList, inspect, promote_weights
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import check_memory, copy_out
+from rapids_slink.spanning_tree.edges import (
+    EdgeList,
+    components,
+    estimate_forest,
+    inspect,
+    promote_weights,
+    size_text,
+    spanning_forest,
+)
 
 COLUMNS = ["src", "dst", "weight"]
 MAX_NODES = 2**31 - 1  # int32
@@ -111,6 +119,20 @@ def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_number
     if nan:
         raise ValueError("column 'weight' of the edges holds nulls or NaN")
     return Graph(EdgeList(src, dst, weight, high + 1, maximum), ids if m else None)
+
+
+def tree_of_edges(frame: Any, device: Device, *, maximum: bool, component: bool) -> Any:
+    """`api.minimum_spanning_tree` of a frame, on a device, within a run."""
+    graph = read_graph(frame, device, maximum=maximum)
+    estimate = sequential(graph.estimate, estimate_forest(graph.edges, device))
+    check_memory(device, estimate, size_text(graph.edges), graph.estimate.retained)
+    taken, parent = spanning_forest(graph.edges, device)
+    columns = frame if list(frame.columns) == COLUMNS else frame[COLUMNS]
+    tree = columns[device_of(frame).asarray(taken)]
+    if component:
+        number = components(graph.edges.src[taken], parent, device)
+        tree = tree.assign(component=device_of(frame).asarray(copy_out(device, number)))
+    return tree
 
 
 def _check_columns(columns: dict[str, Any]) -> None:

@@ -11,11 +11,29 @@ from typing import Any
 
 from rapids_slink.metrics import Metric
 from rapids_slink.ordering import sort_in_place, stable_order
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
 #: The formulas that are one operation of a difference.
 ONE_OPERATION = ("squared_euclidean", "manhattan", "chebyshev")
+
+
+def serves(problem: Problem) -> bool:
+    """Points of one feature whose distances are one operation of a difference."""
+    return not problem.by_reachability and problem.d == 1 and problem.metric.formula in ONE_OPERATION
+
+
+def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | None:
+    """The tree of the points, unless roundings make a sort's wrong."""
+    with report.stage("spanning_tree", problem.device):
+        edges = tree_of_line(rows, problem.metric, problem.device)
+    if edges is None:
+        return None
+    report.count("spanning_tree", rows_sorted=problem.n)
+    return edges, 1
 
 
 def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame | None:
@@ -23,7 +41,7 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
 
     Parameters
     ----------
-    rows : (n, d) array
+    rows : (n, 1) array
         As `neighbors.rows.metric_rows` makes them, n at least 2.
     metric : Metric
     device : Device
@@ -33,9 +51,7 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
     PreallocatedFrame or None
         n - 1 edges in the total order, their weights surrogate distances.
     """
-    xp, (n, d) = device.xp, rows.shape
-    if d > 1 or metric.formula not in ONE_OPERATION:
-        return None
+    xp, n = device.xp, len(rows)
     x = rows[:, 0].astype("float64")
     order = stable_order(x, xp).astype("int32")
     x = x[order]

@@ -8,17 +8,19 @@ distance zero as well (products of tiny numbers underflow): then all rows are se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
 #: The sample has so many times √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
 SAMPLE_FACTOR = 4
@@ -62,10 +64,29 @@ class Repeats:
         return whole
 
 
-def find_repeats(values: Any, metric: Metric, device: Device) -> Repeats | None:
+def serves(problem: Problem) -> bool:
+    """Points whose equal rows are at zero, unless core distances tell them apart."""
+    return not problem.by_reachability and problem.metric.formula not in OTHER_FORMULAS
+
+
+def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | None:
+    """The tree of the points, if many rows are equal."""
+    device = problem.device
+    with report.stage("neighbors", device):
+        repeats = find_repeats(rows, device)
+    if repeats is None:
+        return None
+    report.count("spanning_tree", repeated_rows=repeats.repeated.size)
+    of_distinct, components = grow(replace(problem, n=repeats.first.size), rows[repeats.first], report)
+    with report.stage("spanning_tree", device):
+        edges = repeats.join(of_distinct, device)
+    return None if edges is None else (edges, components)
+
+
+def find_repeats(values: Any, device: Device) -> Repeats | None:
     """Which of the rows, as the metric's formula reads them, are equal; None if hardly any are."""
     xp, (n, d), kernels = device.xp, values.shape, device.kernels("neighbors.exact")
-    if metric.formula in OTHER_FORMULAS or values.nbytes > free_bytes():
+    if values.nbytes > free_bytes():
         return None
     size = int(SAMPLE_FACTOR * n**0.5)
     gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)

@@ -8,10 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
+from rapids_slink.neighbors.rows import row_bytes
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import limit_bytes
+from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
 #: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
 #: way takes less time; above MAX_SLOW_WORK where the formula is slow: on a CPU without boxes, on a GPU minkowski's.
@@ -26,6 +30,27 @@ MAX_ROWS, MAX_SAMPLES = 2**13, 2**5
 LIMITED_PAIR_BYTES = 16
 #: Bytes a point at the peak, without the matrix: the edges, the scratch of their sort, and the components.
 POINT_BYTES = 128
+
+
+def serves(problem: Problem) -> bool:
+    """Few points, unless lists are asked for or core distances are of more points."""
+    settings = problem.settings
+    if settings.n_neighbors is not None or problem.core is not None:
+        return False
+    return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device)
+
+
+def estimate(problem: Problem) -> MemoryEstimate:
+    """Bytes of the rows and of `tree_of_few`."""
+    n, rows = problem.n, row_bytes(problem.metric, problem.n_features) * problem.n
+    return sequential(MemoryEstimate(rows, rows), estimate_tree(n, problem.d, problem.device))
+
+
+def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
+    """The tree of the points."""
+    with report.stage("spanning_tree", problem.device):
+        report.count("spanning_tree", pairs_weighed=problem.n * (problem.n - 1) // 2)
+        return tree_of_few(rows, problem.metric, problem.settings.min_samples, problem.device), 1
 
 
 def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device) -> bool:
@@ -63,6 +88,6 @@ def tree_of_few(values: Any, metric: Metric, min_samples: int, device: Device) -
     PreallocatedFrame
         n - 1 edges in the total order, their weights surrogate distances or mutual reachability.
     """
-    tree = PreallocatedFrame.empty(device, len(values) - 1, EDGE_TYPES)
-    device.kernels("spanning_tree.few").grow_tree(values, metric, min_samples, tree.columns)
-    return tree
+    edges = PreallocatedFrame.empty(device, len(values) - 1, EDGE_TYPES)
+    device.kernels("spanning_tree.few").grow_tree(values, metric, min_samples, edges.columns)
+    return edges

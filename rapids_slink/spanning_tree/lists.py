@@ -1,0 +1,54 @@
+"""The way by lists: k-NN lists, the forest of their certain edges, and searches that connect it."""
+
+from __future__ import annotations
+
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.plan import default_neighbors, estimate_search, prepare_search
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import release_cached
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
+from rapids_slink.spanning_tree.kernels import kernels
+from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+
+
+def serves(problem: Problem) -> bool:
+    """Lists serve all points."""
+    return True
+
+
+def estimate(problem: Problem) -> MemoryEstimate:
+    """Bytes of the rows, the search, the lists and the tree."""
+    k, settings = list_length(problem.settings, problem.device), problem.settings
+    search = estimate_search(
+        problem.n,
+        problem.n_features,
+        problem.itemsize,
+        k,
+        problem.device,
+        min_samples=settings.min_samples,
+        metric=problem.metric,
+    )
+    return sequential(search, estimate_connect(problem.n))
+
+
+def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
+    """The tree of the points."""
+    device, settings = problem.device, problem.settings
+    with report.stage("neighbors", device):
+        search = prepare_search(rows, device, report, progress=settings.progress, metric=problem.metric)
+        k = list_length(settings, device)
+        lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.known)
+    release_cached()
+    with report.stage("components", device):
+        components = kernels(device).connected_components(lists.ids)
+    return spanning_tree(lists, search, device, report), components
+
+
+def list_length(settings: Settings, device: Device) -> int:
+    """How long neighbour lists are: longer than the core, so that a point's nearest in a denser place is certain."""
+    k = settings.n_neighbors or default_neighbors(settings.metric, device)
+    return k if settings.min_samples == 1 else max(k, settings.min_samples + 1)

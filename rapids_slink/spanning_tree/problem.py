@@ -1,0 +1,64 @@
+"""The question that every way to a tree answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.rows import row_features
+from rapids_slink.neighbors.task import PartLists
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.settings import Settings
+
+#: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and how many connected
+#: components the k-NN graph had, 1 where there was none.
+Tree: TypeAlias = tuple[PreallocatedFrame, int]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Points whose minimum spanning tree is wanted.
+
+    Attributes
+    ----------
+    settings : Settings
+    device : Device
+    n, n_features, itemsize : int
+        Points, their features, and bytes of a value, as they were given.
+    core : (n,) float64 array, optional
+        Core distances computed on a larger set that contains these points.
+    known : PartLists, optional
+        Neighbour lists already computed within each of two parts of the points.
+    """
+
+    settings: Settings
+    device: Device
+    n: int
+    n_features: int
+    itemsize: int
+    core: Array = None
+    known: PartLists | None = None
+
+    @property
+    def metric(self) -> Metric:
+        """The metric."""
+        return self.settings.metric
+
+    @property
+    def d(self) -> int:
+        """The values of a row as the metric's formula reads it."""
+        return row_features(self.metric, self.n_features)
+
+    @property
+    def by_reachability(self) -> bool:
+        """Whether edges weigh mutual reachability."""
+        return self.settings.min_samples > 1 or self.core is not None
+
+
+#: The tree of some rows, as the formula reads them, by whichever way serves them.
+Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]

@@ -1,0 +1,63 @@
+"""The ways to the tree of points, in the order in which they are asked; the first that serves the points makes it.
+
+A way without an estimate looks at the rows first. It may find that it does not serve them, and takes no more memory
+than the ways after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.spanning_tree import boxes, few, line, lists, repeats
+from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+
+#: Bytes of a tree's edge.
+EDGE_BYTES = 20
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way: its name for reports, which points it serves, the tree or None, and the memory that it takes."""
+
+    name: str
+    serves: Callable[[Problem], bool]
+    tree: Callable[[Problem, Array, Report, Grow], Tree | None]
+    estimate: Callable[[Problem], MemoryEstimate] | None = None
+
+
+WAYS = (
+    Way("line", line.serves, line.tree),  # one feature: n log n, a sort
+    Way("pairs", few.serves, few.tree, few.estimate),  # few points: n² distances, all of them in hand
+    Way("repeats", repeats.serves, repeats.tree),  # rows that come often: n, and the tree of the distinct rows
+    Way("boxes", boxes.serves, boxes.tree, boxes.estimate),  # few features on a GPU: n log n
+    Way("lists", lists.serves, lists.tree, lists.estimate),  # all else: n² tests, or n log n where a tree searches
+)
+
+
+def grow_tree(problem: Problem, rows: Array, report: Report) -> Tree:
+    """The minimum spanning tree of the problem's points, whose rows are as `neighbors.rows.metric_rows` makes them."""
+    if problem.n == 1:
+        return PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1
+    for way in WAYS:
+        if way.serves(problem):
+            tree = way.tree(problem, rows, report, grow_tree)
+            if tree is not None:
+                report.setdefault("way", way.name)
+                return tree
+    raise AssertionError("lists serve all points")
+
+
+def way_of(problem: Problem) -> str:
+    """The name of the way that serves the points, whatever their values are."""
+    return next(way.name for way in WAYS if way.estimate is not None and way.serves(problem))
+
+
+def estimate_tree(problem: Problem) -> MemoryEstimate:
+    """Bytes of the metric's rows and the tree of the points, of which the tree is retained."""
+    tree = next(way.estimate(problem) for way in WAYS if way.estimate is not None and way.serves(problem))
+    return replace(tree, retained=EDGE_BYTES * problem.n)
