@@ -176,11 +176,11 @@ def _names(columns: Iterable[Any]) -> str:
 
 
 def _label_table(labels: Any) -> Any:
-    """Columns: the input's index (``row`` where it has no name) and ``label``."""
-    table = labels.rename("label").to_frame()
-    if table.index.nlevels == 1 and table.index.name is None:
-        table.index.name = "row"
-    return table.reset_index()
+    """Columns: the input's index and ``label``. What has no name or this one is ``row``, or ``level_0`` of several."""
+    index = labels.index
+    names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
+    index = index.set_names(["row"] if names == ["level_0"] else names)
+    return index.to_frame(index=False).assign(label=labels.to_numpy())
 
 
 def _write(table: Any, path: Path) -> None:

@@ -75,6 +75,23 @@ def test_parquet_keeps_the_index_and_writes_the_linkage(run):
     np.testing.assert_array_equal(merges["height"], expected[:, 2])
 
 
+@pytest.mark.parametrize(
+    ("index", "header"),
+    [
+        (pd.Index(list("abcdef"), name="label"), "row,label"),
+        (pd.MultiIndex.from_product([[1, 2], list("abc")], names=["label", None]), "level_0,level_1,label"),
+        (pd.MultiIndex.from_product([[1, 2], list("abc")], names=["x", "y"]), "x,y,label"),
+    ],
+)
+def test_index_of_the_output(run, index, header):
+    POINTS[["x"]].set_axis(index).to_parquet("points.parquet")
+    assert run("points.parquet", "--output", "labels.csv")[0] == 0
+    written = pd.read_csv("labels.csv", index_col=list(range(index.nlevels)))
+    assert Path("labels.csv").read_text().startswith(f"{header}\n")
+    assert written["label"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert written.index.tolist() == index.tolist()
+
+
 def test_summary_without_output(run, folder):
     before = files(folder)
     status, out, err = run("points.csv", "--columns", "x,y")
