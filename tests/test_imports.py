@@ -18,8 +18,8 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "single_linkage", "hdbscan",
-    "distributed", "pipeline", "graph", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics",
+    "__main__", "cli", "tables", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "single_linkage",
+    "hdbscan", "distributed", "pipeline", "graph", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "metrics",
     "trigonometry", "points", "ordering", "union_find", "report", "runtime", "__init__",
 ]  # fmt: skip
 
