@@ -1,4 +1,4 @@
-"""The command line: a table in, labels out.
+"""The command line: a table in, labels out. `tables` says what is a table.
 
 ::
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -20,6 +20,9 @@ from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, resolve
+from rapids_slink.tables import NO_PYARROW, read_table
+from rapids_slink.tables.layout import DECIMAL_SIGNS
+from rapids_slink.tables.text import NAMED_SEPARATORS
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
@@ -57,12 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="rapids_slink",
-        description="Exact single-linkage clustering of a CSV or Parquet table.",
+        description="Exact single-linkage clustering of a table.",
         allow_abbrev=False,
     )
-    parser.add_argument("points", nargs="?", type=Path, help="table of one row a point (.csv or .parquet)")
+    parser.add_argument(
+        "points", nargs="?", type=Path, help="table of one row a point: CSV or its like, also compressed, or Parquet"
+    )
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
-    parser.add_argument("--columns", help="columns to use, separated by commas (default: all)")
+    _add_table_options(parser.add_argument_group("table", "How the table is read. What is not given is recognised."))
     stop = parser.add_mutually_exclusive_group()
     stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2)")
     stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
@@ -82,6 +87,36 @@ def _parser() -> Parser:
     return parser
 
 
+def _add_table_options(group: Any) -> None:
+    """The options that `read_table` has."""
+    group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
+    group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
+    group.add_argument(
+        "--index-column", metavar="NAMES", help="columns that name the rows, by default the first ones without a name"
+    )
+    group.add_argument("--sep", type=_separator, help="what separates columns: a character, tab or blanks")
+    group.add_argument("--decimal", choices=DECIMAL_SIGNS, metavar="SIGN", help="decimal sign: . or ,")
+    group.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns; else 0, 1, ..."
+    )
+    group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
+
+
+def _separator(text: str) -> str:
+    separator = NAMED_SEPARATORS.get(text, text.replace(r"\t", "\t"))
+    if len(separator) != 1 or not separator.isascii() or separator.isalnum() or separator in '."\r\n':
+        raise argparse.ArgumentTypeError(f"{text!r} is not one character, tab or blanks")
+    return separator
+
+
+def _encoding(text: str) -> str:
+    try:
+        "".encode(text)
+    except LookupError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 def _check(parser: Parser, options: argparse.Namespace) -> None:
     """Find every mistake that can be found before any work is done."""
     if (options.points is None) != options.demo:
@@ -90,11 +125,8 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
         if unused := [name for name in changed if name not in DEMO_OPTIONS]:
             parser.error(f"--demo does not take --{unused[0].replace('_', '-')}")
-    if options.points is not None:
-        if options.points.suffix.lower() not in TABLES:
-            parser.error(f"cannot read {options.points}: the suffix must be one of {', '.join(TABLES)}")
-        if not options.points.is_file():
-            parser.error(f"no such file: {options.points}")
+    if options.points is not None and not options.points.is_file():
+        parser.error(f"no such file: {options.points}")
     for path, suffixes in ((options.output, TABLES), (options.linkage, TABLES), (options.plot, PICTURES)):
         if path is None:
             continue
@@ -108,7 +140,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
     if len(set(files)) < len(files):
         parser.error("the input and the files to write must all be different")
     if any(path.suffix.lower() == ".parquet" for path in files) and not _is_installed("pyarrow"):
-        parser.error("Parquet files need pyarrow: pip install 'rapids_slink[parquet]'")
+        parser.error(NO_PYARROW)
     if options.plot is not None and not _is_installed("matplotlib"):
         parser.error("--plot needs matplotlib: pip install 'rapids_slink[plot]'")
 
@@ -117,11 +149,20 @@ def _run(options: argparse.Namespace) -> None:
     if options.demo:
         _demo(options)
         return
-    frame = _read(options.points, resolve(options.device).frames)
-    if options.columns is not None:
-        frame = _select(frame, options.columns.split(","))
+    resolve(options.device)  # before a long file is read
+    points, summary = read_table(
+        options.points,
+        sep=options.sep,
+        decimal=options.decimal,
+        header=options.header,
+        encoding=options.encoding,
+        index_column=options.index_column,
+        columns=options.columns,
+        exclude=options.exclude,
+    )
+    print(summary, file=sys.stderr)
     model = rapids_slink.fit(
-        frame,
+        points,
         n_clusters=options.n_clusters,
         distance_threshold=options.distance_threshold,
         metric=options.metric,
@@ -155,32 +196,12 @@ def _demo(options: argparse.Namespace) -> None:
     print(f"\nThe map is in {picture}.")
 
 
-def _read(path: Path, frames: Any) -> Any:
-    """The table in a file, as a frame of `frames` (pandas or cuDF)."""
-    reader = frames.read_csv if path.suffix.lower() == ".csv" else frames.read_parquet
-    try:
-        return reader(path)
-    except Exception as error:  # the two libraries and their parsers share no base class
-        raise ValueError(f"cannot read {path}: {error}") from error
-
-
-def _select(frame: Any, columns: Sequence[str]) -> Any:
-    unknown = [name for name in columns if name not in frame.columns]
-    if unknown:
-        raise ValueError(f"unknown column {_names(unknown)}; the table has {_names(frame.columns)}")
-    return frame[columns]
-
-
-def _names(columns: Iterable[Any]) -> str:
-    return ", ".join(repr(str(name)) for name in columns)
-
-
 def _label_table(labels: Any) -> Any:
-    """Columns: the input's index (``row`` where it has no name) and ``label``."""
-    table = labels.rename("label").to_frame()
-    if table.index.nlevels == 1 and table.index.name is None:
-        table.index.name = "row"
-    return table.reset_index()
+    """Columns: the input's index and ``label``. What has no name or this one is ``row``, or ``level_0`` of several."""
+    index = labels.index
+    names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
+    index = index.set_names(["row"] if names == ["level_0"] else names)
+    return index.to_frame(index=False).assign(label=labels.to_numpy())
 
 
 def _write(table: Any, path: Path) -> None:

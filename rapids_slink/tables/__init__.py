@@ -1,0 +1,199 @@
+"""Points from files of tables: what a file leaves open is refused, with the option that says it.
+
+    text ──▶ layout of its first lines ──▶ a frame ──▶ points, their index
+    Parquet ─────────────────────────────▶ a frame ──▶ points, their index
+
+`text.py` decompresses, decodes and reads, `layout.py` finds separator, decimal sign and header. pandas reads for either
+device, so that both have the same points.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from rapids_slink.report import counted
+from rapids_slink.tables.layout import is_unnamed, leading_unnamed
+from rapids_slink.tables.text import Text
+
+NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
+#: Columns of Python's objects that `fit` takes, or refuses for other reasons, as pandas.api.types.infer_dtype has it.
+NUMERIC_OBJECTS = ("boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float")
+#: How many columns a line names.
+NAMED_COLUMNS = 8
+
+
+def read_table(
+    path: Path,
+    *,
+    sep: str | None = None,
+    decimal: str | None = None,
+    header: bool | None = None,
+    encoding: str | None = None,
+    index_column: str | None = None,
+    columns: str | None = None,
+    exclude: str | None = None,
+) -> tuple[pd.DataFrame, str]:
+    """The points in a file, and a line that says what was read.
+
+    Parameters
+    ----------
+    path : Path
+        Parquet or text, which may be compressed; the suffix has no say.
+    sep, decimal, header, encoding : optional
+        Of a text; recognised where they are None. The separator " " is any run of blanks and tabs.
+    index_column, columns, exclude : str, optional
+        Columns, as in a line of CSV: those that name the rows, those to take, those to leave out. Without a header
+        they are called 0, 1, ...
+
+    Returns
+    -------
+    points : DataFrame (pandas)
+        Columns of numbers. The index is `index_column`, the Parquet file's own or the leading columns without a name.
+    summary : str
+        One line: rows, columns, columns left out and why, and what is not as in plain CSV.
+
+    Raises
+    ------
+    ValueError
+        The file cannot be read, can be read in more than one way, or a column holds other than numbers.
+    """
+    asked, wanted, unwanted = (_split_names(names) for names in (index_column, columns, exclude))
+    options = sep, decimal, header, encoding
+    try:
+        frame, sign, notes = (_read_parquet if is_parquet(path) else _read_text)(path, options, asked, wanted)
+        points, reasons = _choose(frame, wanted, unwanted)
+        _check_numbers(points, sign)
+        if not (asked or wanted):
+            _check_row_numbers(points)
+    except MemoryError:
+        raise
+    except UnicodeError as error:
+        raise ValueError(f"cannot read {path}: {error}; say --encoding, such as latin-1 or utf-16-le") from error
+    except Exception as error:  # pandas, pyarrow and the decompressors share no base class
+        raise ValueError(f"cannot read {path}: {error}") from error
+    size = f"{counted(len(points), 'row')} of {counted(points.shape[1], 'column')}: {_quoted(points)}"
+    index = _quoted(name for name in points.index.names if name is not None)
+    numbered = isinstance(points.index, pd.RangeIndex) and not index
+    parts = [size] if numbered else [size, f"index {index or 'without a name'}"]
+    parts += [f"without {_quoted(names)} ({reason})" for reason, names in reasons.items()]
+    return points, f"{path}: {'; '.join(parts + notes)}"
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, by its first and last bytes."""
+    with path.open("rb") as stream:
+        if stream.read(4) != b"PAR1":
+            return False
+        stream.seek(-4, io.SEEK_END)
+        return stream.read() == b"PAR1" or path.suffix.lower() == ".parquet"
+
+
+def _read_parquet(
+    path: Path, options: tuple[Any, ...], asked: list[str], wanted: list[str]
+) -> tuple[pd.DataFrame, str, list[str]]:
+    """The frame, the decimal sign of texts in it, and no notes."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(NO_PYARROW)
+    if any(option is not None for option in options):
+        raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
+    frame = pd.read_parquet(path)
+    unnamed = leading_unnamed(list(frame)) if isinstance(frame.index, pd.RangeIndex) else []
+    return _with_index(frame, _index_places(list(frame), unnamed, asked, wanted)), ".", []
+
+
+def _read_text(
+    path: Path, options: tuple[Any, ...], asked: list[str], wanted: list[str]
+) -> tuple[pd.DataFrame, str, list[str]]:
+    """The frame, its decimal sign, and what is not as in plain CSV."""
+    text = Text.find(path, *options)
+    places = _index_places(text.layout.names, text.layout.index, asked, wanted)
+    return _with_index(text.read(places), places), text.layout.decimal, text.notes
+
+
+def _split_names(text: str | None) -> list[str]:
+    """Names as in a line of CSV."""
+    if text is None:
+        return []
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True))] or [""]
+
+
+def _quoted(names: Iterable[Any]) -> str:
+    """Names of columns; of many, the first and the last."""
+    texts = [repr(str(name)) for name in names]
+    if len(texts) > NAMED_COLUMNS:
+        texts[NAMED_COLUMNS - 2 : -1] = ["..."]
+    return ", ".join(texts)
+
+
+def _places(names: list[Any], requested: list[str]) -> list[int]:
+    """Where the columns of the names requested are."""
+    texts = [str(name) for name in names]
+    if unknown := [name for name in requested if name not in texts]:
+        raise ValueError(f"unknown column {_quoted(unknown)}; the table has {_quoted(texts)}")
+    return [i for name in requested for i, text in enumerate(texts) if text == name]
+
+
+def _index_places(names: list[Any], unnamed: list[int], asked: list[str], wanted: list[str]) -> list[int]:
+    """Where the columns that name the rows are."""
+    return _places(names, asked) or [i for i in unnamed if names[i] not in wanted]
+
+
+def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
+    """The frame with the columns at these places as its index, if there are any."""
+    if not places:
+        return frame
+    columns = [frame.iloc[:, i] for i in places]
+    names = [None if is_unnamed(column.name) else column.name for column in columns]
+    frame = frame.iloc[:, [i for i in range(frame.shape[1]) if i not in places]]
+    frame.index = pd.MultiIndex.from_arrays(columns) if len(columns) > 1 else pd.Index(columns[0])
+    return frame.rename_axis(names)
+
+
+def _choose(frame: pd.DataFrame, wanted: list[str], unwanted: list[str]) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+    """The columns to take, and the names of the others by the reason why not."""
+    names = list(frame)
+    chosen = _places(names, wanted) or list(range(len(names)))
+    reasons = dict.fromkeys(set(range(len(names))).difference(chosen), "not in --columns")
+    if not wanted:
+        nameless = [i for i, name in enumerate(names) if is_unnamed(name) or not isinstance(name, str)]
+        reasons |= {i: "empty" for i in nameless if frame.iloc[:, i].isna().all()}
+        reasons |= dict.fromkeys(leading_unnamed(names), "no name")
+    reasons |= dict.fromkeys(_places(names, unwanted), "--exclude")
+    chosen = [i for i in chosen if i not in reasons]
+    if not chosen:
+        raise ValueError(f"no column remains to be clustered of {_quoted(names)}")
+    others: dict[str, list[Any]] = {}
+    for i in sorted(reasons):
+        others.setdefault(reasons[i], []).append(names[i])
+    return frame.iloc[:, chosen], others
+
+
+def _check_numbers(points: pd.DataFrame, decimal: str) -> None:
+    """Refuse columns that hold other than numbers, and name the first value that is none."""
+    for name, column in points.select_dtypes(exclude=["number", "bool"]).items():
+        if pd.api.types.infer_dtype(column) in NUMERIC_OBJECTS:
+            continue
+        numbers = pd.to_numeric(column.astype(str).str.replace(decimal, "."), errors="coerce")
+        row = int(np.argmax(numbers.isna() & column.notna()))
+        raise ValueError(
+            f"column {str(name)!r} is not of numbers, as {str(column.iloc[row])!r} in row {row}: leave it out "
+            f"(--exclude {shlex.quote(str(name))}), or say how it is written (--decimal, --sep)"
+        )
+
+
+def _check_row_numbers(points: pd.DataFrame) -> None:
+    """Refuse a first column without a name that counts the rows: whether it is a coordinate nobody said."""
+    name: Any = points.columns[0]
+    numbers = points.iloc[:, 0].to_numpy()
+    counts = any(np.array_equal(numbers, np.arange(len(points)) + start) for start in (0, 1))
+    if counts and not isinstance(name, str) and points.shape[1] > 1 and len(points) > 2:
+        raise ValueError("its first column counts the rows: say --index-column 0, or the coordinates by --columns")
