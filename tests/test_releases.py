@@ -62,4 +62,4 @@ def test_show_versions(capsys, monkeypatch):
 
 
 def test_issues_ask_for_versions():
-    assert "show_versions()" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "fault.md").read_text()
+    assert "show_versions()" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.md").read_text()
