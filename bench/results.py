@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 
 import rapids_slink
 from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.host import usable_cores
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster", "hdbscan", "quitefastmst"]
@@ -106,7 +106,6 @@ def _driver(device: Device) -> str:
 
 
 def _cpu() -> str:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     info = Path("/proc/cpuinfo")
     names = re.findall(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else []
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {cores} cores"
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {usable_cores()} cores"

@@ -18,7 +18,7 @@ from test_package import ROOT, python
 
 import rapids_slink
 from bench import __main__ as harness
-from bench import recipe, report
+from bench import recipe
 from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import cli, graph
@@ -125,41 +125,12 @@ FILE = re.compile(r"`([\w./-]+/[\w.-]*\.(?:py|cuh?|md|ipynb)|\w+\.(?:py|cuh?))`"
 def test_files_that_are_named_exist(page):
     """By their path in the repository or in the package."""
     named = FILE.findall(page.read_text())
-    missing = [name for name in named if not any((root / name).exists() for root in (ROOT, ROOT / "rapids_slink"))]
-    assert missing == []
-    assert named or page.stem not in ("algorithms", "glossary", "CONTRIBUTING")
-
-
-def entries_of_glossary() -> list[tuple[str, str]]:
-    """Each word, and the file in which it is at home."""
-    rows = (ROOT / "docs" / "glossary.md").read_text().splitlines()
-    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if row.startswith("| ")]
-    return [(word, place.strip("`")) for word, _, place in cells[1:]]
-
-
-def test_glossary_is_short_and_in_order():
-    words = [word for word, _ in entries_of_glossary()]
-    assert 20 <= len(words) <= 40
-    assert words == sorted(words)
-
-
-@pytest.mark.parametrize(("word", "place"), entries_of_glossary())
-def test_words_of_the_glossary_are_those_of_the_code(word, place):
-    """In names they have underscores or capitals, in prose they may be plural or hyphenated."""
-
-    def letters(text: str) -> str:
-        return re.sub(r"[^a-z]", "", text.lower())
-
-    assert letters(word) in letters((ROOT / "rapids_slink" / place).read_text())
+    assert [name for name in named if not any((root / name).exists() for root in (ROOT, ROOT / "rapids_slink"))] == []
 
 
 def test_first_page_shows_the_example_of_the_readme():
     readme = dict(reversed(blocks(ROOT / "README.md")))
     assert {language: readme[language] for language in ("python", "text")} == dict(blocks(ROOT / "docs" / "index.md"))
-
-
-def test_changelog_knows_the_version():
-    assert f"## [{rapids_slink.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
 # --- the build
@@ -207,26 +178,6 @@ def test_every_stage_and_group_of_the_benchmarks_has_a_table():
     pages = [(ROOT / "docs" / f"{name}.md").read_text() for name in ("benchmarks", "speed")]
     marks = re.findall(r"<!-- bench: ([\w -]+) -->", "".join(pages))
     assert {*STAGES, *GROUPS} == set(" ".join(marks).split())
-
-
-MEASURED = re.compile(
-    r"\d\s*(?:[nµm]?s|seconds?|minutes?|hours?|[GT]B/s|TFLOP/s|times as fast|times faster|[x×] (?:as fast|faster))\b"
-)
-
-
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
-def test_no_measurement_is_typed(page):
-    """What is measured stands in a table that is made from the result files."""
-    text = page.read_text()
-    if page.stem == "README":
-        text = report.put_between(text, "")
-    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    assert MEASURED.findall(text) == []
-
-
-def test_typed_measurements_are_found():
-    for text in ("in 3.2 s.", "5 ms", "40µs", "12 times faster", "4 TB/s", "10 seconds"):
-        assert MEASURED.search(text), text
 
 
 @pytest.mark.full

@@ -1,5 +1,6 @@
 """Memory: limits as they are given, estimates that hold, and what does not fit refused at the start."""
 
+import os
 import sys
 import tracemalloc
 from functools import partial
@@ -23,7 +24,8 @@ from rapids_slink import (
 )
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.product import MIN_ROWS
-from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, free_on_host, sequential, size_text
+from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, sequential, size_text
+from rapids_slink.runtime.host import free_on_host, usable_cores
 from rapids_slink.runtime.memory import free_memory
 
 # ----------------------------------------------------------------------------------------------- memory_limit
@@ -195,13 +197,13 @@ def test_more_edges_than_a_frame_of_cudf_holds_are_refused():
 # ------------------------------------------------------------------------------------------------- free memory
 
 
-def host(root, available, files):
+def host(root, files):
     (root / "proc/self").mkdir(parents=True)
-    (root / "proc/meminfo").write_text(f"MemTotal: 9000 kB\nMemAvailable: {available} kB\n")
+    (root / "proc/meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
     for path, text in files.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
-    return free_on_host(root)
+    return root
 
 
 GROUP = "sys/fs/cgroup"
@@ -234,12 +236,36 @@ GROUP = "sys/fs/cgroup"
     ids=["none", "no limit", "second version, above", "first version, in a container"],
 )
 def test_free_memory_heeds_control_groups(tmp_path, files, free):
-    assert host(tmp_path, 8000, files) == free
+    assert free_on_host(host(tmp_path, files)) == free
 
 
 def test_free_memory_may_be_unknown(tmp_path):
     assert free_on_host(tmp_path) is None
     assert (free_on_host() is None) == (not sys.platform.startswith("linux"))
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, 16),
+        ({"proc/self/cgroup": "0::/a/b\n", f"{GROUP}/a/b/cpu.max": "max 100000\n"}, 16),
+        ({"proc/self/cgroup": "0::/a/b\n", f"{GROUP}/a/cpu.max": "250000 100000\n"}, 3),
+        (
+            {
+                "proc/self/cgroup": "4:cpuacct,cpu:/docker/x\n",
+                f"{GROUP}/cpu/cpu.cfs_quota_us": "200000\n",
+                f"{GROUP}/cpu/cpu.cfs_period_us": "100000\n",
+                f"{GROUP}/cpu/docker/x/cpu.cfs_quota_us": "-1\n",
+                f"{GROUP}/cpu/docker/x/cpu.cfs_period_us": "100000\n",
+            },
+            2,
+        ),
+    ],
+    ids=["none", "no quota", "second version, above", "first version, in a container"],
+)
+def test_cores_heed_affinity_and_control_groups(tmp_path, monkeypatch, files, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(16), raising=False)
+    assert usable_cores(host(tmp_path, files)) == cores
 
 
 def resource(name, upstream=None, **numbers):

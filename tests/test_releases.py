@@ -32,12 +32,6 @@ def test_recipe_asks_for_what_the_project_does():
     assert found["about"]["summary"] == PROJECT["description"]
 
 
-def test_recipe_renders():
-    api = pytest.importorskip("conda_build.api", reason="conda-build is not installed")
-    ((metadata, _, _),) = api.render(str(ROOT / "conda" / "recipe"), bypass_env_check=True)
-    assert metadata.version() == rapids_slink.__version__
-
-
 def test_citation():
     found = pytest.importorskip("yaml").safe_load((ROOT / "CITATION.cff").read_text())
     assert found["version"] == rapids_slink.__version__
@@ -62,4 +56,4 @@ def test_show_versions(capsys, monkeypatch):
 
 
 def test_issues_ask_for_versions():
-    assert "show_versions()" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "fault.md").read_text()
+    assert "show_versions()" in (ROOT / ".github" / "ISSUE_TEMPLATE" / "bug.md").read_text()

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from fractions import Fraction
 from numbers import Integral
-from pathlib import Path
 from typing import Any
 
 UNITS = (
@@ -96,16 +94,6 @@ def size_text(size: float) -> str:
     return f"{-(-size * 10 // UNITS[unit]) / 10:.1f} {unit}"
 
 
-def free_on_host(root: Path = Path("/")) -> int | None:
-    """Bytes that this process could still take: what Linux calls available, or less in a control group; else None."""
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-        total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
-    return min([total, *_free_in_groups(root)])
-
-
 def free_on_gpu(cuda: Any) -> int | None:
     """Bytes that the current GPU has free or that an allocator may hand out again, at most; `cuda` is CuPy's module.
 
@@ -129,30 +117,3 @@ def free_on_gpu(cuda: Any) -> int | None:
     if kind.startswith(("Managed", "System", "Sam", "Pinned")):
         return None
     return int(min(most, free if resource is None or kind == "CudaMemoryResource" else total))
-
-
-def _free_in_groups(root: Path) -> Iterator[int]:
-    """What the control groups that hold this process leave, where they set a limit."""
-    groups = root / "sys/fs/cgroup"
-    try:
-        memberships = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in memberships:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, limit, usage, cache = groups, "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            top = groups / "memory"
-            limit, usage, cache = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-        else:
-            continue
-        group = top / path.lstrip("/")
-        # In a container the path may be the host's, and the container's own group the top.
-        for folder in {top, group, *(parent for parent in group.parents if top in parent.parents)}:
-            try:
-                most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
-                found = re.search(rf"^{cache} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
-            except (OSError, ValueError):  # no such group, or no limit: "max"
-                continue
-            yield max(0, most - used + (int(found[1]) if found else 0))

@@ -28,7 +28,8 @@ from typing import Any
 
 from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, free_on_host, size_text
+from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
+from rapids_slink.runtime.host import free_on_host
 
 #: How much more than its arrays a pool may hold, in pieces that fit none of them.
 FRAGMENTATION = 1.25

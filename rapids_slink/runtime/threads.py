@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-import joblib
 import threadpoolctl
 
 from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.host import usable_cores
 
 
 class Progress(NamedTuple):
@@ -45,13 +45,7 @@ def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -
 
 def workers(device: Device) -> int:
     """How many chunks are worked on at a time."""
-    return 1 if device.is_gpu else _cores()
-
-
-@cache
-def _cores() -> int:
-    """The cores that this process may use; joblib reads the container's limits from files."""
-    return int(joblib.cpu_count())
+    return 1 if device.is_gpu else usable_cores()
 
 
 def chunks_for_cores(n: int, least: int, most: int | None = None) -> list[slice]:
@@ -77,7 +71,7 @@ class _Kept(threading.local):
     def started(self) -> ThreadPoolExecutor:
         """The pool; threads do not outlive a fork."""
         if self.pool is None or self.process != os.getpid():
-            self.pool, self.process = ThreadPoolExecutor(max(1, _cores() - 1), "rapids_slink"), os.getpid()
+            self.pool, self.process = ThreadPoolExecutor(max(1, usable_cores() - 1), "rapids_slink"), os.getpid()
         return self.pool
 
 
