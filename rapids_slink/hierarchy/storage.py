@@ -114,9 +114,8 @@ def _write(model: Hierarchy, draft: Path) -> None:
                 raise
             except Exception as error:  # pyarrow's and pandas' errors share no base class
                 raise TypeError(f"{name.lstrip('_')} cannot be saved: {error}") from error
-        header = {"format": FORMAT, "version": VERSION, "written_by": __version__}
-        content = {**header, "class": type(model).__name__, "attributes": attributes}
-        archive.writestr("model.json", json.dumps(content), zipfile.ZIP_DEFLATED)
+        content = {"format": FORMAT, "version": VERSION, "written_by": __version__, "class": type(model).__name__}
+        archive.writestr("model.json", json.dumps({**content, "attributes": attributes}), zipfile.ZIP_DEFLATED)
 
 
 def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | None) -> dict[str, Any]:
