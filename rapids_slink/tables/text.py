@@ -76,6 +76,7 @@ class Text:
                 skiprows=self.layout.skip,
                 skipinitialspace=True,
                 low_memory=False,  # one type a column
+                float_precision="round_trip",  # else a last place may be off
                 converters=prefixed,
             )
         for i in index:
