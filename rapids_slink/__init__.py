@@ -8,13 +8,13 @@
 
     neighbors/                spanning_tree/                  dendrogram/
 
-Every arrow is one call in `pipeline.py`, and every stage takes what the one before returned. Edge lists, linkages
-and labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices differ in their kernels (`cuda.py` with
-its ``.cu`` files, `cpu.py`) and in nothing else; `runtime/` is what all stages run on.
+`pipeline.py` calls the stages in order, and every stage takes the result of the one before. Edge lists, linkages and
+labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices differ only in their kernels (`cuda.py`
+with its ``.cu`` files, `cpu.py`). All stages run on `runtime/`.
 
 Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
-`connect`, `minimum_spanning_tree`, `linkage`, `cut`. A model that was saved: `load`.
-For a bug report: `show_versions`.
+`connect`, `minimum_spanning_tree`, `linkage`, `cut`. Saved models: `load`. Memory kept for the next call:
+`free_memory`. Bug reports: `show_versions`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: a table in, labels out. `tables` says what is a table.
+"""The command line: a table in, labels out. `tables` reads the table.
 
 ::
 
@@ -27,13 +27,13 @@ from rapids_slink.tables.text import NAMED_SEPARATORS
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
-MOST_SIZES = 20  # of clusters that are printed
-#: What --demo takes.
+MOST_SIZES = 20  # the largest number of clusters that are printed
+#: The options that --demo takes.
 DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line."""
+    """argparse with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
         """Exit with status 2."""
@@ -88,7 +88,7 @@ def _parser() -> Parser:
 
 
 def _add_table_options(group: Any) -> None:
-    """The options that `read_table` has."""
+    """The options of `read_table`."""
     group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
     group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
     group.add_argument(
@@ -197,7 +197,7 @@ def _demo(options: argparse.Namespace) -> None:
 
 
 def _label_table(labels: Any) -> Any:
-    """Columns: the input's index and ``label``. What has no name or this one is ``row``, or ``level_0`` of several."""
+    """The input's index and ``label``. An index level without a name, or called "label", is ``row`` or ``level_0``."""
     index = labels.index
     names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
     index = index.set_names(["row"] if names == ["level_0"] else names)

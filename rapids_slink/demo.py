@@ -1,4 +1,4 @@
-"""What ``python -m rapids_slink --demo`` shows: the urban belts of the world."""
+"""The output of ``python -m rapids_slink --demo``: the urban belts of the world."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rapids_slink.points.output import on_host
 
 STEP = 25.0  # km: from any city of a belt one can go to any other in steps shorter than this
 BELTS = 10
-COLORED = 20  # cities, from which on a belt has a colour
+COLORED = 20  # a belt of at least this many cities has a colour
 
 
 def cluster(device: str = "auto", progress: bool = False, memory_limit: Any = None) -> tuple[pd.DataFrame, Any]:
-    """The cities, each with the ``belt`` that it is in, and the fitted model."""
+    """The cities, each with its ``belt``, and the fitted model."""
     cities = load_cities()
     model = rapids_slink.fit(
         np.radians(cities[["latitude", "longitude"]]),
@@ -34,7 +34,7 @@ def cluster(device: str = "auto", progress: bool = False, memory_limit: Any = No
 
 
 def largest_belts(cities: pd.DataFrame) -> pd.DataFrame:
-    """The most populous belts: their largest city, how many cities, and how many people live in these."""
+    """The most populous belts: the largest city, the number of cities, and their population."""
     ordered = cities.sort_values("population", ascending=False)
     belts = ordered.groupby("belt").agg(
         around=("name", "first"), country=("country", "first"), cities=("name", "size"), people=("population", "sum")
@@ -48,13 +48,13 @@ def draw(cities: pd.DataFrame, model: Any, path: Path) -> None:
 
 
 def figure(cities: pd.DataFrame, model: Any) -> Any:
-    """The same as a matplotlib Figure."""
+    """The same picture as a matplotlib Figure."""
     from matplotlib.figure import Figure
 
     both = Figure(figsize=(15, 5.2), layout="constrained")
-    left, right = both.subplots(1, 2, width_ratios=[1, 2.6])
-    _draw_heights(model, left)
-    _draw_world(cities, right)
+    of_heights, of_world = both.subplots(1, 2, width_ratios=[1, 2.6])
+    _draw_heights(model, of_heights)
+    _draw_world(cities, of_world)
     return both
 
 

@@ -13,7 +13,7 @@ from rapids_slink.settings import Settings
 
 
 class Engine(Protocol):
-    """What the public functions of `api` and the models ask of an engine; `local` and `distributed` are two."""
+    """An engine for the public functions of `api` and the models: `local` or `distributed`."""
 
     def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         """The attributes of a model fitted on points."""
@@ -53,7 +53,7 @@ class Engine(Protocol):
 
 
 def engine_of(*inputs: Any) -> Engine:
-    """The engine that serves these inputs: the cluster if one of them is a Dask collection."""
+    """The engine that serves these inputs: the cluster if one is a Dask collection, else one device."""
     if any(map(is_collection, inputs)):
         from rapids_slink import distributed  # it needs Dask
 

@@ -26,19 +26,19 @@ COMPLETE = ("keep", "error")
 class GraphHierarchy(Hierarchy):
     """The single-linkage hierarchy of a graph; see `fit_graph`.
 
-    Leaf i of the hierarchy is node i, or the i-th id of the index of `labels_` where nodes have other ids.
+    Leaf i of the hierarchy is node i, or the i-th id in the index of `labels_` if ids are names.
 
     Attributes
     ----------
     labels_ : Series of shape (n,), int32
-        Its index is the nodes' ids.
+        Its index holds the nodes' ids.
     mst_ : DataFrame
-        The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or ids as they
-        came) and ``weight`` (float64). Equal weights merge in the order of their rows.
+        The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or the names of
+        the input) and ``weight`` (float64). Equal weights merge in the order of their rows.
     n_connected_components_ : int
-        Of the graph: the hierarchy is a forest of as many trees.
+        The number of connected components of the graph, which is the number of trees of the hierarchy.
     component_ : Series of shape (n,), int32
-        The connected component of each node, 0..c-1 in order of first appearance; indexed as `labels_`.
+        The connected component of each node, 0..c-1 in order of first appearance, with the index of `labels_`.
     report_ : dict
         The seconds of each stage.
     """
@@ -63,8 +63,8 @@ def fit_graph(
         edges = replace(graph.edges, n_nodes=n)
         check_memory(device, _estimate(graph, edges, device), size_text(edges), graph.estimate.retained)
     with report.stage("spanning_tree", device):
-        taken, _ = spanning_forest(edges, device)
-        rows = merge_order(edges, device.xp.flatnonzero(taken), device)
+        in_forest, _ = spanning_forest(edges, device)
+        rows = merge_order(edges, device.xp.flatnonzero(in_forest), device)
         forest = _forest_of_rows(edges, rows, device)
     components = n - len(forest)
     if complete == "error" and components > 1:
@@ -94,7 +94,7 @@ def fit_graph(
 
 
 def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
-    """Bytes of `fit_graph` once its edges are read."""
+    """Bytes of `fit_graph` after its edges are read."""
     n = edges.n_nodes
     merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
     forest = estimate_forest(edges, device)
@@ -102,9 +102,9 @@ def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
 
 
 def _forest_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
-    """The edge frame of some rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
+    """The edge frame of these rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
     columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
-    # The frame's conversion keeps subnormal weights, which CuPy's makes zeros.
+    # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.
     return frame_of(device, columns).astype(EDGE_TYPES)
 
 

@@ -17,67 +17,68 @@ METHODS = ("eom", "leaf")
 class HDBSCAN(PointHierarchy):
     """Hierarchical density-based clustering with noise, over the exact tree.
 
-    The heights of the hierarchy are those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
-    bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` where no two
-    heights tie. With `min_samples` above 1 many tie, since all edges within a row's core distance weigh the same, and
-    either package takes these in its own order. Rows at distance zero are never split.
+    The heights of the hierarchy equal those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
+    bit, on a GPU and on a CPU. The clusters are those of the package hdbscan with ``algorithm="generic"`` if no two
+    heights tie. With `min_samples` above 1 many tie, because all edges within a row's core distance weigh the same, and
+    each package takes these in its own order. Rows at distance zero are never split.
 
     Parameters
     ----------
     min_cluster_size : int
-        Smaller branches of the tree are rows that fall out of a cluster. At least 2.
+        The rows of smaller branches of the tree fall out of a cluster. At least 2.
     min_samples : int, optional
-        The mutual reachability of two rows is the largest of their distance and the distances from either to its
+        The mutual reachability of two rows is the largest of their distance and the distances from each of them to its
         `min_samples`-th nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 if there are fewer
-        rows. This is the count of the packages hdbscan and cuML; scikit-learn's counts the row itself too, so that its
-        ``min_samples`` is one more.
+        rows. The packages hdbscan and cuML count in the same way; scikit-learn's HDBSCAN counts the row itself, too, so
+        its ``min_samples`` is one more.
     metric : str
-        Any of `SingleLinkage` whose distances are not negative.
+        Any metric of `SingleLinkage` without negative distances.
     p : float
         The exponent of minkowski, above 0.
     cluster_selection_method : {"eom", "leaf"}
-        By excess of mass, the clusters that are the most stable together; or those that do not split any more.
+        "eom" (excess of mass) selects the clusters that are the most stable together, "leaf" those that do not split
+        further.
     cluster_selection_epsilon : float
         Clusters that split off below this distance are merged into the one that they split from.
     allow_single_cluster : bool
         Whether all rows may be one cluster.
     max_cluster_size : int, optional
-        Larger clusters are not selected by excess of mass. None, or 0, for no limit.
+        Excess of mass does not select larger clusters. None or 0 for no limit.
     n_neighbors : int, optional
-        As in `SingleLinkage`: it does not change the result.
+        See `SingleLinkage`; it does not change the result.
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one. "cuda" never falls back. Clusters are selected on the host.
     progress : bool
         Show a progress bar.
     memory_limit : int or str, optional
-        Bytes, or text such as "8GiB": what `fit` may take at a time on top of its input; see `SingleLinkage`.
+        The largest number of bytes that `fit` may use on top of its input, or text such as "8GiB"; see `SingleLinkage`.
 
     Attributes
     ----------
     labels_ : Series or array of shape (n,), int32
-        -1 is noise; clusters are numbered in the order in which they first appear. A Series with `X`'s index if `X` is
-        a frame, otherwise an array of `X`'s kind, as the next two.
+        -1 is noise; clusters are numbered in the order in which they first appear. A Series with the index of `X` if
+        `X` is a frame, otherwise an array, like the next two.
     probabilities_ : Series or array of shape (n,), float64
-        How deep in its cluster each row is, from 0 to 1; 0 of noise.
+        How deep in its cluster each row is, from 0 to 1; 0 for noise.
     outlier_scores_ : Series or array of shape (n,), float64
-        GLOSH, from 0 to 1: the larger, the less a row belongs to what is around it.
+        GLOSH, from 0 to 1: the larger, the less a row belongs to its surroundings.
     cluster_persistence_ : array of shape (clusters,), float64
         The stability of each cluster, from 0 to 1.
     condensed_tree_ : DataFrame
-        ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as the package
-        hdbscan has it: rows are 0..n-1, clusters are n and above, n all rows.
+        ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as in the package
+        hdbscan: rows are 0..n-1, clusters are n and above, and n is all rows.
     linkage_, single_linkage_tree_ : DataFrame
         ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
     mst_ : DataFrame
         ``src``, ``dst``, ``weight``: the minimum spanning tree in merge order; ids are row numbers.
     children_, distances_ : array of shape (n - 1, 2), (n - 1,)
-        The linkage as scikit-learn's `AgglomerativeClustering` has it.
+        The linkage in the form of scikit-learn's `AgglomerativeClustering`.
     n_clusters_, n_leaves_, n_features_in_ : int
-        Clusters that `labels_` names, rows, columns.
+        The number of clusters, rows and columns.
     n_connected_components_ : int
-        Of the k-NN graph, before it was connected; 1 where none was made.
+        The number of connected components of the k-NN graph; 1 if there was no graph.
     feature_names_in_ : ndarray of str
-        The columns' names, if `X` is a frame whose names are all strings.
+        The columns' names, if `X` is a frame and all names are strings.
     report_ : dict
         What was proven, and the seconds of each stage.
 
@@ -131,7 +132,7 @@ class HDBSCAN(PointHierarchy):
 
     @property
     def single_linkage_tree_(self) -> Any:
-        """The linkage, under the name that other packages have for it."""
+        """The linkage, under its name in other packages."""
         self._require_fit()
         return self.linkage_
 

@@ -1,4 +1,4 @@
-"""The engine of one device: each function finds the device, opens a run, and gives results in the caller's kind."""
+"""The engine of one device: each function finds the device, opens a run, and returns results in the caller's type."""
 
 from __future__ import annotations
 

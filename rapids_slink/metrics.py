@@ -1,8 +1,8 @@
-"""The metrics: one table, which the kernels, the searches, the documentation and the tests are made from.
+"""The metrics: one table for the kernels, the searches, the documentation and the tests.
 
 Inside the pipeline the weight of an edge is the *surrogate distance* of its two rows x and y, the value of the metric's
 formula. It is computed in float64 from its definition, term by term in the order of the features and without fused
-multiply-add, to the same bits on either device; `distances` converts it to the distance that is reported, at the end.
+multiply-add, with the same bits on either device. At the end `distances` converts it to the distance that is reported.
 
 ============= ================================ =============== ======== =====
 metric        surrogate distance               distance        filter   boxes
@@ -23,19 +23,19 @@ inner_product -x·y                             the same        direct   no
 haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 ============= ================================ =============== ======== =====
 
-These are SciPy's definitions and the bits of its `pdist` (SciPy 1.17 on x86-64), but for minkowski, which for p >= 1 is
-less than 4 units in the last place from what a library's powers give. A dot product sums the even
-and the odd features separately, adds the two, and adds the last feature if their number is odd. minkowski takes any
-p > 0; 1, 2 and infinity make it cityblock, euclidean and chebyshev.
+These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for minkowski: for p >= 1 it
+agrees with a library's powers to within 4 units in the last place. A dot product sums the even and the odd features
+separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
+1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
 
 inner_product is no metric: it may be negative, and a row need not be nearest to itself. Its tree is the maximum
 spanning tree of the rows' dot products.
 
-haversine takes latitude and longitude in radians. Its pairs are compared by their chord on the unit sphere, which
-grows with the angle; the angle itself is computed from the haversine formula for the pairs that are reported. Where
-two angles differ by less than about 1e-15 radians (6 nm on the Earth) rounding may thus decide which pair is taken.
+haversine takes latitude and longitude in radians. Pairs are compared by their chord on the unit sphere, which grows
+with the angle. The angle itself is computed by the haversine formula for the pairs that are reported. So rounding may
+decide between two angles that differ by less than about 1e-15 radians (6 nm on the Earth).
 
 Two filters rule pairs out before the surrogate distance is computed. They never report a distance.
 
@@ -59,13 +59,13 @@ import numpy as np
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
 
-#: Stands for values beyond float64's range, so that it orders after all others and is a weight like any other.
+#: Replaces values beyond float64's range. It comes after all others and is a valid weight.
 OVERFLOW = float(np.finfo(np.float64).max)
-#: The largest root of a sum of squares that leaves the sum itself below float64's maximum, with room to add two.
+#: The largest root of a sum of squares such that two of these sums add up to less than float64's maximum.
 LARGEST_DISTANCE = 1e154
 #: Spacing of float64 above 1.
 EPSILON = 2.0**-52
-#: The formulas, by the number that the CPU's kernels know each by. `formulas.cuh` has a struct for each.
+#: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each.
 FORMULAS = (
     "squared_euclidean", "manhattan", "chebyshev", "minkowski", "canberra", "braycurtis", "hamming", "jaccard",
     "cosine", "inner_product",
@@ -81,13 +81,13 @@ class Metric:
     name : str
         SciPy's name, or scikit-learn's.
     formula : str
-        Which of `FORMULAS` the surrogate distance is.
+        The formula of the surrogate distance, one of `FORMULAS`.
     aliases : tuple of str
     distance : {"value", "root", "share", "angle"}
-        What is reported: the surrogate distance, its p-th root, its part of the number of features, the great-circle
-        angle.
+        The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, the
+        great-circle angle.
     rows : {"given", "normed", "centred", "sphere", "boolean"}
-        What the formula reads in place of the rows; see `neighbors.rows`.
+        The form of the rows that the formula reads; see `neighbors.rows`.
     filter : {"product", "direct"}
     boxes : bool
         Whether boxes bound the surrogate distance.
@@ -106,12 +106,12 @@ class Metric:
 
     @property
     def cpu_formula(self) -> tuple[int, float] | None:
-        """The formula and p, as the CPU's kernels take them; None for squared_euclidean."""
+        """The formula's number and p for the CPU's kernels; None for squared_euclidean."""
         return None if self.formula == "squared_euclidean" else (FORMULAS.index(self.formula), self.p)
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
-        """The same for the GPU's kernels: options of the compiler."""
+        """The compiler's options that select the formula in the GPU's kernels."""
         options = (f"-DFORMULA={self.formula}",)
         if self.formula != "minkowski":
             return options
@@ -120,21 +120,21 @@ class Metric:
 
     @property
     def has_half_integer_power(self) -> bool:
-        """Whether p is a multiple of a half, so that a power is a product, maybe with a root."""
+        """Whether p is a multiple of a half: then a power is a product, with a square root if p is not an integer."""
         return (2 * self.p).is_integer() and self.p < 2**30
 
     @property
     def changes_order(self) -> bool:
-        """Whether two distances may come in another order than the surrogate distances, by rounding."""
+        """Whether rounding may give distances another order than the surrogate distances."""
         return self.distance == "angle" or self.formula == "minkowski"
 
     @property
     def is_undefined_for_zeros(self) -> bool:
-        """Whether two rows that are zero in every column have no distance; the formula is `OVERFLOW` for them."""
+        """Whether two rows of zeros have no distance. The formula's value is `OVERFLOW` for them."""
         return self.formula == "braycurtis"
 
     def largest_span(self, n_features: int) -> float:
-        """How far apart the values of a feature may be, so that all surrogate distances are finite."""
+        """The largest difference of a feature's values for which all surrogate distances are finite."""
         if self.formula == "hamming":
             return math.inf
         if self.formula in ("manhattan", "chebyshev"):
@@ -147,10 +147,10 @@ class Metric:
         It holds for every pair whose computed surrogate distance is at most `surrogate`.
 
         Squares: each of the d terms is rounded three times and the sum d times, each by a factor of at most 1 ± 2⁻⁵³
-        or, under the normal range, by at most 2⁻¹⁰⁷⁵. Cosine: the dot product is off by at most d2⁻⁵³ of ‖x‖‖y‖ and a
-        norm by (d/2 + 1)2⁻⁵³ of itself, so that with the last three operations the value is off by less than
-        (2d + 16)2⁻⁵³; a computed unit row is off by less than (d + 8)2⁻⁵³, and the chord of two exact ones is the root
-        of twice the value.
+        or, below the normal range, by at most 2⁻¹⁰⁷⁵. Cosine: the error of the dot product is at most d2⁻⁵³ of ‖x‖‖y‖,
+        and that of a norm (d/2 + 1)2⁻⁵³ of itself. With the last three operations the error of the value is below
+        (2d + 16)2⁻⁵³. The error of a computed unit row is below (d + 8)2⁻⁵³, and the chord of two exact unit rows is
+        the root of twice the value.
         """
         return true_distance_bound(surrogate, self.rounding_terms(n_features), xp)
 
@@ -164,8 +164,8 @@ class Metric:
     def surrogate_bound_terms(self, n_features: int) -> tuple[float, float, float]:
         """The converse: `more`, `factor` and `error` of an upper bound of the computed surrogate distance.
 
-        It is (D + more)² factor + error for points at a distance of at most D in the product form. The errors are those
-        of `true_distance_bound`; the factor has room for a few roundings of this expression.
+        The bound is (D + more)² factor + error for points at a distance of at most D in the product form. The errors
+        are those of `true_distance_bound`; the factor covers a few roundings of this expression.
         """
         rounding = 1 + 2.0**-40
         if self.formula == "cosine":
@@ -195,16 +195,16 @@ METRICS = {
 }
 EUCLIDEAN = METRICS["euclidean"]
 NAMES = {name: metric for metric in METRICS.values() for name in (metric.name, *metric.aliases)}
-#: What minkowski is at these p.
+#: The metrics that minkowski equals at these p.
 SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
-#: Distances that are given in place of points.
+#: Distances in place of points.
 PRECOMPUTED = Metric("precomputed", "given")
 
 
 def get_metric(name: Any, p: Any = 2.0) -> Metric:
-    """The metric called `name`; `p`, which is minkowski's, is checked in any case."""
+    """The metric called `name`. `p` is checked for every metric, although only minkowski uses it."""
     if not isinstance(name, str) or name not in NAMES:
         raise ValueError(f"metric must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
@@ -222,7 +222,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
 
 
 def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
-    """The distances of some pairs of rows, as reported, by their surrogate distances.
+    """The reported distances of some pairs of rows, from their surrogate distances.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     ends : two (m,) int32 arrays
         The rows of each pair, one in each of the points.
     points : two (n, d) arrays
-        As they were given.
+        The rows of the input.
 
     Returns
     -------
@@ -253,13 +253,13 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
         return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
         return weight / points[0].shape[1]
-    if metric.formula == "minkowski":  # by the host's library: CuPy's powers have other bits
+    if metric.formula == "minkowski":  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
 
 def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
-    """Angles between points of two latitudes and longitudes, all in radians, by the haversine formula."""
+    """Angles between points by the haversine formula. All angles are in radians."""
     north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
     east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
     _, level = sine_and_cosine(latitude, xp)

@@ -1,4 +1,4 @@
-"""NetworkX's spanning trees, on a CPU or a GPU: what the entry points ``networkx.backends`` lead to.
+"""NetworkX's spanning trees on a CPU or a GPU: the backend behind the entry points ``networkx.backends``.
 
 ::
 
@@ -6,12 +6,12 @@
     nx.minimum_spanning_tree(G, backend="rapids_slink", device="cuda")   # on a GPU or not at all
     nx.config.backend_priority.algos = ["rapids_slink"]                  # every call that it supports
 
-Edges of equal weight are taken in the order of ``G.edges``, as Kruskal's algorithm in NetworkX takes them, and the
-result comes in its order too, whichever algorithm is given. Weights are compared as Python compares them: integers
-of any size and fractions keep every digit. A graph of NetworkX is a dictionary of dictionaries; reading it takes longer
-than finding its tree.
+Edges of equal weight are taken in the order of ``G.edges``, like in NetworkX's algorithm of Kruskal. The result has the
+order of that algorithm, too, whatever `algorithm` is. Weights are compared as Python compares them: integers of any
+size and fractions keep every digit. A graph of NetworkX is a dictionary of dictionaries; reading it takes longer than
+finding its tree.
 
-NetworkX imports this module while it is itself being imported.
+NetworkX imports this module during its own import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEVICE = {'device : {"auto", "cpu", "cuda"}': "Where to compute; a GPU if there 
 
 
 def get_info() -> dict[str, Any]:
-    """What NetworkX's documentation says of this backend."""
+    """The description of this backend for NetworkX's documentation."""
     served = ("minimum_spanning_edges", "maximum_spanning_edges", "minimum_spanning_tree", "maximum_spanning_tree")
     return {
         "backend_name": "rapids_slink",
@@ -38,7 +38,7 @@ def get_info() -> dict[str, Any]:
 
 
 def convert_from_nx(graph: Any, **wanted: Any) -> Any:
-    """The graph itself: its attributes have to come back as they are."""
+    """The graph itself, because its attributes must come back unchanged."""
     return graph
 
 
@@ -94,11 +94,11 @@ def maximum_spanning_tree(
 
 
 def _check(G: Any, algorithm: Any) -> None:
-    """Refuse what NetworkX refuses."""
+    """Refuse the graphs and algorithms that NetworkX refuses."""
     import networkx
 
     cached = getattr(G, "__networkx_cache__", None)
-    if cached:  # it is the graph itself and never out of date, so a second use is nothing to be warned of
+    if cached:  # the cached graph is the graph itself and never out of date, so no warning is needed at its next use
         cached.get("backends", {}).pop("rapids_slink", None)
     if G.is_directed():
         raise networkx.NetworkXNotImplemented("not implemented for directed type")
@@ -151,7 +151,7 @@ def _without_nan(edges: list[Any], weights: list[Any], ignore_nan: bool) -> tupl
 
 
 def _comparable(weights: list[Any]) -> Any:
-    """An array of numbers that compare as `weights` do: themselves, or their ranks if NumPy has no type for them."""
+    """An array in the order of `weights`: the numbers themselves, or their ranks if NumPy has no type for them."""
     import numpy as np
 
     types = set(map(type, weights))
@@ -169,7 +169,7 @@ def _comparable(weights: list[Any]) -> Any:
 
 
 def _shown(edges: Iterator[tuple[Any, ...]], multigraph: bool, keys: bool, data: bool) -> Iterator[tuple[Any, ...]]:
-    """Edges, with their key and data only if these are requested."""
+    """Edges, with their keys and data only if these are requested."""
     for edge in edges:
         key = edge[2:-1] if multigraph and keys else ()
         yield (*edge[:2], *key, edge[-1]) if data else (*edge[:2], *key)

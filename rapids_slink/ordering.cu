@@ -12,8 +12,8 @@ extern "C" __global__ void gather_edges(
     gathered[i] = weight[row], code[i] = edge_code(src[row], dst[row]);
 }
 
-// The total order of edges that ascend by their weights in float32: of those that tie there each counts the ones that come before
-// it, or says that there are more than `most`.
+// The total order of edges that ascend by their float32 weights. Each counts the edges of the same float32 weight that come
+// before it, or sets `has_more` if there are more than `most` of them.
 extern "C" __global__ void order_ties(
     long long m, long long most, const double* __restrict__ weight, const long long* __restrict__ code, int* __restrict__ src,
     int* __restrict__ dst, double* __restrict__ ordered, int* has_more) {

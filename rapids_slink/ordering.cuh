@@ -19,14 +19,14 @@ __device__ __forceinline__ bool before(double weight, int id, double other_weigh
     return weight < other_weight || (weight == other_weight && id < other_id);
 }
 
-// By a whole warp: the lesser of this lane's entry and that of the lane `offset` away, or the greater if not `lesser`.
+// Keeps the lesser (or the greater if not `lesser`) of this lane's entry and that of the lane `offset` away. A whole warp calls.
 __device__ __forceinline__ void exchange(double& weight, int& id, int offset, bool lesser) {
     double other_weight = __shfl_xor_sync(~0u, weight, offset);
     int other_id = __shfl_xor_sync(~0u, id, offset);
     if (before(other_weight, other_id, weight, id) == lesser) weight = other_weight, id = other_id;
 }
 
-// A float's bits as a number that orders like it, and back.
+// A float's bits as a number of the same order, and back.
 __device__ __forceinline__ unsigned ascending(float x) {
     unsigned bits = __float_as_uint(x);
     return bits >> 31 ? ~bits : bits | 1u << 31;

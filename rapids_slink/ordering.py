@@ -1,11 +1,11 @@
 """The total order on edges among points: (weight, smaller id, larger id).
 
-Nothing else defines "lighter" where points are clustered. The edges of a graph that was handed in are ordered by
-(weight, row) instead, in `spanning_tree.edges`, since their ids need have no order.
+Nothing else defines "lighter" for points. The edges of a user's graph are ordered by (weight, row) instead, in
+`spanning_tree.edges`, because their ids need not have an order.
 
-Weights are float64 and ids fit in 31 bits, so an edge's ids pack into one non-negative int64
-whose order is that of (smaller id, larger id). All keys are distinct, so the minimum spanning tree is
-unique; it is what every stage, on either device, computes. `ordering.cuh` is the same order in CUDA.
+Weights are float64 and ids fit in 31 bits, so an edge's ids pack into one non-negative int64 that has the order of
+(smaller id, larger id). All keys are distinct, so there is one minimum spanning tree, and both devices compute it.
+`ordering.cuh` is the same order in CUDA.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 SOURCE = "ordering.cu"
-#: Edges of one weight in float32, at most, that are compared with each other.
+#: At most this many edges of the same float32 weight are compared with each other.
 MOST_TIES = 256
-#: Edges that a thread of the CPU puts in place, at least.
+#: The least number of edges that a thread of the CPU puts in place.
 MIN_PLACED = 2**15
 DIGIT = 11  # bits
 
@@ -52,8 +52,9 @@ def edge_codes(u: Any, v: Any, xp: Any) -> Any:
 def sort_in_place(columns: Mapping[str, Any], xp: Any) -> None:
     """Put the columns of an edge frame into the total order, ``src < dst`` in every row.
 
-    Ids are int32 and weights float64, none NaN. Edges are sorted by their weights in float32, which takes half the
-    time, and compared with those that tie there. Where many do, all are sorted by code and then by weight.
+    Ids are int32 and weights float64 without NaN. Edges are sorted by their weights in float32, which takes half the
+    time, and then compared with those of the same float32 weight. If many are equal there, all edges are sorted by code
+    and then by weight.
     """
     src, dst, weight = columns.values()
     if xp is np:
@@ -68,18 +69,18 @@ def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
     if not _order_ties(rows, src, dst, weight):
         rows = stable_order(edge_codes(src, dst, np), np)
         rows = rows[stable_order(weight[rows], np)]
-    given = np.minimum(src, dst), np.maximum(src, dst), weight.copy()
+    before = np.minimum(src, dst), np.maximum(src, dst), weight.copy()
 
     def place(part: slice) -> None:
-        src[part], dst[part], weight[part] = (column[rows[part]] for column in given)
+        src[part], dst[part], weight[part] = (column[rows[part]] for column in before)
 
     for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))
 
 
 def stable_order(values: Any, xp: Any) -> Any:
-    """The rows of numbers, none NaN, in ascending order, int64; of equal ones, as -0.0 and 0.0 are, the first first.
+    """The rows of numbers without NaN in ascending order, int64. Equal numbers, such as -0.0 and 0.0, keep their order.
 
-    NumPy takes twice as long.
+    NumPy's own sort takes twice as long.
     """
     if xp is np:
         return _radix_sort(_ascending_bits(values), 8 * values.itemsize)
@@ -98,7 +99,7 @@ def _ascending_bits(values: np.ndarray) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _radix_sort(key, bits):
-    """The rows in ascending order of keys of so many bits, stably: digit by digit from the last, each by counting."""
+    """The rows in stable ascending order of keys of `bits` bits: a counting sort of each digit, from the last."""
     n, digits, size = key.size, -(-bits // DIGIT), 1 << DIGIT
     starts = np.zeros((digits, size), np.int64)
     for i in range(n):
@@ -127,7 +128,7 @@ def _digit(key, digit):
 
 @njit(nogil=True, cache=True)
 def _order_ties(rows, src, dst, weight):
-    """Put rows that ascend by weight in float32 into the total order, unless more than `MOST_TIES` tie: then False."""
+    """Put rows that ascend by float32 weight into the total order; False if more than `MOST_TIES` are equal there."""
     first, tied = 0, np.float32(np.nan)
     for i in range(rows.size):
         row, j = rows[i], i

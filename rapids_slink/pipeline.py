@@ -60,7 +60,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
-    """Flat clusters as attributes of the points' kind."""
+    """Flat clusters as attributes, in the type of the points."""
     return {
         "n_clusters_": flat.n_clusters,
         **{name: points.labels(array, SERIES_NAMES[name]) for name, array in flat.rows.items()},
@@ -70,19 +70,19 @@ def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
 
 
 def feature_names(names: list[Any] | None) -> dict[str, Any]:
-    """`feature_names_in_`, for columns whose names are all strings."""
+    """`feature_names_in_`, if all columns' names are strings."""
     if names and all(isinstance(name, str) for name in names):
         return {"feature_names_in_": np.asarray(names, dtype=object)}
     return {}
 
 
 def estimate_fit(problem: Problem) -> MemoryEstimate:
-    """Bytes of a fit once it has the points: the lists are given back when there is a tree."""
+    """Bytes of a fit without the points. The memory of the lists is free again once the tree is there."""
     return sequential(estimate_tree(problem), estimate_linkage(problem.n), estimate_cut(problem.n))
 
 
 def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:
-    """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighing distances."""
+    """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances."""
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device) if problem.n > 1 else values

@@ -1,4 +1,4 @@
-"""What `SingleLinkage` and `HDBSCAN` share: points are fitted by the engine that serves them."""
+"""The common base of `SingleLinkage` and `HDBSCAN`: the engine that serves the points fits them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rapids_slink.settings import Settings
 
 
 class PointHierarchy(Hierarchy, Estimator):
-    """An estimator of points. Subclasses differ in how they choose clusters."""
+    """An estimator for points. Subclasses differ in how they choose clusters."""
 
     metric: str
     p: float
@@ -25,11 +25,11 @@ class PointHierarchy(Hierarchy, Estimator):
     memory_limit: int | str | None
 
     def _cluster_rule(self) -> ClusterRule:
-        """The rule by the parameters; raise for those that no data could suit."""
+        """The rule that the parameters describe. Raises if they are not valid for any data."""
         raise NotImplementedError
 
     def _default_min_samples(self) -> int:
-        """`min_samples` where it is None and there are enough rows."""
+        """The value of `min_samples` if the parameter is None and there are enough rows."""
         raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -40,13 +40,13 @@ class PointHierarchy(Hierarchy, Estimator):
         Parameters
         ----------
         X : dataframe or array, (n, d)
-            A cuDF or pandas DataFrame, CuPy or NumPy array, or anything with ``__cuda_array_interface__`` or DLPack;
-            float32 or float64, integers and booleans are converted. For ``metric="precomputed"`` a symmetric
-            matrix of finite distances, (n, n), or an array of SciPy's condensed form, (n(n - 1)/2,); what rounding
-            leaves of symmetry and of the diagonal's zeros is ignored, up to √ε of the largest entry. A Dask DataFrame
-            or Array of points is worked on by the current client's cluster; results are Dask's then.
+            A cuDF or pandas DataFrame, a CuPy or NumPy array, or an object with ``__cuda_array_interface__`` or DLPack.
+            float32 and float64 are used as they are; integers and booleans are converted. For ``metric="precomputed"``
+            a symmetric matrix of finite distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors
+            of its symmetry and of its zero diagonal are ignored up to √ε times the largest entry. The cluster of the
+            current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.
         y : None
-            Not used; a `Pipeline` passes it.
+            Ignored; a `Pipeline` passes it.
 
         Returns
         -------
@@ -56,10 +56,10 @@ class PointHierarchy(Hierarchy, Estimator):
         Raises
         ------
         ValueError, TypeError
-            If `X` or a parameter is not valid, or a row has no distance in this metric; the message names it.
+            `X` or a parameter is not valid, or a row has no distance in this metric. The message names it.
         DeviceUnavailableError, DeviceMemoryError
-            If ``device="cuda"`` has no GPU, or the work needs more memory than there is or than `memory_limit`; both
-            are ValueErrors.
+            There is no GPU for ``device="cuda"``, or the work needs more memory than there is or than `memory_limit`.
+            Both are ValueErrors.
         """
         rule, settings = self._cluster_rule(), self._settings()
         fitted = engine_of(X).fit(X, settings, rule)
@@ -68,7 +68,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return self
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
-        """Fit and return `labels_`: one int32 label per row, of the same type as `labels_`."""
+        """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X).labels_
 
     def _settings(self) -> Settings:

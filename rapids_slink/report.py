@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Report(dict[str, Any]):
-    """A dictionary of plain values whose text is a small table.
+    """A dictionary of plain values that prints as a small table.
 
-    ``report["seconds"]`` maps each stage to its wall time; the other keys, one a stage, map counts by name, or are a
-    setting each. `to_frame` has the same as a frame.
+    ``report["seconds"]`` maps each stage to its wall time. Every other key is a stage, with a dictionary of its counts
+    by name, or a setting. `to_frame` returns the stages as a frame.
     """
 
     @contextmanager
@@ -37,7 +37,7 @@ class Report(dict[str, Any]):
                 nvtx.RangePop()
 
     def count(self, stage: str, **counts: Any) -> None:
-        """Add to the counts of a stage; values that are not numbers are set."""
+        """Add to the counts of a stage; a text replaces the one before."""
         entry = self.setdefault(stage, {})
         for name, value in counts.items():
             entry[name] = value if isinstance(value, str) else entry.get(name, 0) + int(value)
@@ -48,7 +48,8 @@ class Report(dict[str, Any]):
         Returns
         -------
         DataFrame (pandas)
-            The index names the stage. Columns: ``seconds``, and each count that a stage has, missing for the others.
+            The index holds the stages. The columns are ``seconds`` and the counts; a count is missing where a stage
+            does not have it.
         """
         import pandas as pd
 
@@ -62,14 +63,14 @@ class Report(dict[str, Any]):
         lines = [", ".join(settings)] if settings else []
         for stage in dict.fromkeys([*seconds, *counts]):
             time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
-            found = [f"{in_words(name)} {count_text(value)}" for name, value in counts.get(stage, {}).items()]
-            lines.append(f"{in_words(stage):<14}{time:<12}  {', '.join(found)}".rstrip())
+            entries = [f"{in_words(name)} {count_text(value)}" for name, value in counts.get(stage, {}).items()]
+            lines.append(f"{in_words(stage):<14}{time:<12}  {', '.join(entries)}".rstrip())
         if seconds:
             lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")
         return "\n".join(lines)
 
     def _stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
-        """The stages' times and counts."""
+        """The seconds and the counts of each stage."""
         counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
         return counts.pop("seconds", {}), counts
 

@@ -1,4 +1,4 @@
-"""SciPy's ``linkage``, for scripts that call it: ``from rapids_slink.scipy import linkage``."""
+"""SciPy's ``linkage`` for scripts that call it: ``from rapids_slink.scipy import linkage``."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from rapids_slink.runtime.device import is_on_gpu, to_host
 
 #: The methods that SciPy computes.
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
-#: SciPy's metrics that are computed here, for rows of any numbers; the others are computed by SciPy's `pdist`, which
-#: takes any number for a boolean.
+#: SciPy's metrics that are computed here, for rows of any numbers. SciPy's `pdist`, which takes any number as a
+#: boolean, computes the others.
 OWN_METRICS = {name for name, own in METRICS.items() if own.rows != "boolean"} & set(distance.__all__)
 
 
 def linkage(
     y: Any, method: str = "single", metric: Any = "euclidean", optimal_ordering: bool = False, *, device: str = "auto"
 ) -> np.ndarray:
-    """Hierarchical clustering as `scipy.cluster.hierarchy.linkage` does it, for ``method="single"`` on a GPU or a CPU.
+    """The result of `scipy.cluster.hierarchy.linkage`, for ``method="single"`` on a GPU or a CPU.
 
     Parameters
     ----------
     y : array
-        Observations, (n, d), or a condensed distance vector, (n(n - 1)/2,), of NumPy, CuPy or any other kind that
+        Observations, (n, d), or a condensed distance vector, (n(n - 1)/2,), in NumPy, CuPy or any other type that
         `rapids_slink.fit` takes.
     method : str
-        Any but "single" is handed to SciPy, with a warning.
+        SciPy computes any method except "single", and a warning says so.
     metric : str or callable
-        SciPy's. Those that the package lacks are computed by `scipy.spatial.distance.pdist`.
+        A metric of SciPy. `scipy.spatial.distance.pdist` computes those that this package lacks.
     optimal_ordering : bool
-        Reorder the leaves, which SciPy does in O(n²).
+        Whether SciPy reorders the leaves, in O(n²).
     device : {"auto", "cpu", "cuda"}
         "auto" takes a GPU if there is one.
 
     Returns
     -------
     ndarray of shape (n - 1, 4), float64
-        SciPy's Z: the heights to the last bit and, where no two distances tie, all of it.
+        SciPy's Z: the heights to the last bit, and all of Z if no two distances tie.
 
     Raises
     ------
     ValueError
-        Where SciPy's function raises it.
+        When SciPy's function raises it.
     DeviceUnavailableError, DeviceMemoryError
-        As `rapids_slink.fit` raises them.
+        See `rapids_slink.fit`.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def linkage(
 
 
 def _as_array(y: Any) -> Any:
-    """`y` as an array of CuPy, if it is on a GPU, or of NumPy: of numbers, or SciPy's error."""
+    """`y` as an array of CuPy, if it is on a GPU, or of NumPy. Raises SciPy's error if it is not of numbers."""
     if library_of(y):
         y = array_of(y)
     if is_on_gpu(y):
@@ -96,7 +96,7 @@ def _as_array(y: Any) -> Any:
 
 
 def _looks_like_distances(y: Any) -> bool:
-    """Whether SciPy would warn; most arrays on a GPU show by their shape or diagonal that it would not."""
+    """Whether SciPy would warn. For most arrays on a GPU the shape or the diagonal decides that it would not."""
     if y.shape[0] != y.shape[1] or not np.allclose(to_host(y.diagonal()), 0):
         return False
     y = to_host(y)

@@ -1,4 +1,4 @@
-"""The parameters of a fit, as the engines take them."""
+"""The parameters of a fit for the engines."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class Settings:
     ----------
     metric : Metric
     device : str
-        As `resolve` takes it.
+        See `resolve`.
     memory_limit : int or str, optional
     n_neighbors : int, optional
         Length of the neighbour lists.
     min_samples : int
-        Neighbours in a core; 1 for the metric's own distances.
+        The number of neighbours of a core distance; 1 for the metric's own distances.
     clipped : bool
-        Whether `min_samples` is a default, which few rows lower.
+        Whether `min_samples` is a default, which is lowered if there are few rows.
     progress : bool
         Whether to show progress bars.
     """
@@ -37,7 +37,7 @@ class Settings:
     progress: bool = False
 
     def for_rows(self, n: int) -> Self:
-        """The same for n rows, of which there may be too few for `min_samples`."""
+        """The settings for n rows, which may be too few for `min_samples`."""
         if not self.clipped and self.min_samples > n - 1:
             raise ValueError(f"min_samples must be at most n - 1 = {n - 1}, got {self.min_samples}")
         return replace(self, min_samples=max(1, min(self.min_samples, n - 1)))

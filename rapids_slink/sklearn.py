@@ -17,22 +17,22 @@ from rapids_slink.metrics import NAMES
 
 
 class AgglomerativeClustering(cluster.AgglomerativeClustering):
-    """Single linkage with the parameters, attributes and errors of scikit-learn's class, which it derives from.
+    """Single linkage with the parameters, attributes and errors of scikit-learn's class, its base class.
 
-    Single linkage is computed here, any other handed to scikit-learn, with a warning. The whole tree is always made,
-    and `labels_` are numbered in the order in which they first appear. Arrays and frames are the host's; those on a
-    GPU are for `rapids_slink.SingleLinkage`. With ``connectivity`` the tree is that of the graph's edges, where
-    scikit-learn has joined its components.
+    Single linkage is computed here; scikit-learn computes any other linkage, with a warning. The whole tree is always
+    made, and `labels_` are numbered in the order in which they first appear. Arrays and frames must be on the host; use
+    `rapids_slink.SingleLinkage` for those on a GPU. With ``connectivity`` the tree is that of the graph's edges, after
+    scikit-learn has joined the graph's components.
 
     Parameters
     ----------
     n_clusters : int or None, default 2
-        Cut into this many clusters; None if `distance_threshold` is given.
+        The number of clusters; None if `distance_threshold` is given.
     metric : str or callable, default "euclidean"
-        Any that scikit-learn takes. Those in `rapids_slink.metrics.METRICS` are computed here; for others scikit-learn
-        computes all pairs. ``"precomputed"``: X is a square matrix of distances.
+        Any metric of scikit-learn. Those in `rapids_slink.metrics.METRICS` are computed here; for others scikit-learn
+        computes all pairs. With ``"precomputed"`` X is a square matrix of distances.
     memory : str or object, optional
-        Taken and not used: nothing is kept between calls.
+        Ignored: nothing is kept between calls.
     connectivity : array, sparse matrix or callable, optional
         Which rows are neighbours: an (n, n) matrix, or a function that makes it from X.
     compute_full_tree : bool or "auto", default "auto"
@@ -41,7 +41,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
     distance_threshold : float, optional
         Do not merge at or above this distance.
     compute_distances : bool, default False
-        Set `distances_` also where `distance_threshold` is not given.
+        Set `distances_` also without `distance_threshold`.
 
     See Also
     --------
@@ -81,7 +81,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         return self
 
     def _distances(self, X: np.ndarray) -> tuple[np.ndarray, str]:
-        """`X` and its metric, or a matrix of distances where the metric is scikit-learn's alone."""
+        """`X` and its metric, or a matrix of distances if only scikit-learn has the metric."""
         if callable(self.metric):
             return self.metric(X), "precomputed"
         if self.metric == "precomputed" or self.metric in NAMES:
@@ -89,8 +89,8 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         return pairwise_distances(X, metric=self.metric), "precomputed"
 
     def _edges(self, X: np.ndarray) -> tuple[pd.DataFrame, int]:
-        """The graph of ``connectivity``, connected, weighed by distances, and how many components it had."""
-        from sklearn.cluster._agglomerative import _fix_connectivity  # private: a release may be without it
+        """The connected graph of ``connectivity``, weighted by distances, and its number of components before."""
+        from sklearn.cluster._agglomerative import _fix_connectivity  # private: a release may lack it
 
         graph = self.connectivity(X) if callable(self.connectivity) else self.connectivity
         graph = check_array(graph, accept_sparse=["csr", "coo", "lil"])

@@ -1,7 +1,7 @@
-"""Sines, cosines and arcsines to the same bits on either device.
+"""Sines, cosines and arcsines with the same bits on either device.
 
-Libraries differ in the last bit. Here every operation is one of IEEE 754's, rounded once, on arrays of NumPy or CuPy;
-errors stay below one unit in the last place. The series are Taylor's.
+Libraries differ in the last bit. Here every operation is an IEEE 754 operation on arrays of NumPy or CuPy, rounded
+once. Errors stay below one unit in the last place. The series are Taylor's.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ import numpy as np
 from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.threads import for_each_chunk
 
-#: π/2 in parts of 33 bits and a rest: products with whole numbers up to 2^20 are exact. And in two of float64.
+#: π/2 in parts of 33 bits and a rest, whose products with whole numbers up to 2^20 are exact; and in two float64
+#: numbers.
 HALF_PI = tuple(
     map(float.fromhex, ("0x1.921fb544p+0", "0x1.0b4611a6p-34", "0x1.3198a2ep-69", "0x1.b839a252049c1p-104"))
 )
 HALF_PI_HIGH, HALF_PI_LOW = np.pi / 2, float.fromhex("0x1.1a62633145c07p-54")
 #: The largest angle, in radians.
 MAX_ANGLE = 2.0**20
-#: In sin(r)/r - 1 and cos(r) - 1 + r²/2, by powers of r², for |r| up to π/4; in arcsin(s)/s - 1, for s up to 1/2.
+#: Coefficients of sin(r)/r - 1 and cos(r) - 1 + r²/2 in powers of r², |r| up to π/4; of arcsin(s)/s - 1, s up to 1/2.
 SINE = [(-1) ** k / factorial(2 * k + 1) for k in range(1, 10)]
 COSINE = [(-1) ** k / factorial(2 * k) for k in range(2, 11)]
 ARCSINE = [factorial(2 * k) / (4**k * factorial(k) ** 2 * (2 * k + 1)) for k in range(1, 28)]
-#: Values at a time: on a CPU all that is computed of them stays in its cache.
+#: Values at a time; on a CPU a chunk's intermediate results stay in its cache.
 CHUNK = {"cpu": 2**15, "cuda": 2**22}
-#: Of fewer a GPU's launches take longer than the host, which finds the same bits.
+#: Fewer values than this are computed on the host, with the same bits, in less time than a GPU's launches take.
 FEW = 2**15
 
 
@@ -51,7 +52,7 @@ def sine_and_cosine(x: Any, xp: Any) -> tuple[Any, Any]:
 
 
 def arcsine(x: Any, xp: Any) -> Any:
-    """The arcsine of numbers from 0 to 1; of more than a half by that of sqrt((1 - x)/2)."""
+    """The arcsine of numbers from 0 to 1; above a half it follows from the arcsine of sqrt((1 - x)/2)."""
     is_small = x <= 0.5
     z = xp.where(is_small, x * x, (1 - x) / 2)
     s = xp.where(is_small, x, xp.sqrt(z))
@@ -64,7 +65,7 @@ def arcsine(x: Any, xp: Any) -> Any:
 
 
 def each(function: Callable[..., Any], device: Device, *columns: Any) -> Any:
-    """``function(*columns, xp)`` chunk by chunk, of (m,) arrays of the device: an (m,) or (m, k) array of it."""
+    """``function(*columns, xp)`` chunk by chunk, for (m,) arrays of the device: an (m,) or (m, k) array."""
     n = columns[0].size
     if device.is_gpu and n < FEW:
         return device.asarray(each(function, CPU, *map(to_host, columns)))
@@ -84,7 +85,7 @@ def _series(coefficients: list[float], z: Any) -> Any:
 
 
 def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """a + b as its rounded value and what is lost (Knuth)."""
+    """a + b as its rounded value and the rounding error (Knuth)."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)

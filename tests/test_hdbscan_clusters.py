@@ -176,7 +176,7 @@ def test_persistence_and_scores_without_splits():
     """A chain of equal steps is one cluster whose points leave together."""
     tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 2)
     assert tree.parent.tolist() == [-1]
-    assert tree.left.tolist() == [1.0] * 4
+    assert tree.departure.tolist() == [1.0] * 4
     assert condense.outlier_scores(tree).tolist() == [0.0] * 4
     flat = condense.select(tree, condense.Rule(allow_single=True))
     assert (flat.labels.tolist(), flat.persistence.tolist()) == ([0] * 4, [1.0])

@@ -1,4 +1,4 @@
-"""Data to try things out on."""
+"""Example data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-#: Of the Earth, in kilometres: times an angle in radians, a great-circle distance.
+#: In kilometres: an angle in radians times this is a great-circle distance.
 EARTH_RADIUS = 6371.0088
 
 

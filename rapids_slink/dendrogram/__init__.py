@@ -3,11 +3,11 @@
     tree: src, dst, weight   ──linkage──▶   left, right, height, size   ──cut──▶   labels
 
 - A tree is an edge frame of n - 1 rows over nodes 0..n-1; a forest of c components has n - c rows.
-- Inside the pipeline a tree is sorted in the total order (`ordering`) of surrogate distances, since two that differ
-  may have equal square roots; its weights are already the heights.
+- Inside the pipeline a tree is sorted in the total order (`ordering`) of surrogate distances, because two different
+  ones may have equal square roots. Its weights are already the heights.
 - Row i of a linkage frame joins clusters left < right at height into cluster n + i of size leaves; clusters 0..n-1
   are the leaves. It is SciPy's Z. Heights never fall from one row to the next.
-- A forest's linkage is the same with fewer rows, so n has to be given.
+- The linkage of a forest has fewer rows, so it needs n.
 
 Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` that behind `cut_labels`.
 `inheritance` is a cut by groupby and merge alone.
@@ -32,7 +32,7 @@ __all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
-#: At the peak, in bytes an edge; and those of its merge in a frame.
+#: Bytes per edge at the peak, and bytes of a merge in a frame.
 EDGE_BYTES, MERGE_BYTES = 96, 20
 
 
@@ -54,7 +54,7 @@ def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> Prealloc
 
 
 def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
-    """The linkage of a tree or forest over n nodes, for edges already sorted and checked but for cycles."""
+    """The linkage of a tree or forest over n nodes. The edges are sorted, and checked for everything except cycles."""
     src, dst, weight = (tree.columns[name] for name in EDGE_TYPES)
     merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
     left, right, height, size = merges.columns.values()

@@ -1,11 +1,11 @@
 """HDBSCAN's clusters of a dendrogram: the stable ones among those of a minimum size.
 
-Seen from the top, a merge of two large parts splits a cluster into two; at any other merge the points of the small part
-fall out of the cluster, which goes on. λ = 1 / height, infinite at zero and where it overflows: a cluster is born at
-the λ of the merge that made it, and a point leaves it at the λ at which it falls out. The stability of a cluster is the
-sum over its points of how long, in λ, they are in it (Campello, Moulavi and Sander, PAKDD 2013).
+From the top down, a merge of two large parts splits a cluster into two. At any other merge the points of the small part
+fall out of the cluster, and the cluster continues. λ is 1 / height, infinite at zero and where it overflows. A cluster
+is born at the λ of its split, and a point leaves it at the λ at which it falls out. The stability of a cluster is the
+sum of the times, in λ, that its points are in it (Campello, Moulavi and Sander, PAKDD 2013).
 
-All that is done here is linear in the points. It is host work: a dendrogram is a chain of dependent steps.
+Everything here takes linear time, on the host: a dendrogram is a chain of dependent steps.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class Condensed(NamedTuple):
     birth : (c,) float64 array, the λ of that split, 0 of the first
     size : (c,) int32 array, points in the cluster at its birth
     cluster : (n,) int32 array, the cluster that each point falls out of
-    left : (n,) float64 array, the λ at which it does
+    departure : (n,) float64 array, the λ at which it does
     """
 
     parent: np.ndarray
     birth: np.ndarray
     size: np.ndarray
     cluster: np.ndarray
-    left: np.ndarray
+    departure: np.ndarray
 
 
 class Rule(NamedTuple):
@@ -42,13 +42,13 @@ class Rule(NamedTuple):
     Attributes
     ----------
     leaves : bool
-        Those that do not split any more; otherwise by their excess of mass, where a cluster is preferred to those
-        within it unless these are more stable together.
+        True selects the clusters that do not split further. False selects by excess of mass: a cluster is preferred to
+        those within it unless these are more stable together.
     allow_single : bool
         Whether all points may be one cluster.
     max_size : float
-        The most points that a cluster may have at its birth; with `leaves` it is ignored. For the cluster of all points
-        those count that its child clusters have, as in the package hdbscan.
+        The largest number of points of a cluster at its birth; ignored with `leaves`. The cluster of all points counts
+        the points of its child clusters instead, as in the package hdbscan.
     epsilon : float
         Clusters that split off below this height are merged into the one that they split from.
     """
@@ -65,8 +65,8 @@ class Selected(NamedTuple):
     Attributes
     ----------
     labels : (n,) int32 array, -1 of noise
-    probabilities : (n,) float64 array, how deep in its cluster a point is: its λ over the largest of the cluster's
-    persistence : (clusters,) float64 array, each one's stability, over that of as many points that never left
+    probabilities : (n,) float64 array, how deep in its cluster a point is: its λ over the largest λ of the cluster
+    persistence : (clusters,) float64 array, each stability as a share of what it would be if no point ever left
     """
 
     labels: np.ndarray
@@ -82,13 +82,12 @@ def condense(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.n
     left, right, height, size : (n - 1,) arrays
         A linkage's columns; heights that are not negative, ascending.
     min_size : int
-        Points of a part that is not small, at least 2.
+        The least number of points of a large part, at least 2.
     """
     n = left.size + 1
-    most = 2 * max(1, n // min_size)  # clusters that do not split any more are disjoint
-    tree = Condensed(
-        np.empty(most, np.int32), np.empty(most), np.empty(most, np.int32), np.zeros(n, np.int32), np.full(n, np.inf)
-    )
+    max_clusters = 2 * max(1, n // min_size)  # clusters that do not split further are disjoint
+    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, np.int32))
+    tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
     count = _condense(left, right, height, size, min_size, tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
@@ -98,7 +97,7 @@ def _condense(left, right, height, size, min_size, tree):
     parent, birth, cluster_size, cluster, falls_at = tree
     n = cluster.size
     parent[0], birth[0], cluster_size[0], count = -1, 0.0, n, 1
-    # By merge, the cluster that its points are in before it, seen from the top, and where they have fallen out.
+    # From the top down: the cluster of each merge's points before it, and the λ at which they fell out.
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
@@ -122,7 +121,7 @@ def _condense(left, right, height, size, min_size, tree):
 
 @njit(nogil=True, cache=True)
 def _points(node, size, n):
-    """How many points a leaf or a merge stands for."""
+    """The number of points of a leaf or a merge."""
     return 1 if node < n else size[node - n]
 
 
@@ -132,14 +131,14 @@ def stabilities(tree):
     total = np.zeros(tree.parent.size)
     for p in range(tree.cluster.size):
         c = tree.cluster[p]
-        total[c] += tree.left[p] - tree.birth[c]
+        total[c] += tree.departure[p] - tree.birth[c]
     for c in range(1, total.size):
         total[tree.parent[c]] += (tree.birth[c] - tree.birth[tree.parent[c]]) * tree.size[c]
     return total
 
 
 def select(tree: Condensed, rule: Rule) -> Selected:
-    """The clusters that a rule selects, and where each point is in them."""
+    """The clusters that a rule selects, and each point's place in them."""
     stability = stabilities(tree)
     selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
     if rule.epsilon > 0:
@@ -155,7 +154,7 @@ def select(tree: Condensed, rule: Rule) -> Selected:
 
 
 def outlier_scores(tree: Condensed) -> np.ndarray:
-    """GLOSH: of each point 1 - λ / λ', λ' the largest in its cluster and those within it; 0 of the densest.
+    """GLOSH: 1 - λ / λ' for each point, λ' the largest λ in its cluster and those within it; 0 for the densest.
 
     Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
     detection", TKDD 2015.
@@ -164,7 +163,7 @@ def outlier_scores(tree: Condensed) -> np.ndarray:
     _raise_to_those_within(tree.parent, largest)
     densest = largest[tree.cluster]
     with np.errstate(invalid="ignore"):
-        return np.where(tree.left >= densest, 0.0, 1 - tree.left / densest)
+        return np.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
 
 
 @njit(nogil=True, cache=True)
@@ -177,13 +176,13 @@ def _raise_to_those_within(parent, largest):
 def _largest_rates(tree: Condensed) -> np.ndarray:
     """The largest λ at which anything left each cluster."""
     largest = np.zeros(tree.parent.size)
-    np.maximum.at(largest, tree.cluster, tree.left)
+    np.maximum.at(largest, tree.cluster, tree.departure)
     np.maximum.at(largest, tree.parent[1:], tree.birth[1:])
     return largest
 
 
 def _leaves(tree: Condensed) -> np.ndarray:
-    """The clusters that do not split; none if there is but one."""
+    """The clusters that do not split; none if there is only one."""
     selected = np.ones(tree.parent.size, bool)
     selected[0] = False
     selected[tree.parent[1:]] = False
@@ -192,7 +191,7 @@ def _leaves(tree: Condensed) -> np.ndarray:
 
 @njit(nogil=True, cache=True)
 def _most_stable(tree, best, rule):
-    """The clusters of the largest excess of mass; `best` comes as the stabilities."""
+    """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten."""
     within = np.zeros(best.size)  # the best of the clusters within each
     selected = np.zeros(best.size, np.bool_)
     handed_on = 0
@@ -210,7 +209,7 @@ def _most_stable(tree, best, rule):
 
 @njit(nogil=True, cache=True)
 def _outermost(parent, selected):
-    """Of selected clusters those that are within no other."""
+    """The selected clusters that are within no other selected one."""
     covered = np.zeros(selected.size, np.bool_)
     for c in range(1, selected.size):
         covered[c] = covered[parent[c]] or selected[parent[c]]
@@ -219,7 +218,7 @@ def _outermost(parent, selected):
 
 @njit(nogil=True, cache=True)
 def _above(tree, selected, rule):
-    """In the place of each selected cluster that was born below `epsilon` the first around it that was not."""
+    """Replace each selected cluster that was born below `epsilon` by the first one around it that was not."""
     raised = np.zeros(selected.size, np.bool_)
     first = 0 if rule.allow_single else 1
     for c in range(selected.size):
@@ -235,21 +234,21 @@ def _above(tree, selected, rule):
 def _label(tree, selected, largest, epsilon):
     """Labels, probabilities, and the cluster of each label."""
     n, m = tree.cluster.size, selected.size
-    around = np.full(m, -1, np.int32)  # the selected cluster that each is or is within
+    around = np.full(m, -1, np.int32)  # the selected cluster that equals or contains each
     for c in range(m):
         around[c] = c if selected[c] else around[tree.parent[c]] if c > 0 else -1
     labels, probabilities = np.full(n, -1, np.int32), np.zeros(n)
     number, clusters, count = np.full(m, -1, np.int32), np.empty(m, np.int32), 0
-    # All points as one cluster: those that stay as long as it does, or until epsilon.
+    # If all points are one cluster, it has those that stay as long as it does, or until epsilon.
     stays = 1 / epsilon if epsilon > 0 else largest[0]
     for p in range(n):
         c = around[tree.cluster[p]]
-        if c < 0 or (c == 0 and tree.left[p] < stays):
+        if c < 0 or (c == 0 and tree.departure[p] < stays):
             continue
         if number[c] < 0:
             number[c], clusters[count] = count, c
             count += 1
         labels[p] = number[c]
-        rate = tree.left[p]
+        rate = tree.departure[p]
         probabilities[p] = min(rate, largest[c]) / largest[c] if rate < np.inf else 1.0
     return labels, probabilities, clusters[:count]

@@ -12,8 +12,8 @@ from rapids_slink.union_find import find_root
 def merge_in_order(src, dst, n, left, right, size):
     """Join the ends of each edge in turn.
 
-    Union by size with path halving: O(m α(m)) for m edges in any order. A root's row of ``sets``, in one cache line, is
-    the size of its set and the cluster that the set is.
+    Union by size with path halving: O(m α(m)) for m edges in any order. A root's row of ``sets`` holds, in one cache
+    line, the size and the cluster of its set.
 
     Parameters
     ----------
@@ -22,12 +22,12 @@ def merge_in_order(src, dst, n, left, right, size):
     n : int
         Number of leaves.
     left, right, size : int32 arrays of shape (m,)
-        Written: the clusters each edge joins, left < right, and how many leaves they have together.
+        Output: the clusters that each edge joins, left < right, and how many leaves they have together.
 
     Returns
     -------
     int
-        How many edges were merged: fewer than m if the next one closes a cycle.
+        The number of edges merged: fewer than m if the next one closes a cycle.
     """
     parent, sets = np.empty(n, np.int32), np.empty((n, 2), np.int32)
     for leaf in range(n):
@@ -48,7 +48,7 @@ def merge_in_order(src, dst, n, left, right, size):
 
 @njit(cache=True)
 def label_clusters(left, right, n):
-    """The flat clusters that some merges make.
+    """The flat clusters that the first merges form.
 
     Parameters
     ----------
@@ -60,18 +60,18 @@ def label_clusters(left, right, n):
     Returns
     -------
     int32 array of shape (n + m,)
-        By leaf, then by merge, the flat cluster that it is part of: 0..n-m-1 in the order of their first leaves.
+        The flat cluster of each leaf, then of each merge: 0..n-m-1 in the order of their first leaves.
     """
     m = len(left)
-    flat, number, made = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
+    flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
     for c in range(n + m):
         flat[c], number[c] = c, -1
     for i in range(m - 1, -1, -1):
         flat[left[i]] = flat[right[i]] = flat[n + i]
     for leaf in range(n):
         if number[flat[leaf]] < 0:
-            number[flat[leaf]] = made
-            made += 1
+            number[flat[leaf]] = n_numbered
+            n_numbered += 1
     for c in range(n + m):
         flat[c] = number[flat[c]]
     return flat

@@ -1,15 +1,16 @@
 """The dendrogram kernels on the GPU: launchers of `dendrogram.cu`.
 
-A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). Edges come sorted, so an edge's position
-is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the edge that merges the cluster it made.
+A linkage in parallel, after PANDORA (Sao, Prokopenko, Lebrun-Grandié, 2024). The edges are sorted, so an edge's
+position is its *rank*, and all ranks differ. D is the dendrogram: an edge's parent is the edge that merges the cluster
+it made.
 
 *Contraction.* Every part (at first a node) points across its lightest edge. These edges are contracted, which makes the
-parts of the next level, at most half as many; the edges that are the lightest at neither end (alpha edges) remain, and
-so on until none does. This is Borůvka on the tree.
+parts of the next level, at most half as many. The edges that are the lightest at neither end (alpha edges) remain for
+the next level, until none remains. This is Borůvka on the tree.
 
-*Chains.* Of an edge e contracted on some level, look at the parts that hold it on the levels above, S1 ⊂ S2 ⊂ ..., and
-let top(S) be the lightest edge that leaves S. The chain of e is the first S with top(S) > e. The edges of a chain S
-follow one another in D in the order of their ranks, and after the last of them comes top(S):
+*Chains.* Let e be an edge contracted on some level, S1 ⊂ S2 ⊂ ... the parts that hold it on the levels above, and
+top(S) the lightest edge that leaves S. The chain of e is the first S with top(S) > e. The edges of a chain S follow one
+another in D in the order of their ranks, and top(S) comes after the last of them:
 
 1. Let h be inside S and heavier than top(S') for each smaller S' that holds it, and f an edge that leaves such an S'
    or S. All edges between h and f on their path are lighter than the heavier of the two. For such an edge, g, was the
@@ -17,18 +18,18 @@ follow one another in D in the order of their ranks, and after the last of them 
    f, or to an edge of a higher level, where the same holds, or to the part S' that holds h; but then the edge before
    is top(S'), and h is heavier.
 2. S was made of parts that point at each other along ever lighter edges, down to two that share theirs, core_edge(S).
-   An edge h of chain S is one of these edges, or inside a part and heavier than the one that leaves it; with (1), what
-   h makes holds core_edge(S). So of two edges of chain S the lighter lies below the heavier in D.
-3. An edge x inside S, lighter than top(S) and of another chain, is of that of a smaller part R in S and lighter than
-   top(R): what it makes stays in R, which does not hold core_edge(S). So x lies above no edge of chain S. What the last
-   edge of chain S makes does not leave S before top(S), and top(S) takes it in (1).
+   An edge h of chain S is one of these edges, or it is inside a part and heavier than the edge that leaves the part. By
+   (1), the cluster that h makes holds core_edge(S). So of two edges of chain S the lighter lies below the heavier in D.
+3. An edge x inside S that is lighter than top(S) and of another chain belongs to the chain of a smaller part R in S and
+   is lighter than top(R). The cluster that it makes stays in R, which does not hold core_edge(S). So x lies above no
+   edge of chain S. The cluster of the last edge of chain S does not leave S before top(S), and top(S) merges it by (1).
 
 So an edge's children are the edge before it in its chain and the end of the chain of the part whose lightest edge it
-was; the chain's first is core_edge(S), with a part at both ends. No chain above the leaves is empty. Sizes are sums
-along the chains of each edge's children, level by level, since children are of a lower level.
+was. The first edge of a chain is core_edge(S), with a part at both ends. No chain above the leaves is empty. Sizes are
+sums along the chains of each edge's children, level by level, because children are of a lower level.
 
-The numbers that parts get depend on the order of threads; what is made of them does not. The time does not
-depend on the depth of the dendrogram: there are at most log2(n) levels, and chains are followed by pointer doubling.
+The numbers of parts depend on the order of threads; the result does not. The time does not depend on the depth of the
+dendrogram: there are at most log2(n) levels, and chains are followed by pointer doubling.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from rapids_slink.dendrogram import cpu
 from rapids_slink.runtime.cuda import check_arrays, launch_resident, number_a_block, resident_blocks
 
 SOURCE = "dendrogram/dendrogram.cu"
-THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor at a time, as in dendrogram.cu
+THREADS, BLOCKS = 512, 2  # per block, and per multiprocessor at a time, as in dendrogram.cu
 MAX_LEVELS = 32  # as there
-COUNTERS = 512  # more than the two a level and one a round of pointer doubling that a launch takes
+COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
 
 def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any) -> int:
@@ -59,13 +60,13 @@ def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any)
     children, kept, pointer = cp.empty((m, 2), cp.int32), cp.empty((6, m), cp.int32), cp.empty(n, cp.int32)
     levels = cp.zeros(MAX_LEVELS + 4, cp.int32)
     _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
-    del lightest_exit, kept, pointer  # the sort may have their memory
+    del lightest_exit, kept, pointer  # the sort may reuse their memory
     key.sort()
     sums = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32), number_a_block(BLOCKS)
     _launch("merge_along_chains", m, *edges, levels, children, key, *sums, left, right, size)
     if not int(levels[1]):
         return m
-    # Union-find tells which edge is the first to close a cycle.
+    # Union-find finds the first edge that closes a cycle.
     return cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n, *np.empty((3, m), np.int32))
 
 
@@ -75,12 +76,12 @@ def label_clusters(left: Any, right: Any, n: int) -> Any:
     clusters = n + left.size
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
     number = cp.empty(n, cp.uint32)
-    given = np.int32(n), np.int32(left.size), left, right
-    _launch("label_clusters", clusters, *given, pointer, first_leaf, number, number_a_block(BLOCKS), label)
+    arguments = np.int32(n), np.int32(left.size), left, right
+    _launch("label_clusters", clusters, *arguments, pointer, first_leaf, number, number_a_block(BLOCKS), label)
     return label
 
 
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
-    """Start a kernel whose blocks, as many as there is work for, wait for each other."""
+    """Start a cooperative kernel with as many blocks as there is work for."""
     blocks = resident_blocks(jobs, THREADS, BLOCKS)
     launch_resident(SOURCE, kernel, blocks, THREADS, *arguments, cp.zeros(COUNTERS, cp.uint64))

@@ -1,9 +1,9 @@
-"""Labels from a linkage frame, on whichever device the frame is.
+"""Labels from a linkage frame, on the frame's device.
 
-A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster; following these
-pointers finds the last one. On a GPU pointers are doubled among a sample of the merges, so that the time hardly
-depends on the shape of the tree. Of several cuts the finest is made first, and each further one is a cut of the
-dendrogram over the clusters of the one before.
+A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster, and these pointers
+lead to the last one. On a GPU pointers are doubled among a sample of the merges, so the time hardly depends on the
+shape of the tree. The finest of several cuts is made first; each further one cuts the dendrogram over the clusters of
+the one before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
 
 COLUMNS = ("left", "right", "height", "size")
-#: What checking and cutting take at their peak, in bytes a leaf.
+#: Bytes per leaf that checking and cutting take at their peak.
 LEAF_BYTES = 64
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
@@ -43,7 +43,7 @@ class CutParameters:
 
     @property
     def values(self) -> tuple[list[Any], bool]:
-        """The values of the parameter that is given, and whether it is a sequence of them."""
+        """The values of the parameter that is set, and whether it is a sequence."""
         value = self.distance_threshold if self.n_clusters is None else self.n_clusters
         if getattr(value, "ndim", None) == 1:
             return to_host(value).tolist(), True
@@ -52,7 +52,7 @@ class CutParameters:
         return [value], False
 
     def check(self) -> None:
-        """Raise for what no linkage allows."""
+        """Raise for values that are valid for no linkage."""
         if as_integer(self.min_cluster_size, "min_cluster_size") < 1:
             raise ValueError(f"min_cluster_size must be at least 1, got {self.min_cluster_size}")
         if self.method not in METHODS:
@@ -77,7 +77,7 @@ def cut_frame(
     Parameters
     ----------
     linkage : DataFrame
-        On either device, where the work is done.
+        On either device, which does the work.
     n_leaves : int
     parameters : CutParameters
     output : OutputKind
@@ -85,7 +85,7 @@ def cut_frame(
     index : Index, optional
         Of the labels.
     check : callable
-        What is to be checked on the device before anything is cut.
+        Called with the device before anything is cut.
 
     Returns
     -------
@@ -107,7 +107,7 @@ def cut_frame(
 
 
 def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:
-    """`api.cut` for a linkage known to be right.
+    """`api.cut` for a valid linkage.
 
     Returns
     -------
@@ -133,7 +133,7 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
         if min_cluster_size > 1:
-            # Counts are far below 2^53, so that their sums are exact in float64, in any order.
+            # Counts are far below 2^53, so their sums are exact in float64, in any order.
             sizes = xp.bincount(step, weights=sizes, minlength=n_leaves - done).astype("float64", copy=False)
             columns[i][...] = _number(sizes >= min_cluster_size, xp)[clusters]
         else:
@@ -142,7 +142,7 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
 
 
 def _count_merges(height: Any, n: int, parameters: CutParameters, xp: Any) -> tuple[list[int], list[Any]]:
-    """How many of the first merges each cut keeps, and the names of their columns."""
+    """How many of the first merges each cut keeps, and the names of the cuts' columns."""
     n_clusters, distance_threshold = parameters.n_clusters, parameters.distance_threshold
     name = "distance_threshold" if n_clusters is None else "n_clusters"
     values, many = parameters.values
@@ -158,15 +158,15 @@ def _count_merges(height: Any, n: int, parameters: CutParameters, xp: Any) -> tu
         return [n - int(value) for value in values], names
     if not len(height):
         return [0] * len(values), names
-    # Heights ascend, so this counts those below.
+    # Heights ascend, so this counts the lower ones.
     return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), names
 
 
 def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
-    """Refuse a cut that n leaves in so many trees do not have."""
+    """Refuse a cut that n leaves in this number of trees do not have."""
     if (n_clusters is None) == (distance_threshold is None):
-        given = "neither" if n_clusters is None else "both"
-        raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {given}")
+        count = "neither" if n_clusters is None else "both"
+        raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
     if n_clusters is None:
         if isinstance(distance_threshold, bool) or not isinstance(distance_threshold, Real):
             raise TypeError(f"distance_threshold must be a number, got {distance_threshold!r}")
@@ -183,7 +183,7 @@ def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any)
 
 
 def _relabel(later: Any, flat: Any, merged: int, xp: Any) -> Any:
-    """The children of later merges in the dendrogram over the clusters that the first `merged` of them made."""
+    """The children of the later merges in the dendrogram over the clusters of the first `merged` merges."""
     if not later.size:
         return later
     return xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
@@ -195,7 +195,7 @@ def _number(chosen: Any, xp: Any) -> Any:
 
 
 def count_leaves(merges: int, n_leaves: int | None) -> int:
-    """The leaves of a dendrogram of so many merges, by the parameter of that name."""
+    """The number of leaves of a dendrogram with that many merges, checked against the parameter ``n_leaves``."""
     n = merges + 1 if n_leaves is None else as_integer(n_leaves, "n_leaves")
     if merges > n - 1:
         raise ValueError(f"linkage has {merges} rows, more than the n_leaves - 1 = {n - 1} merges of {n} leaves")
@@ -227,7 +227,7 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
         raise ValueError(f"row {row} of the linkage merges a cluster that no earlier row has made")
     children, place, number = xp.concatenate((left, right)), xp.empty(n + m, "int32"), xp.arange(2 * m, dtype="int32")
     place[children] = number
-    if not all_true(place[children] == number):  # of two that are one, one has lost its place
+    if not all_true(place[children] == number):  # of two equal ids, one has lost its place
         raise ValueError("the linkage merges some cluster twice")
     if has_gaps(linkage["height"]) or not _ascends(column_values(linkage["height"], device)):
         raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")

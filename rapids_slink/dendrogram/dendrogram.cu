@@ -1,19 +1,19 @@
-// From ranked tree edges to a dendrogram, and from a dendrogram to labels; cuda.py says what each step means and why it is
-// right. Each kernel is one cooperative launch, since most steps take less time than a launch.
+// From ranked tree edges to a dendrogram, and from a dendrogram to labels. cuda.py explains each step and proves it. Each
+// kernel is one cooperative launch, because most steps take less time than a launch.
 //
-// A *part* is a set of nodes: parts 0..n-1 are the leaves, those of higher numbers are made by contraction.
-// lightest_exit[part] is (rank of the lightest edge that leaves the part) << 32 | x, where x is first the part across that
-// edge and later the part that this one becomes a piece of; NO_EDGE where no edge leaves. Ranks and parts fit in 31 bits.
+// A *part* is a set of nodes: parts 0..n-1 are the leaves, and contraction makes those of higher numbers.
+// lightest_exit[part] is (rank of the lightest edge that leaves the part) << 32 | x. First x is the part across that edge, later
+// the part that contains this one. It is NO_EDGE if no edge leaves. Ranks and parts fit in 31 bits.
 #include "ordering.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
 
-constexpr int THREADS = 512, BLOCKS = 2;  // of a block; resident on a multiprocessor
+constexpr int THREADS = 512, BLOCKS = 2;  // per block; resident per multiprocessor
 constexpr int HOPS = 3, MAX_LEVELS = 32, SAMPLED = 32;
 
 struct Pair { int a, b; };
 
-// The levels of a contraction: their number, and by level its first part; one past the last part closes them. Zeros at first.
+// The levels of a contraction: their number, and the first part of each; one past the last part closes them. Zeros at first.
 struct Levels { int count, has_cycle, first[MAX_LEVELS + 2]; };
 
 __device__ __forceinline__ int upper(long long packed) { return packed >> 32; }
@@ -28,9 +28,9 @@ __device__ __forceinline__ int claim(bool wanted, int* counter) {
     return slot[0];
 }
 
-// Pointer doubling: entries below zero are ends, and an entry becomes the end that its pointers lead to, by way of others that
-// take part as well. A stale pointer is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at its
-// end (HOPS + 1) times as many. Each round takes one of the zeros at `pending`; returns those that are left.
+// Pointer doubling. Entries below zero are ends. Each entry that takes part becomes the end to which its pointers lead through
+// other such entries. A stale pointer is only shorter: at the start of a round pointers lead at least (HOPS + 1)^round steps, at
+// its end (HOPS + 1) times as many. Each round uses one of the zeros at `pending`; returns the unused ones.
 template <class TakesPart>
 __device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* pointer, int* pending, TakesPart takes_part) {
     do {
@@ -51,8 +51,8 @@ __device__ int* follow_pointers(ResidentBlocks& blocks, long long count, int* po
 
 // The levels of a forest of m edges in ascending order, and the key (chain, rank) of each edge.
 //
-// children[rank]: the part whose lightest edge it was, and -1; both parts if it was that at both its ends. `kept` has room
-// for six numbers an edge; `counters` are zeros, of which the first counts arrivals, and each of the others is used once.
+// children[rank]: the part whose lightest edge it was, and -1; both parts if it was the lightest at both its ends. `kept` has
+// room for six numbers per edge. `counters` are zeros: the first counts arrivals, and each of the others is used once.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
     int m, int n, const int* __restrict__ src, const int* __restrict__ dst, long long* lightest_exit, Pair* children,
     int* pointer, int* kept, long long* key, Levels* levels, unsigned long long* counters) {
@@ -65,22 +65,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
     blocks.each(2ll * n, [&](long long part) { lightest_exit[part] = NO_EDGE; });
     blocks.wait();
     while (edges) {
-        int *made = zeros++, *left = zeros++, next = first + parts;
+        int *n_made = zeros++, *n_kept = zeros++, next = first + parts;
         blocks.each(edges, [&](long long i) {
             int r = rank ? rank[i] : (int)i;
             atomic_min(lightest_exit + u[i], pack(r, v[i]));
             atomic_min(lightest_exit + v[i], pack(r, u[i]));
         });
         blocks.wait();
-        // Each part points at the part across its lightest edge. Along these pointers ranks fall, so the only cycles are
+        // Each part points at the part across its lightest edge. Ranks fall along these pointers, so the only cycles are
         // pairs that share their lightest edge: the smaller number becomes the root. A root gets the number of a part of
-        // the next level and holds ~number; a part that no edge leaves is not followed any more.
+        // the next level and holds ~number. A part that no edge leaves is not followed further.
         blocks.each_in_blocks(parts, [&](long long i) {
             long long own = i < parts ? lightest_exit[first + i] : NO_EDGE;
             int across = lower(own);
             bool leaves = own != NO_EDGE;
             bool root = leaves && upper(lightest_exit[across]) == upper(own) && first + i <= across;
-            int slot = claim(root, made);
+            int slot = claim(root, n_made);
             if (i < parts) pointer[i] = root ? ~(next + slot) : leaves ? across - first : -1;
         });
         blocks.wait();
@@ -103,16 +103,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
                 if (keep) a = ~pointer[a - first], b = ~pointer[b - first];
                 if (loop || (keep && a == b)) levels->has_cycle = 1;
             }
-            int slot = claim(keep, left);
+            int slot = claim(keep, n_kept);
             if (keep) kept_u[slot] = a, kept_v[slot] = b, kept_rank[slot] = r;
         });
         blocks.wait();
         if (levels->has_cycle) return;
         u = kept_u, v = kept_v, rank = kept_rank;
-        first = next, parts = *made, edges = *left, level++;
+        first = next, parts = *n_made, edges = *n_kept, level++;
         if (is_first_thread) levels->count = level, levels->first[level + 1] = first + parts;
     }
-    // An edge's chain is named by the first part around it that no edge as light leaves.
+    // An edge's chain has the number of the first part around it whose exits are all heavier.
     blocks.each(m, [&](long long r) {
         int part = children[r].a;
         long long from = lightest_exit[part];
@@ -128,8 +128,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) contract(
 
 // The linkage's columns, from the sorted keys, unless there was a cycle.
 //
-// start[chain - n]: where in the keys a chain starts; no chain is empty, and one more entry closes the last. `sum` runs over
-// the leaves that the edges of all chains merge, modulo 2^32, in which differences are right.
+// start[chain - n]: where a chain starts in the keys; no chain is empty, and one more entry closes the last. `sum` is the
+// running sum of the leaves that the edges of all chains merge, modulo 2^32, which keeps differences right.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains(
     int m, int n, const Levels* __restrict__ levels, const Pair* __restrict__ children, const long long* __restrict__ key,
     int* start, unsigned* sum, unsigned* of_blocks, int* __restrict__ left, int* __restrict__ right, int* __restrict__ size,
@@ -143,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
     });
     blocks.wait();
     auto sum_before = [&](int p) { return p ? sum[p - 1] : 0; };
-    auto leaves_of = [&](int part) {  // of the whole chain of a part, which is of a lower level
+    auto leaves_of = [&](int part) {  // of the whole chain of a part of a lower level
         return part < n ? 1 : sum_before(start[part - n + 1]) - sum_before(start[part - n]);
     };
     for (int level = 1; level <= levels->count; level++) {
@@ -153,10 +153,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
             return leaves_of(parts.a) + (parts.b < 0 ? 0 : leaves_of(parts.b));
         });
     }
-    auto cluster_of = [&](int part) {  // that the chain of a part ends in
+    auto cluster_of = [&](int part) {  // in which the chain of a part ends
         return part < n ? part : n + lower(key[start[part - n + 1] - 1]);
     };
-    // An edge joins its child to the edge before it in its chain; a chain's first edge, with a part at both ends, joins those.
+    // An edge joins its child to the edge before it in its chain. A chain's first edge has a part at both ends and joins these.
     blocks.each(m, [&](long long p) {
         int chain = upper(key[p]), r = lower(key[p]);
         Pair parts = children[r];
@@ -168,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) merge_along_chains
 
 // --- cuts ------------------------------------------------------------------------------------------------------------
 
-// Whether a merge is of the sample, by a hash: one in SAMPLED is, whatever the pattern in which merges point at each other.
+// Whether a merge is in the sample, by a hash: one in SAMPLED is, whatever the pattern in which merges point at each other.
 __device__ __forceinline__ bool is_sampled(unsigned merge) {
     merge = (merge ^ merge >> 16) * 0x7feb352d;
     return (merge ^ merge >> 15) % SAMPLED == 0;
@@ -176,9 +176,9 @@ __device__ __forceinline__ bool is_sampled(unsigned merge) {
 
 // The flat cluster of each leaf and each kept merge, numbered in the order of their first leaves.
 //
-// Clusters are leaves and merges. pointer[cluster] is the kept merge that joins it, or ~itself; in the end it is ~ the last cluster
-// that it is in. Pointers are doubled among a sample of the merges alone, to which all others have few steps. first_leaf[cluster]
-// is that of a last cluster, and number[leaf] how many flat clusters begin with a leaf up to this one.
+// Clusters are leaves and merges. pointer[cluster] is the kept merge that joins it, or ~itself; at the end it is ~ the last cluster
+// that contains it. Pointers are doubled only among a sample of the merges, which all others reach in few steps.
+// first_leaf[cluster] is the first leaf of a last cluster; number[leaf] is how many flat clusters begin with a leaf up to this one.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
     int n, int merges, const int* __restrict__ left, const int* __restrict__ right, int* pointer, int* first_leaf,
     unsigned* number, unsigned* of_blocks, int* __restrict__ label, unsigned long long* counters) {
@@ -200,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) label_clusters(
         at = to_sample(at);
         return at < 0 ? at : of_merge[at];
     };
-    // From the last to the first: a merge points at a later one, which may be done.
+    // From the last to the first, because a merge points at a later one, which may be done already.
     blocks.each(merges, [&](long long later) {
         long long i = merges - 1 - later;
         if (!is_sampled(i)) of_merge[i] = to_end(of_merge[i]);

@@ -40,10 +40,10 @@ class FlatClusters:
 
 
 class ClusterRule(Protocol):
-    """How a model chooses clusters; it may be sent to a worker of a cluster."""
+    """How a model chooses clusters. It may be sent to a Dask worker."""
 
     def check_rows(self, n: int) -> None:
-        """Raise unless n rows can be clustered so."""
+        """Raise unless the rule can cluster n rows."""
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
@@ -71,14 +71,14 @@ class Cut:
 
 @dataclass(frozen=True)
 class StableClusters:
-    """HDBSCAN's clusters of at least `min_size` rows; negative heights of `metric` are refused by its name."""
+    """HDBSCAN's clusters of at least `min_size` rows. An error for negative heights names the `metric`."""
 
     min_size: int
     rule: condense.Rule
     metric: str
 
     def check_rows(self, n: int) -> None:
-        """Any number of rows will do."""
+        """Any number of rows is valid."""
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
@@ -99,16 +99,16 @@ class StableClusters:
 
 
 def number_of_clusters(labels: Any, n_clusters: Any) -> int:
-    """How many clusters a cut leaves: `n_clusters` if it is given, otherwise the number of labels 0..k-1."""
+    """The number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
 
 
 def _condensed_columns(tree: condense.Condensed) -> dict[str, np.ndarray]:
-    """Those of `condensed_tree_`: the clusters' rows, then the points'."""
+    """The columns of `condensed_tree_`: first the rows of the clusters, then the points'."""
     n, clusters = tree.cluster.size, tree.parent.size
     return {
         "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
         "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
-        "lambda_val": np.concatenate([tree.birth[1:], tree.left]),
+        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
         "child_size": np.concatenate([tree.size[1:], np.ones(n, np.int32)]).astype(np.int64),
     }

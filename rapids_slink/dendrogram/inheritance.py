@@ -1,7 +1,7 @@
 """A cut as label inheritance by groupby and merge of frames: `method="merge"` of `api.cut`.
 
-Every cluster inherits what its parent is part of: a merge of the table (child, parent) with itself, which doubles how
-far a row points, until none points further. `cutting` does the same by gathers, since a merge whose key is a row number
+Every cluster inherits the parent of its parent: the table (child, parent) is merged with itself, which doubles how far
+a row points, until no row points further. `cutting` does the same by gathers, because a merge whose key is a row number
 is a gather.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cluster_size: int = 1) -> Any:
-    """Labels of the clusters that the first merges leave.
+    """Labels of the clusters that the first merges form.
 
     Parameters
     ----------
@@ -19,21 +19,21 @@ def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cl
         ``left``, ``right``: the clusters that each merge joins, as `rapids_slink.linkage` returns them.
     n_leaves : int
     merges : int
-        How many of the first rows of `linkage` are kept.
+        The number of rows of `linkage` that are kept, the first ones.
     frames : module
-        pandas or cuDF: whose frame `linkage` is.
+        pandas or cuDF, the library of `linkage`.
     min_cluster_size : int
         Clusters of fewer leaves are labelled -1.
 
     Returns
     -------
     Series
-        By leaf, the label: numbered from 0 in order of first appearance.
+        The label of each leaf, numbered from 0 in order of first appearance.
 
     Notes
     -----
-    A merge costs a sort or a hash of all rows, and there are as many as the depth of the dendrogram has bits: for a
-    million leaves 20 at most.
+    A merge costs a sort or a hash of all rows. The number of merges is the number of bits of the dendrogram's depth, at
+    most 20 for a million leaves.
     """
     kept = linkage[["left", "right"]].head(merges).reset_index(drop=True)
     kept["parent"] = kept.index + n_leaves

@@ -1,4 +1,4 @@
-"""What either device does for linkages and cuts."""
+"""The kernels of linkages and cuts that each device has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Kernels(Protocol):
 
 
 def kernels(device: Device) -> Kernels:
-    """Those of the device."""
+    """The device's kernels."""
     if device.is_gpu:
         from rapids_slink.dendrogram import cuda
 

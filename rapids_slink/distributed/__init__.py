@@ -1,9 +1,9 @@
 """Dask collections: points, edges and linkages in partitions, on the cluster of the current client.
 
     partitions ──▶ blocks ──▶ a tree for each pair of blocks ──▶ one tree ──▶ linkage, labels ──▶ partitions
-    points.py                 trees.py (search.py for cores)     forest.py   one worker          collections.py
+    points.py                 trees.py (search.py for cores)     trees.py    one worker          collections.py
 
-Whatever the partitions and the workers are, the results have the bits of one device.
+The results have the bits of one device, whatever the partitions and the workers are.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 
-#: Blocks at most: 496 pairs of them.
+#: The largest number of blocks: they have 496 pairs.
 MAX_BLOCKS = 32
-#: The fewest blocks are taken whose expected time is so many times the least: each goes to every other.
+#: Of all block counts within this factor of the shortest expected time the smallest is used, since every block is sent
+#: to every other.
 NEAR_LEAST = 9 / 8
-#: A block of m rows of d features takes less time than its tasks, by device, if m²d is below this.
+#: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
-#: Of an entry of a neighbour list.
+#: Bytes of an entry of a neighbour list.
 LIST_BYTES = 12
 
 
@@ -90,7 +91,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
 
 
 def count_blocks(run: Run, points: Partitions) -> int:
-    """How many blocks there should be: few for each worker, and of as many rows as its memory holds."""
+    """The number of blocks: few for each worker, of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
         wanted = wanted_blocks(n, points.n_features, run.devices(settings.device == "cuda"), settings.device)
@@ -99,25 +100,26 @@ def count_blocks(run: Run, points: Partitions) -> int:
 
 
 def wanted_blocks(n: int, d: int, devices: int, device: str) -> int:
-    """The fewest blocks of n rows of d features that take little longer than the best number would."""
-    most = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
-    times = {count: expected_time(count, devices) for count in range(1, most + 1)}
+    """The smallest number of blocks that takes little longer than the best number, for n rows of d features."""
+    max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
+    times = {count: expected_time(count, devices) for count in range(1, max_blocks + 1)}
     return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
 
 
 def expected_time(blocks: int, devices: int) -> float:
-    """How long lists and pairs' trees take, in that of one device for all rows: it tests half of the pairs of rows.
+    """The time of the lists and the pairs' trees, as a share of the time of one device with all rows.
 
-    A block's lists test half of its pairs of rows, and a pair's tree all pairs between its blocks.
+    One device tests half of the pairs of rows. A block's lists test half of its pairs of rows, and a pair's tree tests
+    all pairs between its two blocks.
     """
     pairs = blocks * (blocks - 1) // 2
     return (-(-blocks // devices) + 2 * -(-pairs // devices)) / blocks**2
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:
-    """From `wanted` up, the first number of blocks of which this worker's memory holds two and their tree.
+    """The first number of blocks, from `wanted` up, for which this worker's memory holds two of them and their tree.
 
-    With room for what makes that fast, if there is one.
+    If possible, the first that also leaves room for the chunks that a search prefers.
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
     free, k = free_for_task(settings, device), list_length(settings, device)
@@ -131,18 +133,19 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
             values = 2 * (values + (m * LIST_BYTES * k if may_have_lists(settings, m, d, device) else 0))
         return sequential(MemoryEstimate(values, values), estimate_fit(Problem(settings, device, m, d, itemsize)))
 
-    most = max(wanted, min(MAX_BLOCKS, n // 2))
-    pairs = {count: pair(count) for count in range(wanted, most + 1)}
+    max_blocks = max(wanted, min(MAX_BLOCKS, n // 2))
+    pairs = {count: pair(count) for count in range(wanted, max_blocks + 1)}
     fitting = [count for count in pairs if pairs[count].least <= free]
     if not fitting:
-        what, needed = f"{counted(n, 'row')} of {counted(d, 'feature')} in {most} blocks", size_text(pairs[most].least)
+        what = f"{counted(n, 'row')} of {counted(d, 'feature')} in {max_blocks} blocks"
+        needed = size_text(pairs[max_blocks].least)
         raise DeviceMemoryError(f"not enough memory on a worker for {what}: needs {needed}, {size_text(free)} are free")
     return next((count for count in fitting if pairs[count].preferred <= free), fitting[0])
 
 
 @on_worker
 def finish(device: Device, settings: Settings, rule: ClusterRule, tree: Any, n: int) -> dict[str, Any]:
-    """The tree by distances, its linkage, and the clusters that the rule chooses from that, by attribute."""
+    """The tree weighted by distances, its linkage, and the clusters that the rule chooses, by attribute."""
     columns = {
         name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
     }
@@ -156,7 +159,7 @@ def finish(device: Device, settings: Settings, rule: ClusterRule, tree: Any, n: 
 
 
 def _attributes(run: Run, layout: Layout, fitted: Future) -> dict[str, Any]:
-    """What `finish` returns, here: what has a value a row is a collection in the partitions' layout."""
+    """What `finish` returns. Values of rows become collections in the partitions' layout."""
     (dimensions,) = run.gather([run.task("attributes", _dimensions, fitted)])
     attributes: dict[str, Any] = {}
     for name, ndim in dimensions.items():
@@ -169,16 +172,16 @@ def _attributes(run: Run, layout: Layout, fitted: Future) -> dict[str, Any]:
 
 
 def _dimensions(fitted: dict[str, Any]) -> dict[str, int]:
-    """Of the Series and frames, 0 of all else."""
+    """The number of dimensions of each Series and frame, 0 for anything else."""
     return {name: value.ndim if library_of(value) else 0 for name, value in fitted.items()}
 
 
 def on_one_worker(
     function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
 ) -> Any:
-    """A function of a frame, done by a worker that gets all partitions; a frame that it returns is a collection.
+    """Call a function of a frame on one worker, which gets all partitions. A frame that it returns is a collection.
 
-    The function reads these columns of the frame, which is its argument `name`.
+    The function reads these columns of the frame, its argument `name`.
     """
     with Run() as run:
         whole = gathered(run, frame, columns, name)
@@ -192,12 +195,12 @@ def _is_frame(result: Any) -> bool:
 
 
 def fit_graph(edges: Any, **parameters: Any) -> Any:
-    """`local.fit_graph` of a Dask DataFrame, by a worker that gets all of it."""
+    """`local.fit_graph` of a Dask DataFrame, on a worker that gets all of it."""
     return on_one_worker(local.fit_graph, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def connect(graph: Any, X: Any, **parameters: Any) -> Any:
-    """Refused: a Dask collection's blocks are connected by `fit`."""
+    """Refused: `fit` connects the blocks of a Dask collection."""
     raise TypeError("connect takes a graph and points in one piece; of a Dask collection fit makes the tree")
 
 
@@ -229,7 +232,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limi
 
 
 def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
-    """`api.nearest_neighbors`, where X or both are Dask collections."""
+    """`api.nearest_neighbors`, for X or both as Dask collections."""
     settings = with_bytes(Settings(metric, device, memory_limit))
     with Run() as run:
         if not is_collection(X):
@@ -259,7 +262,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:
     """A collection of edges, a partition for each block."""
-    parts = [run.task("edges", _edge_frame, settings, found, starts[b], index=(b,)) for b, found in enumerate(lists)]
+    parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
     run.wait(parts)
     (meta,) = run.gather([run.task("edges-meta", _no_edges, parts[0])])
     return frame_of_parts(parts, meta)

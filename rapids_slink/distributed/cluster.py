@@ -4,7 +4,7 @@
         trees = [run.task("tree", pair_tree, settings, a, b, index=(i, j)) for ...]
         run.wait(trees)
 
-Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so that Dask may do one again whose worker died.
+Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so Dask may repeat one when its worker dies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rapids_slink.runtime.memory import copy_out, run_scope
 from rapids_slink.runtime.threads import Progress, with_progress
 from rapids_slink.settings import Settings
 
-#: What part of a worker's memory its tasks may take by default; the rest is for what it keeps.
+#: The share of a worker's memory that its tasks may take by default; the rest is for what it keeps.
 TASK_SHARE = 1 / 2
 NO_CLIENT = """a Dask collection is worked on by a Dask cluster, and there is no client of one. Two lines make it:
 
@@ -38,7 +38,7 @@ NO_CLIENT = """a Dask collection is worked on by a Dask cluster, and there is no
 
 
 def with_bytes(settings: Settings) -> Settings:
-    """The same with the memory limit in bytes; it holds for the tasks that a worker does at a time."""
+    """The same with the memory limit in bytes. All tasks that a worker does at the same time share the limit."""
     return replace(settings, memory_limit=as_bytes(settings.memory_limit))
 
 
@@ -76,7 +76,7 @@ class Run:
     ) -> Future:
         """A call made on a worker, named for the dashboard; the arguments may be futures, alone or in lists.
 
-        It is made on the worker of this address, if one is given, unless that is gone or another has nothing to do.
+        `worker` is the address of a preferred worker; the scheduler may use an idle worker instead.
         """
         where = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         future = self.client.submit(function, *args, key=(f"{name}-{self.token}", *index), pure=False, **where)
@@ -84,7 +84,7 @@ class Run:
         return future
 
     def partitions(self, parts: Sequence[Any]) -> list[Future]:
-        """What a collection's partitions are, as its tasks say."""
+        """A collection's partitions, from its tasks."""
         futures: list[Future] = self.client.compute(list(parts))
         self.futures.update(futures)
         return futures
@@ -96,24 +96,24 @@ class Run:
                 future.result()
 
     def gather(self, futures: Sequence[Future]) -> list[Any]:
-        """What some tasks return, here."""
+        """The results of these tasks, in this process."""
         self.wait(futures)
-        found: list[Any] = self.client.gather(list(futures))
-        return found
+        results: list[Any] = self.client.gather(list(futures))
+        return results
 
     @cached_property
     def workers(self) -> dict[str, Any]:
-        """By address, the scheduler's entry of each worker, as of the first use."""
-        found: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
-        return found
+        """The scheduler's entry of each worker at the first use, by address."""
+        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
+        return workers
 
     def devices(self, gpu: bool) -> int:
-        """How many GPUs, or hosts, the cluster has: a task takes all of either."""
+        """The number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
         workers = self.workers.values()
         return max(1, len(workers) if gpu else len({worker["host"] for worker in workers}))
 
     def counts(self) -> dict[str, int]:
-        """For a report: the workers, and the bytes that they have sent to one another since the run began."""
+        """For a report: the number of workers, and the bytes that they sent to one another since the run began."""
         before, now = self.sent_before, self._bytes_sent()
         return {"workers": len(now), "bytes_moved": sum(now[worker] - before.get(worker, 0) for worker in now)}
 
@@ -127,9 +127,9 @@ def _bytes_sent(dask_worker: Any) -> int:
 
 
 def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A task of ``function(device, settings, *args)``, whose arrays and frames, given and returned, are the device's.
+    """A task of ``function(device, settings, *args)``. Its arguments and results are arrays and frames of the device.
 
-    Memory is held to the task's share of the worker's.
+    The task's memory is limited to its share of the worker's.
     """
 
     @wraps(function)
@@ -141,15 +141,15 @@ def on_worker(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def work(function: Callable[..., Any], device: Device, settings: Settings, *args: Any) -> Any:
-    """``function(device, settings, *args)`` in memory that all comes back but for what it returns."""
+    """``function(device, settings, *args)`` within a run: all its memory is given back except its result."""
     with run_scope(device, memory_of_task(settings, device)):
-        found = _each(function(device, settings, *args), device, _copy_out)
+        result = _each(function(device, settings, *args), device, _copy_out)
         device.synchronize()
-    return found
+    return result
 
 
 def memory_of_task(settings: Settings, device: Device) -> int | None:
-    """Bytes that each of the tasks that this worker does at a time may take; None if nobody has set a limit."""
+    """Bytes that each of this worker's simultaneous tasks may take; None if there is no limit."""
     worker, limit = get_worker(), settings.memory_limit
     if limit is None and not device.is_gpu and worker.memory_manager.memory_limit:
         limit = int(worker.memory_manager.memory_limit * TASK_SHARE)
@@ -157,19 +157,19 @@ def memory_of_task(settings: Settings, device: Device) -> int | None:
 
 
 def free_for_task(settings: Settings, device: Device) -> int | None:
-    """Bytes that a task will find, as far as this worker can tell."""
+    """Bytes that are free for a task, as far as this worker can tell."""
     free = free_on_gpu(device.xp.cuda) if device.is_gpu else free_on_host()
-    known = [size for size in (free, memory_of_task(settings, device)) if size is not None]
-    return min(known) if known else None
+    sizes = [size for size in (free, memory_of_task(settings, device)) if size is not None]
+    return min(sizes) if sizes else None
 
 
 def concatenate(parts: Sequence[Any], device: Device) -> Any:
-    """The rows of some arrays in one."""
+    """The rows of several arrays in one."""
     return parts[0] if len(parts) == 1 else device.xp.concatenate(parts)
 
 
 def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> Any:
-    """A value whose arrays and frames are changed, wherever in it they are."""
+    """A value with each array and frame in it changed, at any depth."""
     if type(value) in (list, tuple):
         return type(value)(_each(part, device, change) for part in value)
     if type(value) is dict:
@@ -178,7 +178,10 @@ def _each(value: Any, device: Device, change: Callable[[Device, Any], Any]) -> A
 
 
 def _to_device(device: Device, value: Any) -> Any:
-    """An array or frame on the device. What came from another worker is read-only, and other code in Numba."""
+    """An array or frame on the device.
+
+    Arrays of other workers are read-only, for which Numba would compile its functions once more: they are copied.
+    """
     if library_of(value):
         return on_device(value, device)
     array = device.asarray(value)

@@ -1,7 +1,7 @@
 """Dask collections: their partitions in order, and results as collections.
 
-A row's number is its place among all rows, partition after partition. What a worker has found for all rows goes back to
-the partitions by that number: a merge on it is a slice, since each partition's rows follow one another.
+A row's number is its place among all rows, partition after partition. A worker's results for all rows go back to the
+partitions by that number: a merge on it is a slice, because each partition's rows follow one another.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Layout:
     output: OutputKind
 
     def collection(self, run: Run, name: str, whole: Future) -> Any:
-        """A Series or DataFrame that a worker holds, with a row for each of all rows, in this layout."""
+        """A Series or DataFrame that a worker holds, of all rows, as a collection in this layout."""
         stops = np.cumsum(self.sizes).tolist()
         index: list[Any] = [None] * len(stops) if self.index is None else self.index
         pieces = [
@@ -70,7 +70,7 @@ class Layout:
 
 
 def is_frame(X: Any) -> bool:
-    """Whether a Dask collection is one of frames."""
+    """Whether a Dask collection consists of frames."""
     return hasattr(X, "map_partitions")
 
 
@@ -95,7 +95,7 @@ def frame_collection(run: Run, name: str, frame: Future) -> Any:
 def frame_of_parts(parts: list[Future], meta: Any, divisions: tuple[Any, ...] | None = None) -> Any:
     """A DataFrame or Series whose partitions the workers hold.
 
-    Persisted, though they are there: Dask's arrays of frames made from futures do not compute otherwise.
+    They are persisted although they exist: otherwise Dask cannot compute arrays of frames that were made from futures.
     """
     return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False).persist()
 
@@ -105,9 +105,9 @@ def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
     return run.task(f"{name}-whole", _concat, run.partitions(partitions_of(X)), pd.Index(columns), name)
 
 
-def attribute(run: Run, found: Future, name: str) -> Future:
+def attribute(run: Run, fitted: Future, name: str) -> Future:
     """An entry of the dictionary that a task returns."""
-    return run.task(name, getitem, found, name)
+    return run.task(name, getitem, fitted, name)
 
 
 def _cut(linkage: Any, n: int, parameters: CutParameters) -> Any:
@@ -115,16 +115,16 @@ def _cut(linkage: Any, n: int, parameters: CutParameters) -> Any:
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
-    """A partition that has rows, with the collection's columns in their order, which Dask does not look after.
+    """A partition that has rows, with the collection's columns in their order, which Dask does not ensure.
 
     Parameters
     ----------
     partition : DataFrame or array
         Called `name` in errors.
     columns : Index or int
-        The labels, which a frame may have in any order; of an array their number, NaN if Dask does not know it.
+        The labels, which a frame may have in any order. For an array their number, NaN if Dask does not know it.
     others : bool
-        Whether a frame's other columns are left out or refused.
+        Whether a frame may have other columns, which are left out; otherwise they are refused.
     """
     if not isinstance(columns, pd.Index):
         if partition.ndim == 2 and partition.shape[1] != columns and not isnan(columns):
@@ -144,7 +144,7 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
 
 
 def _in_kind(whole: Any, start: int, stop: int, index: Any, output: OutputKind) -> Any:
-    """Some rows of a Series or DataFrame in that kind of output."""
+    """Rows `start` to `stop` of a Series or DataFrame in that kind of output."""
     part = whole.iloc[start:stop]
     if not output.is_frame:
         return output.array(part.values)
@@ -156,6 +156,6 @@ def _no_rows(part: Any) -> Any:
 
 
 def _last_label(frame: Any) -> Any:
-    """The last label of an index that is Dask's idea of sorted row numbers, if it is one."""
+    """The last label of the index if it numbers the rows from 0, else None."""
     index = frame.index
     return len(frame) - 1 if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else None

@@ -1,8 +1,8 @@
-"""Points of a Dask collection: read and checked where they are, then dealt out to blocks.
+"""Points of a Dask collection: the workers read and check their partitions, whose rows then form blocks.
 
     partitions ──read──▶ values, index, summary ──▶ blocks of equally many rows, kept by the workers
 
-Every pair of blocks is a task, so that there are few blocks whatever there are of rows and partitions: small partitions
+Every pair of blocks is a task, so there are few blocks, whatever the numbers of rows and partitions. Small partitions
 share a block, and a large one is spread over several.
 """
 
@@ -29,7 +29,8 @@ from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, t
 from rapids_slink.runtime.memory import DeviceMemoryError
 from rapids_slink.settings import Settings
 
-#: Blocks of many rows begin at multiples of so many, which the fused filter takes together: see `PartLists`.
+#: Blocks of at least MANY_ROWS begin at multiples of ROWS_TOGETHER, which the fused filter processes together: see
+#: `PartLists`.
 ROWS_TOGETHER, MANY_ROWS = 256, 2**12
 
 
@@ -40,7 +41,7 @@ class Partitions:
     Attributes
     ----------
     read : list of futures
-        Of each partition what `read_partition` returns.
+        The result of `read_partition` for each partition.
     layout : Layout
     settings : Settings
         With the device.
@@ -50,7 +51,7 @@ class Partitions:
     names : list, optional
         The columns'.
     zeros : list of int
-        Rows that are zero in every column, two of each partition at most, where the metric has no distance of them.
+        Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
     """
 
     read: list[Future]
@@ -62,7 +63,7 @@ class Partitions:
     zeros: list[int]
 
     def check_zeros(self) -> Self:
-        """Raise if two of these rows have no distance."""
+        """Raise if there are two rows whose distance is not defined."""
         if len(self.zeros) > 1:
             raise ValueError(
                 f"rows {self.zeros[0]} and {self.zeros[1]} of X are zero in every column: their "
@@ -83,9 +84,9 @@ class Blocks:
     Attributes
     ----------
     rows : list of futures
-        Of each block an array of values, on a GPU or the host as the partitions are.
+        An array of values for each block, on a GPU or the host like the partitions.
     starts : list of int
-        The first row number of each block, and of what follows the last.
+        The first row number of each block, then the number of rows.
     settings : Settings
     """
 
@@ -98,7 +99,7 @@ class Blocks:
 
 
 def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partitions:
-    """The points of a Dask collection, the argument `name`, checked on the workers."""
+    """The points of a Dask collection, the argument `name`, which the workers check."""
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
     names = list(X.columns) if hasattr(X, "columns") else None
@@ -108,41 +109,41 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
         run.task("read", read_partition, settings, part, columns, f"partition {p} of {name}", index=(name, p))
         for p, part in enumerate(parts)
     ]
-    found = [run.task("summary", getitem, part, "summary", index=(name, p)) for p, part in enumerate(read)]
-    summaries: list[dict[str, Any]] = run.gather(found)
+    tasks = [run.task("summary", getitem, part, "summary", index=(name, p)) for p, part in enumerate(read)]
+    summaries: list[dict[str, Any]] = run.gather(tasks)
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
         index = [run.task("index", getitem, part, "index", index=(name, p)) for p, part in enumerate(read)]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()
-    filled = [(start, found) for start, found in zip(starts, summaries, strict=False) if found["rows"]]
-    if not all(found["bounded"] for _, found in filled):  # else all distances between partitions fit, too
+    filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]
+    if not all(summary["bounded"] for _, summary in filled):  # else all distances between partitions fit, too
         extremes = run.gather(
             [run.task("extremes", _extremes, part, index=(name, p)) for p, part in enumerate(read) if sizes[p]]
         )
         low, high = (np.stack(ends) for ends in zip(*extremes, strict=True))
         check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
-    zeros = [start + row for start, found in filled for row in found["zeros"]]
+    zeros = [start + row for start, summary in filled for row in summary["zeros"]]
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
-    dtype = np.result_type(*(found["dtype"] for _, found in filled)).str
+    dtype = np.result_type(*(summary["dtype"] for _, summary in filled)).str
     return Partitions(read, layout, replace(settings, device=first["device"]), dtype, first["features"], names, zeros)
 
 
 def read_partition(settings: Settings, partition: Any, columns: pd.Index | float, name: str) -> dict[str, Any]:
-    """The ``values`` of a partition, checked, on a GPU or the host as that is; its ``index``; a ``summary``.
+    """The checked ``values`` of a partition, on a GPU or the host like the partition; its ``index``; a ``summary``.
 
-    The columns are as `matched` takes them, and errors call the partition by its `name`.
+    `columns` are as for `matched`, and errors call the partition by its `name`.
     """
     device = resolve(settings.device, partition)
     summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition)}
-    found = {"values": None, "index": partition.index if library_of(partition) else None}
+    part = {"values": None, "index": partition.index if library_of(partition) else None}
     if len(partition):
         partition = matched(partition, columns, name)
         with _naming_partition(name):
-            found["values"], more = work(_read, device, settings, partition)
+            part["values"], more = work(_read, device, settings, partition)
         summary.update(more)
-    return {**found, "summary": summary}
+    return {**part, "summary": summary}
 
 
 def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
@@ -155,16 +156,16 @@ def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict
     return values, {"dtype": values.dtype.str, "features": values.shape[1], "bounded": bounded, "zeros": zeros}
 
 
-def _extremes(found: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _extremes(part: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The least and the greatest value of each column of a partition."""
-    values = found["values"]
+    values = part["values"]
     low, high = (to_host(extreme).astype(np.float64) for extreme in (values.min(axis=0), values.max(axis=0)))
     return low, high
 
 
 @contextmanager
 def _naming_partition(name: str) -> Iterator[None]:
-    """Have errors say of which partition they speak."""
+    """Put the partition's name in front of the message of an error."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -174,7 +175,7 @@ def _naming_partition(name: str) -> Iterator[None]:
 
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
-    """The points dealt out to so many blocks, one after the other, and these to the workers in turn."""
+    """The points in `count` blocks of consecutive rows, which go to the workers in turn."""
     n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
     starts = [*(n * b // count // unit * unit for b in range(count)), n]
@@ -190,10 +191,10 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
     return Blocks(blocks, starts, points.settings)
 
 
-def _piece(found: dict[str, Any], start: int, stop: int) -> Any:
-    return found["values"][start:stop]
+def _piece(part: dict[str, Any], start: int, stop: int) -> Any:
+    return part["values"][start:stop]
 
 
 def _block(pieces: list[Any], dtype: str) -> Any:
-    """A copy, for a slice would keep its whole partition."""
+    """The pieces in one array: a copy, because a slice would keep its whole partition."""
     return device_of(pieces[0]).xp.concatenate(pieces).astype(dtype, copy=False)

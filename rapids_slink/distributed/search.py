@@ -2,9 +2,9 @@
 
     block i ──own_lists──▶ lists ──▶ bounds ──block_lists──▶ i's neighbours in j ──merge_lists──▶ lists of i
 
-A row's nearest in its own block bound how far its nearest are at all. Lists are merged by (surrogate distance, id),
-which for one row is the total order. A list is three arrays: ids among all rows, -1 where there are fewer; surrogate
-distances; distances.
+The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are merged
+by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows, -1 in
+unused entries; surrogate distances; distances.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 
-#: Lists of so many blocks are merged at a time, so that no more wait for it.
+#: The number of blocks whose lists are merged at a time, so that few lists wait in memory.
 MERGED = 8
 
 
 def core_distances(run: Run, blocks: Blocks, progress: bool) -> list[Future]:
     """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
     lists = lists_of_blocks(run, blocks, blocks.settings.min_samples, progress)
-    return [run.task("core", last_weights, blocks.settings, found, index=(b,)) for b, found in enumerate(lists)]
+    return [run.task("core", last_weights, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
 
 
 def lists_of_blocks(run: Run, blocks: Blocks, k: int, progress: bool = False) -> list[Future]:
     """Each row's k nearest others among all rows, by block."""
-    settings, each = blocks.settings, range(len(blocks))
-    own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in each]
-    bounds = [run.task("bound", last_weights, settings, found, index=(b,)) for b, found in enumerate(own)]
-    lists = [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in each]
+    settings, numbers = blocks.settings, range(len(blocks))
+    own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
+    bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
+    lists = [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
     run.wait(lists, Progress("Searching neighbours", blocks.starts[-1]) if progress else None)
     return lists
 
@@ -48,37 +48,37 @@ def lists_of_blocks(run: Run, blocks: Blocks, k: int, progress: bool = False) ->
 def search_blocks(
     run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Any = None
 ) -> Future:
-    """The k nearest of each query in all blocks; if the queries are a block's, `own` is what was found in that."""
+    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it."""
     settings, starts, count = blocks.settings, blocks.starts, len(blocks)
-    found: list[Any] = [] if own is None else [own]
+    lists: list[Any] = [] if own is None else [own]
     first = name[-1] if own is not None else -1
-    others = [b % count for b in range(first + 1, first + count + (own is None))]  # each begins with another block
+    others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
     for b in others:
-        given = queries, blocks.rows[b], starts[b], k, bound
-        found.append(run.task("neighbors", block_lists, settings, *given, index=(*name, b)))
-        if len(found) > MERGED or b == others[-1]:
-            found = [run.task("merge", merge_lists, settings, found, k, index=(*name, b))]
-    return found[0]
+        arguments = queries, blocks.rows[b], starts[b], k, bound
+        lists.append(run.task("neighbors", block_lists, settings, *arguments, index=(*name, b)))
+        if len(lists) > MERGED or b == others[-1]:
+            lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
+    return lists[0]
 
 
 @on_worker
 def own_lists(device: Device, settings: Settings, rows: Any, start: int, k: int) -> Any:
     """Each row's nearest others in its own block."""
-    each = device.xp.arange(len(rows), dtype="int32")
-    return _lists(device, settings, (rows, rows), start, k, SearchTask(each, max(1, min(k, len(rows) - 1)), each, each))
+    ids = device.xp.arange(len(rows), dtype="int32")
+    return _lists(device, settings, (rows, rows), start, k, SearchTask(ids, max(1, min(k, len(rows) - 1)), ids, ids))
 
 
 @on_worker
 def block_lists(device: Device, settings: Settings, queries: Any, rows: Any, start: int, k: int, upper: Any) -> Any:
-    """The nearest rows of a block to each query, within its bound if there is one."""
+    """The nearest rows of a block to each query, within the query's bound `upper` if there is one."""
     xp = device.xp
-    each, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
-    task = SearchTask(each, min(k, len(rows)), each, no_group, upper)
+    ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
+    task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
     return _lists(device, settings, (queries, rows), start, k, task)
 
 
 def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
-    """A task's answer as lists of k."""
+    """The answer of a search task as lists of k."""
     xp, metric, (queries, rows) = device.xp, settings.metric, points
     n, d = rows.shape
     m = None if queries is rows else len(queries)
@@ -91,9 +91,9 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
         search = prepare_search(
             prepared[0], device, Report(), queries=None if m is None else prepared[1], metric=metric
         )
-        found = search.find(task)
-        at, place = xp.nonzero(found.ids >= 0)
-        dst, weight = found.ids[at, place], found.weights[at, place]
+        result = search.find(task)
+        at, place = xp.nonzero(result.ids >= 0)
+        dst, weight = result.ids[at, place], result.weights[at, place]
         ids[at, place], weights[at, place] = dst + start, weight
         length[at, place] = distances(metric, weight, (at, dst), points, device)
     return ids, weights, length
@@ -101,7 +101,7 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
 
 @on_worker
 def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
-    """Of several lists of each row the first k entries by (surrogate distance, id)."""
+    """The first k entries of each row's lists by (surrogate distance, id)."""
     xp = device.xp
     ids, weights, length = (xp.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
     order = xp.argsort(ids, axis=1, kind="stable")
@@ -112,5 +112,5 @@ def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) ->
 
 @on_worker
 def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
-    """The surrogate distance of each list's last entry: infinite where a list is not full."""
+    """The surrogate distance of each list's last entry, infinite if the list is not full."""
     return device.xp.ascontiguousarray(lists[1][:, -1])

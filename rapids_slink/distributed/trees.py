@@ -1,15 +1,15 @@
-"""The spanning tree of points in blocks: the tree of each pair of blocks, and the forest of all their edges.
+"""The spanning tree of points in blocks: a tree for each pair of blocks, and the forest of all their edges.
 
     blocks ──lists_of_block──▶ their neighbour lists ──pair_tree──▶ a tree for each pair ──join_trees──▶ one tree
 
-An edge that is in the tree of all points is in the tree of any part of them that holds its two ends: no path within the
-part is lighter than the lightest among all. And any two points are in some pair of blocks. So the tree of the union of
-the pairs' trees is the tree of all points, in the total order, whatever the blocks are. (Jin et al., "DiSC: a
-distributed single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Edges between its blocks come from
-one pair, and those within a block need to come from one too: the first that it is in. A pair's tree is what one device
-makes of its points; where it searches all pairs of these, the lists within either block are made once, for all pairs.
+Every edge of the tree of all points is in the tree of each part that holds its two ends: a lighter path within the part
+would be a lighter path among all points. Any two points are in some pair of blocks. So the tree of the union of the
+pairs' trees is the tree of all points, in the total order, whatever the blocks are. (Jin et al., "DiSC: a distributed
+single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Only one pair has the edges between its two
+blocks. The edges within a block are taken from one pair as well: the first that holds the block. One device makes a
+pair's tree. If it searches all pairs of points, the lists within each block are made once, for all pairs of blocks.
 
-Mutual reachability needs the core distances among all points first: of each row's merged lists (search.py).
+Mutual reachability needs the core distances among all points first; they come from each row's merged lists (search.py).
 """
 
 from __future__ import annotations
@@ -41,38 +41,39 @@ from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.relational import spanning_forest
 from rapids_slink.spanning_tree.ways import grow_tree, way_of
 
-#: Trees that are joined at a time.
+#: The number of trees that are joined at a time.
 JOINED = 8
 
 
 def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> Future:
-    """The edges of the minimum spanning tree; ``weight`` is the surrogate distance, to which ``distance`` is added."""
-    settings, each = blocks.settings, range(len(blocks))
+    """The edges of the minimum spanning tree: ``weight`` is the surrogate distance, ``distance`` the distance."""
+    settings, numbers = blocks.settings, range(len(blocks))
     cores: list[Any] = [None] * len(blocks)
     own: list[Any] = [None]
     if len(blocks) > 1:
-        own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,)) for b in each]
+        own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,)) for b in numbers]
     if settings.min_samples > 1:
         with report.stage("neighbors", CPU):
             cores = core_distances(run, blocks, progress)
-    pairs: list[tuple[int, ...]] = list(combinations(each, 2)) or [(0,)]
-    found, joined = [], []
+    pairs: list[tuple[int, ...]] = list(combinations(numbers, 2)) or [(0,)]
+    results, joined = [], []
     first_pair = {b: pair for pair in reversed(pairs) for b in pair}
     for pair in pairs:
-        is_first = [first_pair[b] == pair for b in each]
-        given = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts, is_first)]
-        found.append(run.task("tree", pair_tree, settings, *given, index=pair))
-        joined.append(run.task("edges", getitem, found[-1], "edges", index=pair))
+        is_first = [first_pair[b] == pair for b in numbers]
+        arguments = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts, is_first)]
+        results.append(run.task("tree", pair_tree, settings, *arguments, index=pair))
+        joined.append(run.task("edges", getitem, results[-1], "edges", index=pair))
         level = 0
-        while len(joined) >= JOINED and (len(found) // JOINED**level) % JOINED == 0:  # as counters carry over
-            tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(found)))
+        while len(joined) >= JOINED and (len(results) // JOINED**level) % JOINED == 0:  # as counters carry over
+            tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(results)))
             joined[-JOINED:] = [tree]
             level += 1
     with report.stage("spanning_tree", CPU):
-        run.wait(found, Progress("Searching pairs of blocks", blocks.starts[-1]) if progress else None)
+        run.wait(results, Progress("Searching pairs of blocks", blocks.starts[-1]) if progress else None)
         tree = run.task("join", join_trees, settings, joined, index=("all",))
         run.wait([tree])
-    for counts in run.gather([run.task("counts", getitem, one, "counts", index=(i,)) for i, one in enumerate(found)]):
+    tasks = [run.task("counts", getitem, result, "counts", index=(i,)) for i, result in enumerate(results)]
+    for counts in run.gather(tasks):
         for stage, entry in counts.items():
             report.count(stage, **entry)
     report.count("spanning_tree", blocks=len(blocks), pairs=len(pairs))
@@ -80,13 +81,13 @@ def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> 
 
 
 def lists_of_block(settings: Settings, rows: Any) -> Any:
-    """Ids and surrogate distances of each row's nearest others in its block, where the block is, on a GPU or the host.
+    """Ids and surrogate distances of each row's nearest others in its block, on a GPU or the host like the block.
 
     None if the trees of the block's pairs are not made from lists.
     """
     device = resolve(settings.device)
-    found = work(_lists_of_block, device, settings, device.asarray(rows))
-    return found if found is None or is_on_gpu(rows) else tuple(to_host(part) for part in found)
+    lists = work(_lists_of_block, device, settings, device.asarray(rows))
+    return lists if lists is None or is_on_gpu(rows) else tuple(to_host(part) for part in lists)
 
 
 def _lists_of_block(device: Device, settings: Settings, rows: Any) -> Any:
@@ -101,17 +102,17 @@ def _lists_of_block(device: Device, settings: Settings, rows: Any) -> Any:
 
 
 def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) -> bool:
-    """Whether the tree of two blocks, n points together, starts from the lists within the blocks.
+    """Whether the tree of two blocks, of n points together, starts from the lists within the blocks.
 
-    A search by a tree would take about as long without them.
+    It does not where a tree searches, which takes about as long without these lists.
     """
-    core = () if settings.min_samples > 1 else None  # whatever they are
+    core = () if settings.min_samples > 1 else None  # their values do not matter here
     problem = Problem(settings, device, n, n_features, itemsize=8, core=core)
     return way_of(problem) == "lists" and not is_searched_by_tree(n, problem.d, settings.metric, device)
 
 
 def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
-    """The lists of two blocks as those of their points in one array."""
+    """The lists of two blocks, numbered for the points of both in one array."""
     if len(own) < 2 or any(lists is None for lists in own):
         return None
     (ids, weights), (more_ids, more_weights) = own
@@ -130,9 +131,9 @@ def pair_tree(
     starts: list[int],
     within: list[bool],
 ) -> dict[str, Any]:
-    """Edges of the tree of one or two blocks' points, numbered among all; and what the report of such a run counts.
+    """Edges of the tree of the points of one or two blocks, numbered among all points, and the counts of its report.
 
-    Those between the blocks, and those within a block where `within` says so.
+    The edges between the blocks are kept, and those within a block if its entry of `within` is true.
     """
     xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
     n, d = values.shape
@@ -140,7 +141,7 @@ def pair_tree(
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
     core = None if cores[0] is None else concatenate(cores, device)
     prepared = metric_rows(metric, values, device, alone=False)
-    problem = replace(problem, core=core, known=lists_within_blocks(own, device))
+    problem = replace(problem, core=core, part_lists=lists_within_blocks(own, device))
     tree, _ = grow_tree(problem, prepared, report)
     first = len(rows[0])
     sides = [tree.columns[end] >= first for end in ("src", "dst")]
@@ -155,7 +156,7 @@ def pair_tree(
 
 @on_worker
 def join_trees(device: Device, settings: Settings, trees: list[Any]) -> Any:
-    """The minimum spanning forest of the edges of some trees."""
+    """The minimum spanning forest of the edges of several trees."""
     if len(trees) == 1:
         return trees[0]
     return spanning_forest(device.frames.concat(trees, ignore_index=True), device)

@@ -1,7 +1,7 @@
-"""A finished single-linkage hierarchy: cut it again, hand it on, look at it, keep it.
+"""A finished single-linkage hierarchy: further cuts, exports, plots, files.
 
-- base.py: what `SingleLinkage` and `fit_graph` return
-- interop.py: the same for SciPy, NetworkX, cuGraph and hdbscan
-- plots.py, html.py: pictures, and the summary in Jupyter
+- base.py: the common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`
+- interop.py: exports to SciPy, NetworkX, cuGraph and hdbscan
+- plots.py, html.py: plots, and the summary in Jupyter
 - storage.py, files.py: a hierarchy in a file
 """

@@ -1,4 +1,4 @@
-"""A finished single-linkage hierarchy: cut it again, hand it on, look at it, keep it."""
+"""A finished single-linkage hierarchy: further cuts, exports, plots, files."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from rapids_slink.runtime.device import device_of, resolve
 
 
 class Hierarchy:
-    """What `SingleLinkage`, `HDBSCAN` and `fit_graph` share.
+    """The common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`.
 
-    A pickle of it holds pandas' and NumPy's objects whatever it was fitted on, and opens on any machine; a copy keeps
-    its kinds.
+    A pickle holds objects of pandas and NumPy whatever the model was fitted on, and opens on any machine. A copy keeps
+    the types.
 
-    Where cuML is loaded and its global output type names a kind ("numpy", "cupy", "pandas" or "cudf"), `labels_` is of
-    that kind as it is made, and `children_`, `distances_` and the results of `cut` when they are read. `linkage_`
-    and `mst_` are DataFrames in any case.
+    cuML's global output type, if cuML is loaded and it is "numpy", "cupy", "pandas" or "cudf", decides the type of
+    `labels_` at `fit`, and of `children_`, `distances_` and the result of `cut` on access. `linkage_` and `mst_` are
+    always DataFrames.
 
     Attributes
     ----------
     linkage_ : DataFrame
-        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z, row i making cluster
+        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z. Row i forms cluster
         ``n_leaves_ + i``.
     mst_ : DataFrame
         ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
         which they merge.
     labels_ : Series or array of shape (n,), int32
-        The cut that the parameters choose.
+        The labels of the clusters that the parameters choose.
     n_leaves_ : int
-        Rows, or nodes of a graph.
+        The number of rows, or of nodes of a graph.
     n_clusters_ : int
-        Clusters that `labels_` names.
+        The number of clusters in `labels_`.
     report_ : Report
         The seconds of each stage, and what was proven.
     """
@@ -50,8 +50,8 @@ class Hierarchy:
     n_clusters_: int
     report_: Report
     _output: OutputKind
-    _index: Any = None  # of the input's rows, if it was a frame of them
-    _layout: Any = None  # of the input's partitions, if it was a Dask collection
+    _index: Any = None  # of the input's rows, if the input was a frame
+    _layout: Any = None  # of the input's partitions, if the input was a Dask collection
     _labels_are_a_cut = True  # at one height
 
     @property
@@ -72,10 +72,10 @@ class Hierarchy:
         Parameters
         ----------
         n_clusters : int or sequence of int, optional
-            Exactly this many clusters, equal heights included. A list, tuple, range or 1-d array makes a cut for each
+            Exactly this many clusters, even with equal heights. A list, tuple, range or 1-d array makes a cut for each
             value.
         distance_threshold : float or sequence of float, optional
-            Clusters at or above this distance are not merged. Give one of the two.
+            Clusters at or above this distance are not merged. Give either this or `n_clusters`.
         min_cluster_size : int
             Clusters of fewer rows are labelled -1, the others 0..k-1.
 
@@ -89,7 +89,7 @@ class Hierarchy:
         Raises
         ------
         ValueError, TypeError
-            Both or neither is given, or one is not valid.
+            Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
         parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size)
@@ -99,7 +99,7 @@ class Hierarchy:
         return cut_frame(linkage, self.n_leaves_, parameters, self._output, self._index)
 
     def to_scipy(self) -> np.ndarray:
-        """The hierarchy as ``scipy.cluster.hierarchy`` takes it.
+        """The hierarchy as SciPy's linkage matrix.
 
         Returns
         -------
@@ -117,14 +117,14 @@ class Hierarchy:
     def to_networkx(self) -> Any:
         """The minimum spanning tree as a graph of NetworkX.
 
-        Its nodes are those that `mst_` speaks of: row numbers whatever the input's index, since its labels may repeat;
-        a graph's own nodes. Where the labels are unique, ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))``
-        puts them in.
+        Its nodes are those of `mst_`: row numbers, whatever the input's index, because its labels may repeat; or the
+        nodes of the graph that was clustered. If the labels are unique,
+        ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))`` replaces the numbers by them.
 
         Returns
         -------
         networkx.Graph
-            With all nodes, those without an edge included; each edge carries its ``weight``.
+            With all nodes, also those without an edge. Each edge has its ``weight``.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Hierarchy:
         Returns
         -------
         cugraph.Graph
-            Undirected and weighted, over the nodes of `mst_`; cuGraph keeps no node without an edge.
+            Undirected and weighted, over the nodes of `mst_`. cuGraph has no nodes without an edge.
 
         Raises
         ------
@@ -149,32 +149,32 @@ class Hierarchy:
         DeviceUnavailableError
             There is no usable GPU.
         ValueError
-            The tree has no edges, and cuGraph no graph without.
+            The tree has no edges, and cuGraph has no graph without edges.
         """
         self._require_fit()
         return interop.to_cugraph(self.mst_)
 
     def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
-        """The hierarchy as the package hdbscan has it, with the flat clusters that it chooses from it.
+        """The hierarchy as a fitted model of the package hdbscan, which chooses flat clusters from it.
 
-        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``, and
-        so are the clusters but for rows that tie: a core often is the height of several merges, and either package
-        does them in an order of its own. Without, the tree is that of ``min_samples=1``.
+        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``. So are
+        the clusters, except for rows that tie: a core distance is often the height of several merges, and each package
+        merges these in its own order. Without ``min_samples`` the tree is that of ``min_samples=1``.
 
         Parameters
         ----------
         min_cluster_size : int
-            Smaller branches of the tree are points that fall out of a cluster. At least 2.
+            The points of smaller branches of the tree fall out of a cluster. At least 2.
         **options
-            Of `hdbscan.HDBSCAN`, as far as they choose clusters: ``cluster_selection_method``,
+            The parameters of `hdbscan.HDBSCAN` that choose clusters: ``cluster_selection_method``,
             ``cluster_selection_epsilon``, ``allow_single_cluster``, ``max_cluster_size`` and others of its release.
 
         Returns
         -------
         hdbscan.HDBSCAN
-            As after its fit: ``labels_`` (-1 is noise), ``probabilities_``, ``cluster_persistence_``,
-            ``outlier_scores_``, ``condensed_tree_``, and ``single_linkage_tree_``, hdbscan's `SingleLinkageTree`. All
-            arrays are NumPy's. What needs the points (``minimum_spanning_tree_``, prediction) is not there.
+            Fitted: ``labels_`` (-1 is noise), ``probabilities_``, ``cluster_persistence_``, ``outlier_scores_``,
+            ``condensed_tree_``, and ``single_linkage_tree_``, hdbscan's `SingleLinkageTree`. All arrays are NumPy's.
+            Attributes that need the points (``minimum_spanning_tree_``, prediction) are missing.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class Hierarchy:
         return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
 
     def plot_heights(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the merge heights against the number of clusters, with the cut of `labels_` marked if it is one.
+        """Draw the merge heights against the number of clusters, and mark the cut if `labels_` is one.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Hierarchy:
         Parameters
         ----------
         X : dataframe or array, (n, d)
-            The rows that were clustered; for a graph's hierarchy any coordinates of its nodes.
+            The rows that were clustered; for a graph's hierarchy, any coordinates of its nodes.
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
@@ -258,8 +258,8 @@ class Hierarchy:
         Parameters
         ----------
         path : path
-            The file is written under another name in the same folder and then renamed, so that an older file of that
-            name is never left half overwritten. No suffix is added; ``.slink`` is a good one.
+            The file is written under another name in the same folder and then renamed, so an older file is never half
+            overwritten. No suffix is added; ``.slink`` is a good one.
 
         Raises
         ------
@@ -279,7 +279,7 @@ class Hierarchy:
 
     def __getstate__(self) -> dict[str, Any]:
         state = {name: on_host(value) for name, value in self.__dict__.items() if name != "_layout"}
-        if self._layout is not None:  # what was spread over partitions is in one piece now
+        if self._layout is not None:  # the partitions have become one piece
             state["_index"] = getattr(state["labels_"], "index", None)
         return state
 
@@ -296,7 +296,7 @@ class Hierarchy:
 
     @property
     def _nodes(self) -> Any:
-        """All that `mst_` speaks of."""
+        """All nodes of `mst_`."""
         return range(self.n_leaves_)
 
     def _require_fit(self) -> None:

@@ -1,6 +1,7 @@
-"""scikit-learn's conventions for an estimator, without its import.
+"""scikit-learn's conventions for an estimator, without importing scikit-learn.
 
-That import takes longer than all else in the first `fit` of a process. What only scikit-learn calls imports it then.
+The import would take more time than the rest of the first `fit` of a process. Methods that only scikit-learn calls
+import it when they are called.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Any, Self
 
 
 class Estimator:
-    """A clusterer whose parameters are the arguments of ``__init__``, kept in attributes of the same names."""
+    """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; `deep` makes no difference, for none of them is an estimator."""
+        """The parameters by name. `deep` has no effect, because none of them is an estimator."""
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
@@ -22,12 +23,12 @@ class Estimator:
         Raises
         ------
         ValueError
-            There is no parameter of a name; none is set then.
+            A name is not a parameter. Then none is set.
         """
-        known = list(self._defaults())
+        names = list(self._defaults())
         for name in params:
-            if name not in known:
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {known}")
+            if name not in names:
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {names}")
         self.__dict__.update(params)
         return self
 

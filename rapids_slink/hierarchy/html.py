@@ -1,4 +1,4 @@
-"""A hierarchy at a glance, as HTML for Jupyter: plain tables that take the page's own colours and load nothing."""
+"""A summary of a hierarchy as HTML for Jupyter: plain tables in the page's own colours, which load nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rapids_slink.report import count_text, counted, in_words
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
 
-#: How many clusters are listed.
+#: The largest number of clusters that are listed.
 LISTED = 10
 NUMBER = 'style="text-align: right; padding: 0.1em 0.8em"'
 TEXT = 'style="text-align: left; padding: 0.1em 0.8em"'
@@ -58,7 +58,7 @@ def _largest(sizes: np.ndarray) -> list[tuple[str, str]]:
 
 
 def _cut(model: Hierarchy) -> str:
-    """Between which heights the tree was cut."""
+    """The heights between which the tree was cut."""
     if not model._labels_are_a_cut:
         return ""
     height = on_host(model.linkage_["height"])

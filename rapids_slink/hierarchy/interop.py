@@ -1,4 +1,4 @@
-"""A hierarchy in the terms of others: SciPy's linkage matrix, NetworkX's and cuGraph's graphs, hdbscan's clusters."""
+"""A hierarchy for other packages: SciPy's linkage matrix, graphs of NetworkX and cuGraph, hdbscan's clusters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
-    """A linkage frame as the matrix that ``scipy.cluster.hierarchy`` takes.
+    """A linkage frame as SciPy's linkage matrix.
 
     Parameters
     ----------
@@ -52,13 +52,13 @@ def to_networkx(tree: Any, nodes: Any) -> Any:
     tree : DataFrame (cuDF or pandas)
         Columns ``src``, ``dst`` (of `nodes`) and ``weight``.
     nodes : Index or range
-        All nodes, those without an edge included.
+        All nodes, also those without an edge.
 
     Returns
     -------
     networkx.Graph
-        Its nodes come in the order of `nodes`, its edges, which carry their ``weight``, in that of `tree`. All numbers
-        are Python's own.
+        Its nodes are in the order of `nodes`, its edges, with their ``weight``, in the order of `tree`. All numbers are
+        Python's own.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def to_cugraph(tree: Any) -> Any:
     Returns
     -------
     cugraph.Graph
-        Undirected and weighted, its vertices those of `tree`. cuGraph keeps no vertex without an edge.
+        Undirected and weighted, over the vertices of `tree`. cuGraph has no vertices without an edge.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def to_cugraph(tree: Any) -> Any:
     DeviceUnavailableError
         There is no usable GPU.
     ValueError
-        `tree` has no edges, and cuGraph no graph without.
+        `tree` has no edges, and cuGraph has no graph without edges.
     """
     try:
         import cugraph
@@ -118,12 +118,12 @@ def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: s
     Parameters
     ----------
     Z : ndarray of shape (n - 1, 4), float64
-        What `to_scipy` gives.
+        The result of `to_scipy`.
     min_cluster_size : int
     min_samples, metric
-        Of the hierarchy: parameters of the result.
+        Parameters of the hierarchy, which become parameters of the result.
     options : dict
-        Of hdbscan's, for choosing clusters from the condensed tree.
+        Parameters of hdbscan for choosing clusters from the condensed tree.
 
     Returns
     -------
@@ -134,7 +134,7 @@ def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: s
     ImportError
         hdbscan is not installed.
     ValueError, TypeError
-        `min_cluster_size` is not a number from 2 up, there is only one row, or an option is none of hdbscan's.
+        `min_cluster_size` is not an integer from 2 on, there is only one row, or hdbscan does not have an option.
     """
     try:
         import hdbscan
@@ -150,10 +150,10 @@ def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: s
     for name in options:
         if name not in names:
             raise TypeError(f"to_hdbscan takes hdbscan's {', '.join(names)}, got {name!r}")
-    # hdbscan itself ignores parameters it does not know.
+    # hdbscan itself ignores unknown parameters.
     clusterer = hdbscan.HDBSCAN(int(min_cluster_size), min_samples=min_samples, metric=metric, **options)
     chosen = {name: value for name, value in clusterer.get_params().items() if name in names}
-    found = _tree_to_labels(None, Z, clusterer.min_cluster_size, **chosen)
-    clusterer.labels_, clusterer.probabilities_, clusterer.cluster_persistence_ = found[:3]
-    clusterer.condensed_tree_, clusterer.single_linkage_tree_ = found[3:]
+    clusters = _tree_to_labels(None, Z, clusterer.min_cluster_size, **chosen)
+    clusterer.labels_, clusterer.probabilities_, clusterer.cluster_persistence_ = clusters[:3]
+    clusterer.condensed_tree_, clusterer.single_linkage_tree_ = clusters[3:]
     return clusterer

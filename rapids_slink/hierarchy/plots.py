@@ -1,7 +1,7 @@
-"""Pictures of a hierarchy, drawn with matplotlib: its dendrogram, its merge heights, its clusters.
+"""Plots of a hierarchy with matplotlib: its dendrogram, its merge heights, its clusters.
 
-Each takes the axes to draw into, or takes the current ones, and returns them. What is drawn is bounded whatever the
-number of rows: the last merges, a sample of the heights, a sample of the rows. Nothing is drawn at random.
+Each function draws into the axes that it gets, or the current ones, and returns them. The amount drawn is bounded for
+any number of rows: the last merges, a sample of the heights, a sample of the rows. No sample is random.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, to_host
 
-#: Okabe and Ito's colours, distinguishable with any kind of colour blindness, without black and yellow.
+#: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 OTHERS = "#999999"
 
@@ -34,9 +34,8 @@ def plot_dendrogram(
 ) -> Any:
     """Draw a dendrogram with SciPy and matplotlib.
 
-    Only the last ``p - 1`` merges are drawn by default, over `p` leaves that are whole clusters: "(1234)" is a
-    cluster of 1,234 rows, "17" is row 17. Apart from reading the frame that takes milliseconds, whatever its size
-    or depth.
+    By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a cluster
+    of 1,234 rows, "17" is row 17. This takes milliseconds besides reading the frame, whatever its size or depth.
 
     Parameters
     ----------
@@ -47,10 +46,10 @@ def plot_dendrogram(
     p : int
         Leaves to draw, at least 2.
     truncate_mode : {"lastp", None}
-        None draws every row, which SciPy does by recursion: it cannot where the tree is deep.
+        None draws every row. SciPy does that by recursion, which fails for deep trees.
     **kwargs
-        Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one a row), ``leaf_label_func`` and
-        ``link_color_func`` speak of rows and clusters of the whole tree.
+        Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one per row), ``leaf_label_func`` and
+        ``link_color_func`` refer to rows and clusters of the whole tree.
 
     Returns
     -------
@@ -80,10 +79,10 @@ def plot_dendrogram(
             if kwargs.get(name) is not None:
                 kwargs[name] = _in_whole_tree(kwargs[name], clusters)
         if kwargs.get("orientation", "top") in ("top", "bottom"):
-            kwargs.setdefault("leaf_rotation", 90)  # side by side they would overlap
+            kwargs.setdefault("leaf_rotation", 90)  # horizontal labels would overlap
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Attempting to set identical")  # limits, where all heights are zero
+                warnings.filterwarnings("ignore", "Attempting to set identical")  # limits, if all heights are zero
                 hierarchy.dendrogram(top, ax=ax, **kwargs)
         except RecursionError as error:
             raise ValueError(
@@ -115,21 +114,21 @@ def _name_axes(ax: Any, sideways: bool) -> None:
 def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:
     """Draw the heights of the merges, the highest first, against the number of clusters.
 
-    The curve gives, for k clusters, the height of the merge that leaves k - 1: a cut between two very different
-    heights changes little when the data does. Of more than 2,000 heights a sample is drawn, evenly along the
-    logarithmic axis: all of the highest, ever fewer of the lower ones.
+    At k clusters the curve has the height of the merge that leaves k - 1 clusters. A cut between two very different
+    heights is stable: it changes little when the data does. More than 2,000 heights are sampled evenly along the
+    logarithmic axis: all of the highest, and ever fewer of the lower ones.
 
     Parameters
     ----------
     linkage : DataFrame (cuDF or pandas)
-        Columns ``left``, ``right``, ``height``, ``size``; a forest's as well.
+        Columns ``left``, ``right``, ``height``, ``size``, of a tree or a forest.
     n_leaves : int
         Leaves of the tree or forest.
     n_clusters : int, optional
-        A cut to be marked, with the distance thresholds that give it.
+        A cut to mark, with the distance thresholds that give it.
     ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default. The number of clusters has a logarithmic axis from 100 merges on,
-        the height where none is negative and the positive ones span two orders of magnitude.
+        Where to draw; the current Axes by default. The axis of the number of clusters is logarithmic from 100 merges
+        on. The axis of heights is logarithmic if none is negative and the positive ones span two orders of magnitude.
     **kwargs
         Passed on to `matplotlib.axes.Axes.plot`.
 
@@ -156,7 +155,7 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
         ax.set_yscale("log")
     if n_clusters is not None:
         ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=_cut_label(heights, n_clusters, trees))
-        ax.legend(loc="lower left")  # which a falling curve leaves free
+        ax.legend(loc="lower left")  # a falling curve leaves this corner free
     ax.set_xlabel("number of clusters")
     ax.set_ylabel("distance of the next merge")
     return ax
@@ -165,19 +164,19 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
 def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     """Draw the rows as points, coloured by cluster.
 
-    One column is drawn as a strip, whose other axis means nothing; two as they are; more by their first two principal
-    components (of the rows that are drawn). The six largest clusters have a colour each, in order of size; all others
-    and noise are grey. The fewer points a colour has, the larger they are. Of more than 20,000 rows so many are drawn,
-    evenly spaced within each colour, the same number of each: small clusters are drawn whole.
+    One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
+    principal components of the drawn rows. Each of the six largest clusters has a colour, in order of size. All others
+    and noise are grey. The fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced
+    within each colour and the same number of each, so small clusters are drawn whole.
 
     Parameters
     ----------
     X : dataframe or array, (n, d)
-        The rows that were clustered, of any kind that `SingleLinkage` takes.
+        The rows that were clustered, of any type that `SingleLinkage` takes.
     labels : Series or array of shape (n,)
-        From 0 to the number of clusters less one; -1 is noise.
+        From 0 to the number of clusters minus one; -1 is noise.
     ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default. The legend is to their right.
+        Where to draw; the current Axes by default. The legend is to the right of the Axes.
     **kwargs
         Passed on to `matplotlib.axes.Axes.scatter`.
 
@@ -191,7 +190,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     ImportError
         matplotlib is not installed.
     ValueError, TypeError
-        `X` is not valid, or has another number of rows than were clustered.
+        `X` is not valid, or does not have the number of rows that were clustered.
     """
     device = device_of(X)
     points = as_points(X, device)
@@ -200,7 +199,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
         raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
     sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
     largest = np.argsort(-sizes, kind="stable")[: len(COLORS)]
-    color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is that of noise, label -1
+    color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is for noise, label -1
     color[largest] = np.arange(largest.size)
     rows = sample_of_rows(color[labels])
     coordinates, names = plane_coordinates(to_host(points.values[device.asarray(rows)]), rows, points.names)
@@ -213,7 +212,7 @@ def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
     ax = _axes(ax)
     counts = np.bincount(drawn)
     handles = [None] * counts.size
-    for i in np.argsort(-counts, kind="stable").tolist():  # the few come last, to lie on top, and are larger
+    for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points last, on top and larger
         style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
         handles[i] = ax.scatter(*coordinates[drawn == i].T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
     legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
@@ -235,7 +234,7 @@ def _pyplot() -> Any:
 
 
 def _axes(ax: Any) -> Any:
-    """The caller's axes, or the current ones: in a figure that leaves space for a legend if it is new."""
+    """The caller's axes, or the current ones. A new figure leaves space for a legend."""
     pyplot = _pyplot()
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")
@@ -243,7 +242,7 @@ def _axes(ax: Any) -> Any:
 
 
 def _cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
-    """What the cut is, and the distances at which it is this one."""
+    """The number of clusters of a cut, and the distances that give it."""
     undone = n_clusters - trees
     above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
     below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""

@@ -1,4 +1,4 @@
-"""What the plots show of a hierarchy of any size: its last merges, a sample of its heights, a sample of its rows."""
+"""The part of a large hierarchy that plots show: its last merges, a sample of its heights, a sample of its rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-#: How many rows `plot_clusters`, and how many heights `plot_heights` draws at most.
+#: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
 MAX_POINTS = 20_000
 MAX_HEIGHTS = 2_000
 
@@ -14,9 +14,9 @@ MAX_HEIGHTS = 2_000
 def last_merges(Z: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     """The top of a tree as a tree of at most `p` leaves, and the cluster in `Z` that each of its ids stands for.
 
-    The kept merges are the last, so the clusters they join, but for the merges themselves, are p in number: those
-    are the leaves. They keep their order, so left stays below right. A size counts the new leaves, for SciPy
-    refuses anything else.
+    The last p - 1 merges are kept. The clusters that they join are other kept merges and p further clusters, which are
+    the leaves. They keep their order, so left stays below right. A size counts the new leaves, because SciPy refuses
+    anything else.
     """
     n = len(Z) + 1
     kept = min(p - 1, n - 1)
@@ -32,14 +32,14 @@ def last_merges(Z: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sample_of_heights(n: int) -> np.ndarray:
-    """At most `MAX_HEIGHTS` of the numbers below n, the first and the last among them, evenly by their logarithm."""
+    """At most `MAX_HEIGHTS` numbers below n, evenly by their logarithm, with the first and the last."""
     if n <= MAX_HEIGHTS:
         return np.arange(n)
     return np.unique(np.rint(np.geomspace(1, n, MAX_HEIGHTS)).astype(np.int64)) - 1
 
 
 def sample_of_rows(group: np.ndarray) -> np.ndarray:
-    """At most `MAX_POINTS` rows, in order: of every group the same number, evenly spaced, or all if it has no more."""
+    """At most `MAX_POINTS` rows, in order: the same number of every group, evenly spaced, or all of a small group."""
     if group.size <= MAX_POINTS:
         return np.arange(group.size)
     sizes = np.bincount(group)
@@ -55,10 +55,10 @@ def sample_of_rows(group: np.ndarray) -> np.ndarray:
 
 
 def plane_coordinates(values: np.ndarray, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
-    """Two coordinates for each of the rows, and what they are called."""
+    """Two coordinates for each of the rows, and their names."""
     n, d = values.shape
     if d == 1:
-        scatter = rows * 0.6180339887498949 % 1  # the golden ratio's multiples are spread evenly
+        scatter = rows * 0.6180339887498949 % 1  # multiples of the golden ratio are spread evenly
         return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
     if d == 2:
         return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]

@@ -5,8 +5,8 @@ A file is a zip archive, so that every part carries a checksum:
     model.json               format, version, the class, its parameters and attributes
     linkage_.parquet, ...    the columns of a frame, Series or array; the levels of the input's index
 
-Nothing in it is code: JSON and Parquet are all that is read. JSON holds columns of objects, and what Parquet does not
-keep of an index: its names and frequency. Each table is read again before it is trusted to a file.
+The file contains no code: only JSON and Parquet are read. JSON holds columns of objects, and the names and the
+frequency of an index, which Parquet does not keep. Each table is read back and compared before it goes into the file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
 
 
 def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
-    """The kind of output in this process, on the GPU or not: what was a pandas frame is one, as a proxy or not."""
+    """The kind of output in this process, on the GPU or not. Frames of pandas are proxies if this process has them."""
     proxied = pandas_is_proxied()
     if gpu is None:
         gpu = saved.gpu and (proxied or not saved.proxy) and gpu_is_usable()
@@ -78,17 +78,17 @@ def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
 
 
 def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
-    """The attribute of that name, which is on the host, in that kind of output."""
+    """The attribute of this name, which is on the host, in this kind of output."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return output.array(value)
     if not library_of(value):
         return value
     value = OutputKind(is_frame=True, gpu=output.gpu).frame(value)
-    return value if name.startswith("_") else output.wrap_proxy(value)  # not a proxy: it is an index for later results
+    return value if name.startswith("_") else output.wrap_proxy(value)  # no proxy for an index of later results
 
 
 def _plain_pandas() -> AbstractContextManager[Any]:
-    """Under ``cudf.pandas``, pandas itself and not its proxies, which do not give every index back as it was."""
+    """Under ``cudf.pandas``, pandas itself instead of its proxies, which change some indexes."""
     accelerator = sys.modules.get("cudf.pandas.module_accelerator")
     return nullcontext() if accelerator is None else accelerator.disable_module_accelerator()
 
@@ -104,7 +104,7 @@ def _require_pyarrow() -> None:
 
 
 def _write(model: Hierarchy, draft: Path) -> None:
-    state = {"_index": None, **model.__getstate__(), "_output": model._output}  # first the index, which Series share
+    state = {"_index": None, **model.__getstate__(), "_output": model._output}  # the index first: all Series share it
     attributes = {}
     with zipfile.ZipFile(draft, "w") as archive:
         for name, value in state.items():
@@ -119,7 +119,7 @@ def _write(model: Hierarchy, draft: Path) -> None:
 
 
 def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | None) -> dict[str, Any]:
-    """An attribute in JSON's terms, its columns put into the archive. `rows` is the index of all Series."""
+    """Describe an attribute in JSON and put its columns into the archive. `rows` is the index of all Series."""
     if isinstance(value, OutputKind):
         return {"kind": "output", "value": astuple(value)}
     if isinstance(value, pd.RangeIndex):
@@ -129,7 +129,7 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         spec: dict[str, Any] = {"kind": type(value).__name__, "names": _to_json(tuple(value.names))}
         if isinstance(value, pd.DatetimeIndex | pd.TimedeltaIndex):
             spec["freq"] = value.freqstr
-            type(value)(value, freq=spec["freq"])  # raises where the text does not say the frequency
+            type(value)(value, freq=spec["freq"])  # raises if the text does not give the frequency back
         return {**spec, "columns": _put(archive, name, pd.DataFrame(levels))}
     if isinstance(value, pd.DataFrame):
         return {"kind": "frame", "columns": _put(archive, name, value.reset_index(drop=True))}
@@ -144,11 +144,11 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
 
 
 def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, Any]:
-    """Write columns: those of objects in JSON, the others in a Parquet file."""
+    """Write columns: columns of objects to JSON, the others to a Parquet file."""
     types: dict[Any, Any] = frame.dtypes.to_dict()
     objects = {column: _to_json(tuple(frame[column])) for column, dtype in types.items() if dtype == "object"}
     typed = frame.drop(columns=list(objects))
-    # Categories are a dictionary, and lost without one. Elsewhere it is the one encoding that compares floats.
+    # Categories need a dictionary. Other columns must not have one: it is the only encoding that compares floats.
     categories = [column for column, dtype in types.items() if dtype == "category"]
     buffer = BytesIO()
     typed.to_parquet(buffer, engine="pyarrow", index=False, compression="zstd", use_dictionary=categories)
@@ -164,7 +164,7 @@ def _put(archive: zipfile.ZipFile, name: str, frame: pd.DataFrame) -> dict[str, 
 
 
 def _to_json(value: Any) -> Any:
-    """A value in JSON's terms, in which tuples are lists."""
+    """A value that JSON can hold. Tuples become lists."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):
@@ -196,7 +196,7 @@ def _read(archive: zipfile.ZipFile, classes: dict[str, type]) -> Any:
 
 
 def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | None) -> Any:
-    """The attribute that `_encode` gave this for."""
+    """The attribute that `_encode` described."""
     kind = spec["kind"]
     if kind == "value":
         return Report(spec["value"]) if isinstance(spec["value"], dict) else _from_json(spec["value"])

@@ -1,9 +1,9 @@
-"""Input to validated points, and results back in the caller's kind.
+"""Input to validated points, and results back in the caller's type.
 
-    as_points(X, device)             X of any kind     ──▶  Points: a C-contiguous float array on the device
-    points.labels / frame            device results    ──▶  objects of the caller's kind
+    as_points(X, device)             X of any type     ──▶  Points: a C-contiguous float array on the device
+    points.labels / frame            device results    ──▶  objects of the caller's type
 
-`validate.py` says what is refused, `output.py` what comes back, `columns.py` reads frames of edges and merges.
+`validate.py` refuses invalid input, `output.py` converts results, `columns.py` reads frames of edges and merges.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from rapids_slink.runtime.device import Device, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory
 
-#: What follows the input takes, by rows, features and bytes of a value.
+#: The memory of the stages after the input, by rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None
 
 
@@ -45,14 +45,14 @@ class Points:
     Attributes
     ----------
     values : array of shape (n, d), float32 or float64
-        C-contiguous, on the device, every value finite, no distance above float64's range. It may share memory with
-        the caller's data: read only.
+        C-contiguous, on the device. Every value is finite, and no distance is above float64's range. It may share
+        memory with the caller's data, so it must not be written.
     names : list or None
-        The columns' labels, as the frame spells them; None for an array.
+        The frame's column labels; None for an array.
     index : Index or None
         The frame's index.
     output : OutputKind
-        What X was.
+        The type of X.
     """
 
     values: Any
@@ -61,7 +61,7 @@ class Points:
     output: OutputKind
 
     def check_same_columns(self, other: Points) -> None:
-        """Raise if both are frames whose columns are named otherwise, or come in another order."""
+        """Raise if both are frames whose columns have different names or another order."""
         names, others = self.names or [], other.names or []
         if not all(isinstance(name, str) for name in names + others):
             return
@@ -73,11 +73,11 @@ class Points:
                 )
 
     def labels(self, array: Any, name: str = "label") -> Any:
-        """One value a row: a Series with X's index for a frame, an array for an array, or what cuML's type says."""
+        """One value per row: a Series with X's index for a frame, an array for an array, or cuML's output type."""
         return self.output.from_cuml_setting().labels(array, self.index, name)
 
     def frame(self, frame: Any) -> Any:
-        """A frame of the device in the caller's kind (pandas for NumPy, cuDF for CuPy)."""
+        """A frame of the device in the caller's library (pandas for NumPy, cuDF for CuPy)."""
         return self.output.frame(frame)
 
 
@@ -102,26 +102,26 @@ def as_points(
     device : Device
         Where the points go.
     estimate : callable, optional
-        What the stages that follow take, of n, d and the bytes of a value. Checked together with what X itself takes,
-        before it is copied.
+        The memory of the later stages, from n, d and the bytes of a value. It is checked together with the memory of X
+        itself, before X is copied.
     metric : Metric
-        Its distances have to be finite.
+        Its distances must be finite.
     name : str
-        The argument's, for errors.
+        The argument's name, for errors.
     checked : bool
-        Whether to look at the values; if not, `check_finite` has to.
+        Whether to check the values. If not, the caller must call `check_finite`.
 
     Raises
     ------
     InputTypeError
-        Complex or sparse input, and columns that are not numbers. Both a TypeError and a ValueError.
+        Complex or sparse input, or columns that are not numbers. It is a TypeError and a ValueError.
     ValueError
-        Not two-dimensional, empty, missing or infinite values, or distances beyond float64.
+        The input is not two-dimensional or empty, or has missing or infinite values or distances beyond float64.
     DeviceMemoryError
-        It would not fit.
+        The input or a later stage does not fit into memory.
     """
     X, output = OutputKind.of(X, device)
-    names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # to iterate over X.columns is slow
+    names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
     values = _frame_values(X, device, estimate, name) if names is not None else _array_values(X, device, estimate, name)
     points = Points(values, names, index, output)
     if checked:
@@ -130,7 +130,7 @@ def as_points(
 
 
 def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: Device, estimate: Following) -> None:
-    """Raise unless so many copies of X, of which one stays, fit into memory, and then what follows."""
+    """Raise unless `copies` copies of X fit into memory, one of which is retained, and then the later stages."""
     n, d = shape
     if not copies and not estimate:
         return
@@ -142,7 +142,7 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
 
 
 def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
-    """A frame's values on `device`: one copy out of the columns, one into rows."""
+    """A frame's values on `device`: one copy of the columns, then one as rows."""
     check_shape(X.shape, name)
     dtypes = _column_types(X)
     on_gpu = library_of(X) == "cudf"
@@ -161,7 +161,7 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
             return rows
     check_nulls(X, dtypes, name)
     if on_gpu:
-        # A nullable type without nulls casts to its plain twin; only then may a GPU array be taken.
+        # A nullable type without nulls casts to its plain type; only then can it become a GPU array.
         X = X if plain else X.astype(target)
         columns = X.to_cupy(dtype=target) if device.is_gpu else X.to_numpy(dtype=target)
     elif plain:
@@ -178,8 +178,8 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
 def _column_types(X: Any) -> list[Any]:
     """The types of a frame's columns.
 
-    cuDF makes a Series of them, which takes 0.3 ms or more; whether all are of one type of floats a column tells. Of
-    integers it does not: a categorical's are its codes.
+    cuDF makes a Series of them, which takes at least 0.3 ms. If all columns are of one float type, pylibcudf tells it
+    in less time. It cannot tell integers, which may be the codes of a categorical.
     """
     if library_of(X) == "cudf":
         library = import_module("pylibcudf")
@@ -199,7 +199,7 @@ def _float_type(dtype: Any) -> np.dtype:
 
 
 def _array_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
-    """An array's, or a nested list's, values on `device`."""
+    """The values of an array or a nested list on `device`."""
     X = _as_array(X, device, name)
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
@@ -212,20 +212,20 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str) -> Any
     _check_memory(X.shape, target, 0 if as_it_is else 1, device, estimate)
     if as_it_is:
         return X
-    if X.dtype.itemsize > 8 or not X.dtype.isnative:  # NumPy's long double and swapped bytes, which CuPy does not know
+    if X.dtype.itemsize > 8 or not X.dtype.isnative:  # NumPy's long double or swapped bytes, which CuPy lacks
         X = X.astype(target)
     return device.xp.ascontiguousarray(device.asarray(X), dtype=target)
 
 
 def is_sparse(X: Any) -> bool:
-    """Whether this is a sparse matrix, of SciPy, CuPy or another package."""
-    if library_of(X):  # a Series has what its labels are called
+    """Whether this is a sparse matrix of SciPy, CuPy or another package."""
+    if library_of(X):  # a frame's columns and a Series' labels are attributes too
         return False
     return hasattr(X, "tocsr") or hasattr(X, "tocoo")
 
 
 def _as_array(X: Any, device: Device, name: str) -> Any:
-    """`X` as an array of NumPy or CuPy, wherever its data is."""
+    """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data."""
     if type(X) is device.xp.ndarray:
         return X
     if isinstance(X, str | PathLike):
@@ -235,11 +235,11 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
         )
     if is_sparse(X):
         raise InputTypeError(f"Sparse input is not supported: pass {name}.toarray()")
-    if hasattr(X, "detach"):  # a torch tensor that records gradients refuses to be read,
+    if hasattr(X, "detach"):  # a torch tensor that records gradients cannot be read,
         X = X.detach()
-    if hasattr(X, "resolve_neg"):  # and one whose sign or conjugation is still to be applied
+    if hasattr(X, "resolve_neg"):  # nor can one with a pending sign or conjugation
         X = X.resolve_conj().resolve_neg()
-    if library_of(X) == "cudf":  # a Series, whose dimensions are refused next; cuDF refuses np.asarray
+    if library_of(X) == "cudf":  # a Series, which the check of dimensions refuses; np.asarray of it would fail
         return X
     if np.ma.is_masked(X):
         masked = np.ma.count_masked(X)

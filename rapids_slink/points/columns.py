@@ -1,4 +1,4 @@
-"""Columns of frames that hold edges or merges: checked, and as arrays."""
+"""Columns of frames that hold edges or merges: checks, and conversion to arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rapids_slink.points.output import is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import Device, all_true
 
-#: How many columns an error lists.
+#: The largest number of columns that an error lists.
 LISTED_COLUMNS = 20
 
 
 def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bool = True) -> None:
-    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and no `others` unless allowed."""
+    """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and `others` only if allowed."""
     valid = f"{name} must be a DataFrame with columns {_listed(columns)}"
     if not is_dataframe(frame):
         raise InputTypeError(f"{valid}, got {type(frame).__name__}")
@@ -53,26 +53,26 @@ def has_gaps(column: Any) -> bool:
     nulls = getattr(column, "null_count", None)
     if nulls is None:
         return bool(column.isna().any())
-    if nulls or column.dtype.kind != "f":  # cuDF keeps that count
+    if nulls or column.dtype.kind != "f":  # cuDF stores the number of nulls
         return bool(nulls)
     values = column.values
     return not all_true(values == values)
 
 
 def column_values(column: Any, device: Device) -> Any:
-    """A column of numbers without gaps as an array of the device, which may share its memory: read only."""
+    """A column of numbers without gaps as an array of the device. It may share memory: it must not be written."""
     if device.is_gpu and library_of(column) == "cudf":
         return column.values
     if isinstance(column.dtype, np.dtype):
         values = column.to_numpy()
-        # Long doubles and swapped bytes are NumPy's alone.
+        # Only NumPy has long doubles and swapped bytes.
         plain = np.float64 if values.dtype.itemsize > 8 else values.dtype.newbyteorder("=")
         return device.asarray(values.astype(plain, copy=False))
     return device.asarray(column.to_numpy(dtype={"i": "int64", "u": "uint64", "f": "float64"}[column.dtype.kind]))
 
 
 def as_integer(value: Any, name: str) -> int:
-    """The value of a parameter that has to be an integer."""
+    """The value of a parameter that must be an integer."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return int(value)

@@ -1,4 +1,4 @@
-"""What a CPU does with all values of the points."""
+"""The kernel of the points' values on a CPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 
 
 def squares_are_finite(*parts: np.ndarray) -> list[bool]:
-    """Of each array, whether the sum of its squares is at most an eighth of the largest number of the sum's type.
+    """Whether the sum of squares of each array is at most an eighth of the largest number of the sum's type.
 
-    Not by BLAS, whose threads spin for a tenth of a second after a call, on cores that the search needs.
+    It does not use BLAS, whose threads spin for a tenth of a second after a call, on cores that the search needs.
     """
     flat = [values.ravel() for values in parts]
     with np.errstate(over="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""The same on a GPU, a frame's columns as rows, and symmetry: launchers of `points.cu`."""
+"""The same on a GPU, and a frame's columns as rows, and the symmetry of a matrix: launchers of `points.cu`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 from rapids_slink.runtime.cuda import c_name, check_arrays, launch_blocks, value_option
 
 SOURCE = "points/points.cu"
-ROWS, COLUMNS = 128, 32  # of a block, as in points.cu
+ROWS, COLUMNS = 128, 32  # per block, as in points.cu
 THREADS, BLOCKS = 256, 2048
 TILE = 32  # rows and columns, as in points.cu
 
 
 def squares_are_finite(*parts: Any) -> list[bool]:
-    """Of each array, whether the sum of its squares, in float64, is at most an eighth of the largest number."""
+    """Whether the float64 sum of squares of each array is at most an eighth of the largest number."""
     totals = cp.zeros(len(parts))
     for i, values in enumerate(parts):
         check_arrays(values.dtype, values)
@@ -38,9 +38,9 @@ def is_symmetric(matrix: Any) -> bool:
 
 
 def interleave(frame: Any, dtype: np.dtype, target: np.dtype) -> Any:
-    """The rows of a cuDF frame, all of whose columns are of NumPy's `dtype`, as a `target` array; None if it has nulls.
+    """The rows of a cuDF frame as a `target` array; None if it has nulls. All columns are of NumPy's `dtype`.
 
-    cuDF's own `interleave_columns` takes 4 ms whatever the size, and more memory.
+    cuDF's own `interleave_columns` takes at least 4 ms, and more memory.
     """
     columns = frame.to_pylibcudf()[0].columns()
     if any(column.null_count() for column in columns):

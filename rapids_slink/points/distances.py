@@ -1,4 +1,4 @@
-"""Distances that are given: a square matrix, or SciPy's condensed vector."""
+"""Given distances: a square matrix or SciPy's condensed vector."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     ----------
     X : DataFrame or array of shape (n, n), or array of shape (n(n - 1)/2,)
         Symmetric, finite, zero on the diagonal; or the entries above the diagonal, row by row, as
-        `scipy.spatial.distance.pdist` returns them. Two entries for one pair may differ, and one on the diagonal from
-        zero, by what rounding leaves of a difference of squares: √ε of the largest entry (1.5e-8 of it in float64,
-        3.5e-4 in float32). The entry above the diagonal counts then, and those on it never do.
+        `scipy.spatial.distance.pdist` returns them. The two entries of a pair may differ, and a diagonal entry may
+        differ from zero, by the rounding error of a difference of squares: √ε times the largest entry (1.5e-8 in
+        float64, 3.5e-4 in float32). Then the entry above the diagonal counts, and the diagonal is ignored.
     device : Device
     estimate : callable, optional
-        As `as_points` takes it.
+        See `as_points`.
 
     Raises
     ------
     ValueError, TypeError
-        As `as_points` raises them, or `X` is no distance matrix; the message names the rows.
+        See `as_points`. Or `X` is not a distance matrix; the message names the rows.
     """
     if is_sparse(X):
         raise InputTypeError(
@@ -42,7 +42,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
             "of these, pass them as edges: coo = X.tocoo(), then rapids_slink.fit_graph(pandas.DataFrame({'src': "
             "coo.row, 'dst': coo.col, 'weight': coo.data}), n_nodes=X.shape[0])"
         )
-    if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index says nothing of the rows
+    if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index is not that of the rows
         X = array_of(X)
     if library_of(X) or getattr(X, "ndim", 2) != 1:
         points = as_points(X, device, estimate, checked=False)
@@ -83,7 +83,7 @@ def _square(condensed: Any, device: Device) -> Any:
 
 
 def _checked(matrix: Any, device: Device) -> Any:
-    """The matrix, symmetric to the last bit: itself, or a copy if it is so but for rounding."""
+    """The matrix, symmetric to the last bit: itself, or a copy if only rounding makes it asymmetric."""
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
@@ -107,12 +107,12 @@ def _checked(matrix: Any, device: Device) -> Any:
 
 
 def _rounding(matrix: Any) -> float:
-    """How much of an entry may be rounding; see `as_distances`."""
+    """The largest rounding error of an entry; see `as_distances`."""
     return float(np.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
 
 
 def _is_symmetric(matrix: Any, device: Device) -> bool:
-    """Whether a GPU has found the matrix finite and symmetric; else tiles tell where it is not."""
+    """Whether a GPU found the matrix finite and symmetric. Otherwise its tiles are compared one by one."""
     if not device.is_gpu:
         return False
     from rapids_slink.points.cuda import is_symmetric
@@ -121,7 +121,7 @@ def _is_symmetric(matrix: Any, device: Device) -> bool:
 
 
 def _mirrored(matrix: Any, uneven: list[tuple[slice, slice]], device: Device) -> Any:
-    """A copy whose entries below the diagonal are those above it; raise if they differ by more than rounding."""
+    """A copy with the entries above the diagonal mirrored below; raise if they differ by more than rounding."""
     xp = device.xp
     allowed, mirrored = _rounding(matrix), matrix.copy()
     for rows, columns in uneven:
@@ -145,6 +145,6 @@ def _raise_for_value(tile: Any, rows: slice, columns: slice, device: Device) -> 
 
 
 def _first(flags: Any, rows: slice, columns: slice, device: Device) -> tuple[int, int]:
-    """The first place in a tile that is flagged, as row and column of the matrix."""
+    """The matrix' row and column of the first flag in a tile."""
     row, column = divmod(int(device.xp.flatnonzero(flags)[0]), flags.shape[1])
     return rows.start + row, columns.start + column

@@ -1,4 +1,4 @@
-"""What either device does with the points' values."""
+"""The kernels of the points' values that each device has."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Kernels(Protocol):
 
 
 def kernels(device: Device) -> Kernels:
-    """Those of the device."""
+    """The device's kernels."""
     if device.is_gpu:
         from rapids_slink.points import cuda
 

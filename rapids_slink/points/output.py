@@ -1,4 +1,4 @@
-"""Results in the kind that the input had: pandas or cuDF, NumPy or CuPy, proxies of ``cudf.pandas``.
+"""Results in the type of the input: pandas or cuDF, NumPy or CuPy, proxies of ``cudf.pandas``.
 
 No GPU package is imported here unless the caller's object comes from one.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
 
-#: The output types of cuML that name a kind: whether of frames, and whether on the GPU.
+#: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS: dict[Any, tuple[bool, bool]] = {
     "numpy": (False, False),
     "cupy": (False, True),
@@ -23,16 +23,16 @@ CUML_KINDS: dict[Any, tuple[bool, bool]] = {
 
 @dataclass(frozen=True)
 class OutputKind:
-    """The kind of object that the caller passed, and conversions of results to it.
+    """The type of the caller's input, and conversions of results to it.
 
     Attributes
     ----------
     is_frame : bool
-        A DataFrame (or Series) rather than an array.
+        A DataFrame or Series, not an array.
     gpu : bool
-        It is cuDF's or lies in GPU memory; otherwise pandas, NumPy or plain Python.
+        From cuDF or in GPU memory, not from pandas, NumPy or plain Python.
     proxy : bool
-        It is a proxy of ``cudf.pandas``, and so will the results be.
+        A proxy of ``cudf.pandas``. The results are proxies, too.
     """
 
     is_frame: bool
@@ -41,18 +41,18 @@ class OutputKind:
 
     @classmethod
     def of(cls, X: Any, device: Device) -> tuple[Any, OutputKind]:
-        """`X` without its proxy, if it has one, and its kind."""
+        """`X`, without its proxy if it has one, and its kind."""
         X, proxy = without_proxy(X, device)
         return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), proxy=proxy)
 
     def from_cuml_setting(self) -> OutputKind:
-        """The kind that cuML's global output type names, if cuML is loaded and it names one; else this."""
+        """The kind that cuML's global output type names; this kind if cuML is not loaded or names none."""
         settings = getattr(sys.modules.get("cuml"), "global_settings", None)
         kind = CUML_KINDS.get(getattr(settings, "output_type", None))
         return self if kind is None else OutputKind(*kind)
 
     def array(self, array: Any) -> Any:
-        """An array of either device as NumPy's or CuPy's."""
+        """An array of either device as an array of NumPy or CuPy."""
         return self.wrap_proxy(self._move(array))
 
     def series(self, array: Any, index: Any = None, name: str | None = None) -> Any:
@@ -60,11 +60,11 @@ class OutputKind:
         return self.wrap_proxy(self._frames().Series(self._move(array), index=self._index(index), name=name))
 
     def labels(self, array: Any, index: Any = None, name: str = "label") -> Any:
-        """One value a row: a Series for a frame, an array for an array."""
+        """One value per row: a Series for a frame, an array for an array."""
         return self.series(array, index=index, name=name) if self.is_frame else self.array(array)
 
     def frame(self, frame: Any, index: Any = None) -> Any:
-        """A frame of either device as pandas' or cuDF's, its rows named by `index` if that is given."""
+        """A frame of either device as a frame of pandas or cuDF, with this `index` if it is not None."""
         on_gpu = library_of(frame) == "cudf"
         if on_gpu and not self.gpu:
             frame = frame.to_pandas()
@@ -75,11 +75,11 @@ class OutputKind:
         return self.wrap_proxy(frame)
 
     def wrap_proxy(self, result: Any) -> Any:
-        """A result of the caller's library as a proxy, if the caller has proxies."""
+        """A result of the caller's library as a proxy, if the input was one."""
         return sys.modules["cudf.pandas"].as_proxy_object(result) if self.proxy else result
 
     def _index(self, index: Any) -> Any:
-        """An Index of either library in the caller's."""
+        """An Index of either library as one of the caller's."""
         if library_of(index) == "cudf" and not self.gpu:
             return index.to_pandas()
         return self._frames().from_pandas(index) if self.gpu and library_of(index) == "pandas" else index
@@ -100,7 +100,7 @@ class OutputKind:
 
 
 def library_of(X: Any) -> str:
-    """Whose DataFrame, Series or Index this is, "pandas" or "cudf"; "" for anything else."""
+    """The library of a DataFrame, Series or Index: "pandas" or "cudf"; "" for anything else."""
     kind: Any = type(X)
     return _library_of_type(kind)
 
@@ -115,7 +115,7 @@ def _library_of_type(kind: type) -> str:
 
 
 def array_of(X: Any) -> Any:
-    """The values of a DataFrame or Series: CuPy's of cuDF's, NumPy's of pandas'."""
+    """The values of a DataFrame or Series as an array: CuPy's for cuDF, NumPy's for pandas."""
     return X.values if library_of(X) == "cudf" else X.to_numpy()
 
 
@@ -125,12 +125,12 @@ def is_dataframe(X: Any) -> bool:
 
 
 def is_collection(X: Any) -> bool:
-    """Whether this is one of Dask's collections."""
+    """Whether this is a Dask collection."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
 
 
 def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
-    """The object inside a ``cudf.pandas`` proxy: the GPU's on a GPU, unless it holds what only pandas can.
+    """The object inside a ``cudf.pandas`` proxy: on a GPU cuDF's, unless only pandas can hold its values.
 
     A Dask collection is computed.
     """
@@ -148,12 +148,12 @@ def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
 
 
 def on_device(frame: Any, device: Device) -> Any:
-    """A frame of either kind (without a proxy) as one of `device`."""
+    """A frame of pandas or cuDF (without a proxy) as one of `device`."""
     return OutputKind(is_frame=True, gpu=device.is_gpu).frame(frame)
 
 
 def on_host(value: Any) -> Any:
-    """What a result is without a GPU: pandas' for cuDF's and for proxies, NumPy's for CuPy's, or itself."""
+    """A result on the host: cuDF's objects and proxies become pandas', CuPy's arrays NumPy's. Others stay."""
     if isinstance(value, OutputKind):
         return replace(value, gpu=False, proxy=False)
     value, _ = without_proxy(value, CPU)

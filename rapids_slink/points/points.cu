@@ -6,11 +6,11 @@
 #define VALUE float
 #endif
 
-constexpr int ROWS = 128, COLUMNS = 32;  // of a block, which has a thread for each row
+constexpr int ROWS = 128, COLUMNS = 32;  // per block, which has a thread for each row
 
-// rows[i * d + c] = columns[c][i]. The columns are anywhere in memory; a block brings its part of them into shared memory.
+// rows[i * d + c] = columns[c][i]. The columns may be anywhere in memory; a block copies its part of them to shared memory.
 extern "C" __global__ void interleave(const COLUMN* const* __restrict__ columns, long long n, int d, VALUE* __restrict__ rows) {
-    __shared__ COLUMN tile[COLUMNS][ROWS + 1];  // one more: no two lanes of a warp share a bank on the way out
+    __shared__ COLUMN tile[COLUMNS][ROWS + 1];  // one more, so that the lanes of a warp read from different banks
     long long first_row = (long long)blockIdx.x * ROWS, row = first_row + threadIdx.x;
     int first = blockIdx.y * COLUMNS, width = min(COLUMNS, d - first);
     if (row < n)
@@ -23,7 +23,7 @@ extern "C" __global__ void interleave(const COLUMN* const* __restrict__ columns,
     }
 }
 
-// *total += the sum of all squares, in float64; one atomic a block.
+// *total += the sum of all squares, in float64; one atomic per block.
 extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long long n, double* total) {
     __shared__ double of_warp[32];
     double sum = 0;
@@ -40,7 +40,7 @@ extern "C" __global__ void add_squares(const VALUE* __restrict__ values, long lo
 
 constexpr int TILE = 32;
 
-// A number's bits: with -ftz=true, which CuPy passes, a comparison would take subnormal numbers for zeros.
+// A number's bits, because with CuPy's -ftz=true a comparison would treat subnormal numbers as zeros.
 __device__ __forceinline__ long long bits(float x) { return __float_as_int(x); }
 __device__ __forceinline__ long long bits(double x) { return __double_as_longlong(x); }
 

@@ -1,4 +1,4 @@
-"""What is refused: shapes, types, gaps and values that have no distances. Errors name the column or the argument."""
+"""Refuse shapes, types, gaps and values that have no distances. Errors name the column or the argument."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rapids_slink.runtime.device import Device, to_host
 
 #: Cluster ids go up to 2n - 2 and are int32.
 MAX_ROWS = 2**30
-#: How many offending columns an error names.
+#: The largest number of offending columns that an error names.
 NAMED_COLUMNS = 5
 
 
 class InputTypeError(TypeError, ValueError):
-    """The input is of a kind that has no distances (also a ValueError, as scikit-learn's estimator checks expect)."""
+    """The input has a type without distances. Also a ValueError, as scikit-learn's estimator checks expect."""
 
 
 def check_type(dtype: Any, what: str, objects: bool = True) -> None:
-    """Raise unless `dtype` is a number's, or `objects` may be and a look at each value has to decide."""
+    """Raise unless `dtype` is numeric, or, if `objects` is true, the object type, whose values are checked later."""
     if dtype.kind == "c":
         raise InputTypeError(f"Complex data not supported: {what} has dtype {dtype}")
     # Categories and decimals say kind "O" too, hence the comparison.
@@ -34,7 +34,7 @@ def check_type(dtype: Any, what: str, objects: bool = True) -> None:
 
 
 def check_shape(shape: tuple[int, ...], name: str) -> None:
-    """Raise unless there are rows, not more than can be numbered, and columns."""
+    """Raise unless there are columns and rows, and no more rows than `MAX_ROWS`."""
     if shape[0] > MAX_ROWS:
         raise ValueError(f"{name} has {shape[0]} rows; up to {MAX_ROWS} are possible")
     for count, what in zip(shape, ("sample", "feature"), strict=True):
@@ -43,12 +43,12 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
 
 
 def dimension_error(X: Any) -> str:
-    """What is said of an array that is not two-dimensional, in scikit-learn's words."""
+    """The message for an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:
         return f"Found array with dim {X.ndim}, while dim <= 2 is required."
-    found = "scalar" if X.ndim == 0 else "1D"
+    shape = "scalar" if X.ndim == 0 else "1D"
     return (
-        f"Expected 2D array, got {found} array instead. Reshape your data either using array.reshape(-1, 1) (for a "
+        f"Expected 2D array, got {shape} array instead. Reshape your data either using array.reshape(-1, 1) (for a "
         "Series: to_frame()) if it has a single feature or array.reshape(1, -1) if it contains a single sample."
     )
 
@@ -64,9 +64,9 @@ def from_objects(values: np.ndarray, what: str) -> np.ndarray:
 
 
 def check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
-    """Raise for missing values other than NaN, which is looked for later, together with infinity."""
+    """Raise for missing values other than NaN, which is checked later, together with infinity."""
     if library_of(X) == "cudf":
-        nulls = np.array([X[column].null_count for column in X.columns])  # cuDF keeps these counts
+        nulls = np.array([X[column].null_count for column in X.columns])  # cuDF stores these counts
     else:
         possible = [i for i, dtype in enumerate(dtypes) if not isinstance(dtype, np.dtype) or dtype.kind == "O"]
         nulls = np.zeros(len(dtypes), dtype=np.int64)
@@ -81,22 +81,22 @@ def check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
 
 
 def column_label(X: Any, i: int, name: str) -> str:
-    """What an error calls column i of the frame that is the argument `name`: there is seldom another."""
+    """The name of column i of the argument `name` in an error."""
     return f"column {X.columns[i]!r}" + (f" of {name}" if name != "X" else "")
 
 
-def check_finite(given: dict[str, Any], metric: Metric, device: Device) -> bool:
-    """Raise unless all values of the arguments by these names are finite and all distances fit into float64.
+def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool:
+    """Raise unless all values of these arguments are finite and all distances within each fit into float64.
 
-    The answer is whether those between rows of different arguments are known to fit, too.
+    Returns whether the distances between rows of different arguments are certain to fit, too.
 
     One pass settles nearly every case, whatever the metric: the sum S of all squares is finite only if every value is.
     A float32's squares fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor
-    of 1 + O(n·d·2⁻⁵²), so S below an eighth of the maximum leaves every squared distance finite, and between rows of
-    two arguments S is the sum of both.
+    of 1 + O(n·d·2⁻⁵²). So S below an eighth of the maximum leaves every squared distance finite. Between rows of two
+    arguments S is the sum of both.
     """
-    small = kernels(device).squares_are_finite(*(points.values for points in given.values()))
-    for (name, points), fits in zip(given.items(), small, strict=True):
+    small = kernels(device).squares_are_finite(*(points.values for points in inputs.values()))
+    for (name, points), fits in zip(inputs.items(), small, strict=True):
         if not fits:
             _raise_for_values(points, name, metric, device)
     return all(small)
@@ -109,14 +109,14 @@ def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) ->
         spans = to_host(values.max(axis=0)).astype(np.float64) - to_host(values.min(axis=0))
     bad = np.flatnonzero(nans + infinities)
     if bad.size:
-        found = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
+        columns = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]
         more = f" and {bad.size - NAMED_COLUMNS} more columns" if bad.size > NAMED_COLUMNS else ""
-        raise ValueError(f"{name} contains values that are not finite: {'; '.join(found)}{more}. Drop or fill them.")
+        raise ValueError(f"{name} contains values that are not finite: {'; '.join(columns)}{more}. Drop or fill them.")
     check_spans(spans, names, name, metric)
 
 
 def check_spans(spans: np.ndarray, names: list[Any] | None, name: str, metric: Metric) -> None:
-    """Raise if a column's span, its largest less its least value, makes distances overflow float64."""
+    """Raise if the span of a column (its largest minus its least value) lets distances overflow float64."""
     widest, largest = int(np.argmax(spans)), metric.largest_span(spans.size)
     if spans[widest] > largest:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Kernels are compiled at first use on a machine; after two seconds of that a message is logged.
+"""Kernels are compiled at their first use on a machine. If that takes more than two seconds, a message is logged.
 
-Numba's machine code is kept on disk in a folder that the package's sources name: Numba itself looks at the file of a
-function alone, and not at those whose functions it has put in.
+Numba's machine code is kept on disk in a folder whose name is a hash of the package's sources. Numba's own check looks
+only at the file of a function, not at the files of the functions that it inlines.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONFIG: Any = numba.config
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's decorator, whose ``cache=True`` asks for a disk cache if there is a folder for one."""
+    """Numba's decorator. Its ``cache=True`` uses the disk cache if there is a folder for it."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         folder, usual = cache_folder(), CONFIG.CACHE_DIR
@@ -50,9 +50,9 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of the sources' machine code: Numba's own if it is set, or in the package, or in the home folder.
+    """The folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, in the package, or in the home folder.
 
-    None if none is writable, which is logged.
+    It is None, and a message is logged, if none of these is writable.
     """
     sources = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -83,7 +83,7 @@ def _home_cache() -> Path | None:
 
 @dataclass
 class _Clock:
-    """How long this process has compiled. Nested compilations count once, as do those of threads at the same time."""
+    """How long this process has compiled. Nested and simultaneous compilations count once."""
 
     depth: int = 0
     started: float = 0.0

@@ -1,4 +1,4 @@
-"""CUDA sources, their compilation and launches. CuPy is imported by whoever has arrays on a GPU, not here."""
+"""CUDA sources, their compilation and launches. Modules that hold arrays on a GPU import CuPy; this one does not."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from rapids_slink.runtime.compiling import compiling
 
-#: A block, in kernels with one thread a job.
+#: Threads of a block, in kernels with one thread per job.
 THREADS = 256
 #: A null pointer, as a kernel's argument.
 NULL = np.uintp(0)
-MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, and of each MaxThreadsPerMultiProcessor
+MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor
 #: NumPy's types as C++ calls them.
 C_NAMES = {
     "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
@@ -25,10 +25,10 @@ C_NAMES = {
 
 
 def cuda_source(source: str) -> str:
-    """The text of a ``.cu`` file, named by its path in this package, with our own headers put in as text, each once.
+    """The text of a ``.cu`` file, named by its path in this package, with each of our own headers inserted once.
 
-    CuPy's compile cache does not see what an ``#include`` brings in: a changed header would
-    otherwise leave the old machine code in use.
+    CuPy's compile cache does not look into an ``#include``: otherwise the old machine code would stay in use after a
+    header changed.
     """
     return _inlined(source, set())
 
@@ -52,9 +52,9 @@ def _cuda_module(source: str, *options: str) -> Any:
 
 @cache
 def cuda_kernel(source: str, name: str, *options: str) -> Any:
-    """A kernel of the ``.cu`` file `source`, compiled once a process, GPU and set of options.
+    """A kernel of the ``.cu`` file `source`, compiled once per process, GPU and set of options.
 
-    Short runs have hundreds of launches, each of which looks the kernel up: hence the cache by strings.
+    Short runs have hundreds of launches, and each looks its kernel up: hence the cache by strings.
     """
     with compiling():
         return _cuda_module(source, *options).get_function(name)
@@ -71,10 +71,10 @@ def launch_blocks(
     source: str, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, options: tuple[str, ...] = (),
     shared_memory: int = 0,
 ) -> None:  # fmt: skip
-    """Start a kernel with a grid of blocks of so many threads, unless the grid is empty."""
-    given = _checked(name, arguments)
+    """Start a kernel with a grid of blocks of `threads` threads each, unless the grid is empty."""
+    checked = _checked(name, arguments)
     if all(grid):
-        cuda_kernel(source, name, *options)(grid, (threads,), given, shared_mem=shared_memory)
+        cuda_kernel(source, name, *options)(grid, (threads,), checked, shared_mem=shared_memory)
 
 
 def launch_resident(
@@ -87,12 +87,12 @@ def launch_resident(
 
 def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """A kernel's arguments as CuPy takes them."""
-    array, given = sys.modules["cupy"].ndarray, []
+    array, checked = sys.modules["cupy"].ndarray, []
     for argument in arguments:
         if isinstance(argument, array) and not argument.flags.c_contiguous:
             raise TypeError(f"{name} needs contiguous arrays")
-        given.append(NULL if argument is None else argument)
-    return tuple(given)
+        checked.append(NULL if argument is None else argument)
+    return tuple(checked)
 
 
 @cache
@@ -109,14 +109,14 @@ def value_option(dtype: Any) -> str:
 
 @lru_cache(maxsize=1024, typed=True)
 def c_struct(*numbers: Any) -> Any:
-    """A C struct, as a kernel takes it by value: Python's numbers are bool, int and double, NumPy's of their types."""
+    """A C struct, a kernel's argument by value. Python's numbers become bool, int, double; NumPy's keep their types."""
     types = {bool: np.bool_, int: np.int32, float: np.float64}
     fields = [(f"f{i}", types.get(type(number), type(number))) for i, number in enumerate(numbers)]
     return np.array(numbers, np.dtype(fields, align=True))[()]
 
 
 def power_of_two(size: int) -> int:
-    """The least that is not below `size`: what is compiled for each is compiled for few."""
+    """The least power of two that is not below `size`: few values, so few versions of a kernel are compiled."""
     return 1 << (size - 1).bit_length()
 
 
@@ -126,22 +126,22 @@ def current_gpu() -> int:
 
 
 def multiprocessors() -> int:
-    """Of the current GPU."""
+    """The number of multiprocessors of the current GPU."""
     return _attribute(MULTIPROCESSORS)
 
 
-def resident_blocks(jobs: int, threads: int, most: int) -> int:
-    """How many blocks of so many threads to start for the jobs if they wait for each other.
+def resident_blocks(jobs: int, threads: int, per_multiprocessor: int) -> int:
+    """How many blocks of `threads` threads to start for the jobs if the blocks wait for each other.
 
-    `most` is the number of blocks that a kernel's launch bounds allow on a multiprocessor, if it has the threads.
+    A kernel's launch bounds allow `per_multiprocessor` blocks on a multiprocessor, if it has that many threads.
     """
-    a_multiprocessor = min(most, _attribute(MOST_THREADS) // threads)
-    return max(1, min(a_multiprocessor * multiprocessors(), -(-jobs // threads)))
+    per_multiprocessor = min(per_multiprocessor, _attribute(MOST_THREADS) // threads)
+    return max(1, min(per_multiprocessor * multiprocessors(), -(-jobs // threads)))
 
 
-def number_a_block(most: int) -> Any:
-    """Room for a number of each block that waits for the others, `most` of them on a multiprocessor: uint32."""
-    return sys.modules["cupy"].empty(most * multiprocessors(), "uint32")
+def number_a_block(per_multiprocessor: int) -> Any:
+    """Room for one uint32 number of each block of a cooperative launch."""
+    return sys.modules["cupy"].empty(per_multiprocessor * multiprocessors(), "uint32")
 
 
 def _attribute(which: int) -> int:
@@ -149,7 +149,7 @@ def _attribute(which: int) -> int:
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:
-    """Raise for arrays of another type or layout than the kernel reads; None is a null pointer."""
+    """Raise unless all arrays have the type and layout that the kernel reads; None is a null pointer."""
     dtype = np.dtype(dtype)
     for array in arrays:
         if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):

@@ -70,15 +70,15 @@ CPU = Device("cpu", np)
 
 
 def all_true(flags: Any) -> bool:
-    """Whether all booleans of an array are true; the kernel of CuPy's own `all` takes seconds to compile."""
+    """Whether all booleans of an array are true. The kernel of CuPy's own `all` takes seconds to compile."""
     return not flags.size or bool(flags.view("int8").min())
 
 
 @cache
 def stream_resources(stream: int) -> Any:
-    """RAFT's handle over a stream, given by its address; it is used to wait for the GPU.
+    """RAFT's handle over the stream at this address, to wait for the GPU.
 
-    Without pylibraft, the stream itself in the same form.
+    Without pylibraft, an object with the same method.
     """
     if importlib.util.find_spec("pylibraft") is None:
         return _Stream(stream)
@@ -122,7 +122,7 @@ def gpu_is_usable() -> bool:
 
 @cache
 def cuda() -> Device:
-    """The GPU, whether or not all that it needs is there."""
+    """The GPU, whether or not it is usable."""
     import cupy
 
     return Device("cuda", cupy)
@@ -136,8 +136,8 @@ def device_of(x: Any) -> Device:
 def resolve(name: str, *inputs: Any) -> Device:
     """The device for a run.
 
-    ``"auto"`` is the GPU where there is one and cuDF is installed, or where an input lives on it;
-    otherwise the CPU. ``"cuda"`` never falls back.
+    ``"auto"`` is the GPU if there is one and cuDF is installed, or if an input lives on it; otherwise the CPU.
+    ``"cuda"`` never falls back.
     """
     if name not in DEVICE_NAMES:
         raise ValueError(f"device must be one of {', '.join(map(repr, DEVICE_NAMES))}, got {name!r}")

@@ -1,4 +1,4 @@
-"""How much memory there is, and how much a stage takes: what is too large is refused before it starts.
+"""How much memory there is, and how much a stage takes: a stage that does not fit is refused before it starts.
 
 Each stage has a function that counts the bytes of the arrays alive at its peak. These are estimates: a run may take
 less. On a GPU the run's memory pool enforces the limit whatever the estimate says.
@@ -28,13 +28,13 @@ class MemoryEstimate:
     Attributes
     ----------
     peak : int
-        At its peak, chunks of its work not included.
+        At its peak, without the chunks of its work.
     retained : int
-        Of these, what is kept for the stages after it.
+        The part of the peak that is kept for later stages.
     min_chunk : int
-        What its chunks take if they are as small as they can be.
+        The chunks at their smallest.
     preferred_chunk : int
-        What they take if there is room.
+        The chunks if there is room.
     """
 
     peak: int
@@ -64,7 +64,7 @@ def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
 
 
 def either(*estimates: MemoryEstimate) -> MemoryEstimate:
-    """The estimate of one of several stages, whichever it will be."""
+    """An estimate that covers each of several stages, of which one will run."""
     return MemoryEstimate(*(max(values) for values in zip(*map(astuple, estimates), strict=True)))
 
 
@@ -74,11 +74,11 @@ def as_bytes(limit: Any) -> int | None:
         return None
     valid = "memory_limit must be a number of bytes or text such as '8GiB' or '500MB'"
     if isinstance(limit, str):
-        found = _SIZE.fullmatch(limit)
-        if not found:
+        match = _SIZE.fullmatch(limit)
+        if not match:
             raise ValueError(f"{valid}, got {limit!r}")
-        unit = next(size for name, size in UNITS.items() if name.lower() == (found[2] or "B").lower())
-        size = int(Fraction(found[1]) * unit)
+        unit = next(size for name, size in UNITS.items() if name.lower() == (match[2] or "B").lower())
+        size = int(Fraction(match[1]) * unit)
     elif isinstance(limit, bool) or not isinstance(limit, Integral):
         raise TypeError(f"{valid}, got {limit!r}")
     else:
@@ -95,19 +95,20 @@ def size_text(size: float) -> str:
 
 
 def free_on_gpu(cuda: Any) -> int | None:
-    """Bytes that the current GPU has free or that an allocator may hand out again, at most; `cuda` is CuPy's module.
+    """An upper bound of the bytes that the current GPU has free or that an allocator may hand out again.
 
-    Of rmm's pools only the size is known, all of which counts, and of other resources that keep memory nothing: then
-    it is the whole GPU's. None where the GPU uses the host's memory.
+    The whole size of rmm's pools counts as free, since nothing else is known of them. Other resources that keep memory
+    tell nothing: with one of these the bound is the GPU's whole memory. None where the GPU uses the host's memory.
+    `cuda` is CuPy's module.
     """
     free, total = cuda.runtime.memGetInfo()
     free += sys.modules["cupy"].get_default_memory_pool().free_bytes()
-    most = total
+    allowed = total
     rmm: Any = sys.modules.get("rmm")
     resource: Any = rmm and rmm.mr.get_current_device_resource()
     while hasattr(resource, "upstream_mr"):
         if hasattr(resource, "get_allocation_limit"):
-            most = min(most, resource.get_allocation_limit() - resource.get_allocated_bytes())
+            allowed = min(allowed, resource.get_allocation_limit() - resource.get_allocated_bytes())
         elif hasattr(resource, "pool_size"):
             free += resource.pool_size()
         elif not type(resource).__name__.endswith("Adaptor"):
@@ -116,4 +117,4 @@ def free_on_gpu(cuda: Any) -> int | None:
     kind = type(resource).__name__
     if kind.startswith(("Managed", "System", "Sam", "Pinned")):
         return None
-    return int(min(most, free if resource is None or kind == "CudaMemoryResource" else total))
+    return int(min(allowed, free if resource is None or kind == "CudaMemoryResource" else total))

@@ -1,4 +1,4 @@
-"""Dataframes over arrays: columns that are allocated first, written by kernels, and handed on as a frame.
+"""Dataframes over arrays: columns are allocated first, kernels write them, and the next stage gets a frame.
 
 The edge lists of a run are such frames, with the columns of `EDGE_TYPES`.
 """
@@ -16,18 +16,18 @@ from rapids_slink.runtime.memory import outside_pool
 
 #: The columns of an edge frame.
 EDGE_TYPES = {"src": "int32", "dst": "int32", "weight": "float64"}
-#: Bytes that columns in one block start at multiples of, as device allocations do.
+#: Columns in one block start at multiples of this many bytes, like device allocations.
 ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
 class PreallocatedFrame:
-    """A dataframe over columns that are written first; what stages hand on to each other.
+    """A dataframe over columns that are written first. Stages pass it to each other.
 
     Attributes
     ----------
     columns : dict of str to array
-        Of the device. NaN must not be written into them.
+        Arrays of the device. They must not hold NaN.
     device : Device
     """
 
@@ -36,26 +36,26 @@ class PreallocatedFrame:
 
     @classmethod
     def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> PreallocatedFrame:
-        """A frame whose values are still to be written; a GPU's outlives the run's pool."""
+        """A frame whose values are not yet written. On a GPU it outlives the run's pool."""
         with outside_pool(device):
             return cls(_empty_columns(device.xp, rows, dtypes), device)
 
     @classmethod
     def of(cls, device: Device, columns: Mapping[str, Any]) -> PreallocatedFrame:
-        """The frame of given arrays of the device, which hold no NaN; a GPU's are copied out of the run's pool."""
+        """The frame of these arrays of the device without NaN. A GPU's arrays are copied out of the run's pool."""
         if not device.is_gpu:
             return cls(dict(columns), device)
         rows = max((array.size for array in columns.values()), default=0)
-        made = cls.empty(device, rows, {name: array.dtype for name, array in columns.items()})
+        frame = cls.empty(device, rows, {name: array.dtype for name, array in columns.items()})
         for name, array in columns.items():
-            made.columns[name][...] = array
-        return made
+            frame.columns[name][...] = array
+        return frame
 
     @cached_property
     def frame(self) -> Any:
-        """The frame, pandas' or cuDF's, which shares the columns' memory and knows of no nulls.
+        """The pandas or cuDF frame. It shares the columns' memory and has no nulls.
 
-        To be read only once the columns are written: cuDF may spill a frame's memory to the host.
+        Read it only after the columns are written: cuDF may spill a frame's memory to the host.
         """
         if not self.device.is_gpu:
             return self.device.frames.DataFrame(self.columns, copy=False)
@@ -73,7 +73,7 @@ def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:
 
 
 class _Span:
-    """An array's memory as pylibcudf takes it."""
+    """An array's memory in the form that pylibcudf reads."""
 
     def __init__(self, array: Any) -> None:
         self.array, self.ptr, self.size = array, array.data.ptr, array.nbytes
@@ -90,7 +90,7 @@ def _cudf_type(dtype: Any) -> Any:
 
 
 def _empty_columns(xp: Any, rows: int, dtypes: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays in one block of memory: a GPU's allocations take longer than what is written into them."""
+    """Arrays in one block of memory, because an allocation on a GPU takes longer than filling it."""
     sizes = [-(-rows * xp.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT for dtype in dtypes.values()]
     block, start, columns = xp.empty(sum(sizes), "uint8"), 0, {}
     for (name, dtype), size in zip(dtypes.items(), sizes, strict=True):

@@ -1,4 +1,4 @@
-"""What the host leaves this process: memory and cores, within the limits of its control groups (containers)."""
+"""The memory and the cores that this process may use, within the limits of its control groups (containers)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path("/")
 
 
 def free_on_host(root: Path = ROOT) -> int | None:
-    """Bytes that this process could still take: what Linux calls available, or less in a control group; else None."""
+    """Bytes that this process may still take: Linux' MemAvailable, or less in a control group; None if unknown."""
     try:
         lines = (root / "proc/meminfo").read_text().splitlines()
         total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -23,28 +23,28 @@ def free_on_host(root: Path = ROOT) -> int | None:
 
 @cache
 def usable_cores(root: Path = ROOT) -> int:
-    """The cores that this process may run on, or as many as a control group's quota amounts to, rounded up."""
+    """The number of cores that this process may run on, or its control groups' quota, rounded up, if that is less."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min([allowed, *_cores_in_groups(root)])
 
 
 def _free_in_groups(root: Path) -> Iterator[int]:
-    """What the control groups leave, where they set a limit."""
+    """The free bytes of each control group that has a limit."""
     for folder, version in _control_groups("memory", root):
         if version == 2:
             limit, usage, cache = "memory.max", "memory.current", "inactive_file"
         else:
             limit, usage, cache = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
         try:
-            most, used = int((folder / limit).read_text()), int((folder / usage).read_text())
+            maximum, used = int((folder / limit).read_text()), int((folder / usage).read_text())
             reclaimable = re.search(rf"^{cache} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
         except (OSError, ValueError):  # no such group, or no limit: "max"
             continue
-        yield max(0, most - used + (int(reclaimable[1]) if reclaimable else 0))
+        yield max(0, maximum - used + (int(reclaimable[1]) if reclaimable else 0))
 
 
 def _cores_in_groups(root: Path) -> Iterator[int]:
-    """The cores that the control groups' quotas amount to, where they set one."""
+    """The quota of each control group that has one, in cores, rounded up."""
     for folder, version in _control_groups("cpu", root):
         files = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         try:
@@ -56,7 +56,7 @@ def _cores_in_groups(root: Path) -> Iterator[int]:
 
 
 def _control_groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """The folders of the control groups that hold this process, and which version they are of."""
+    """The folders of the control groups that hold this process, and their version."""
     try:
         memberships = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

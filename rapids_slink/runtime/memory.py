@@ -3,11 +3,11 @@
     with run_scope(device, memory_limit):           every public function works in one
         check_memory(device, estimate, "what")      raises, or sets how many bytes chunks of work may take
         ...
-        return copy_out(device, result)             a GPU's result that outlives the pool
+        return copy_out(device, result)             a result on a GPU outlives the pool
 
-A GPU's pool allocates from the current allocator, rmm's or CuPy's. Without one every temporary array would cost a
-device allocation and, when freed, a wait for the GPU. Pools that have become idle keep up to `IDLE_BYTES` together for
-the next run.
+A GPU's pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a
+device allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next
+run.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
 
-#: How much more than its arrays a pool may hold, in pieces that fit none of them.
+#: A pool may hold this many times the bytes of its arrays, in pieces too small for any of them.
 FRAGMENTATION = 1.25
-#: And for small arrays, which take at least half a KiB, and the scratch memory of CuPy's sorts and sums.
+#: Added for small arrays, which take at least half a KiB, and for the scratch memory of CuPy's sorts and sums.
 ROUNDING_BYTES = 2**21
 #: Pre-allocate an estimate's bytes, for the pool to split, if they are at most this share of free memory.
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: What idle pools keep together, and a run's pool between two stages without a limit or a reservation.
+#: Bytes that all idle pools keep together, and a run's pool between two stages without a limit or a reservation.
 IDLE_BYTES = 2**29
 
-_thread = threading.local()  # `run`: the one under way in this thread
+_thread = threading.local()  # `run`: the current run of this thread
 _idle_pools: list[_Pool] = []
 _idle_lock = threading.Lock()
 
@@ -60,7 +60,7 @@ class _Pool:
     gpu: int
 
     def release(self, keep: int = 0) -> int:
-        """Give back what is not in use if the pool holds more bytes than `keep`; returns how many it holds now."""
+        """Free unused memory if the pool holds more bytes than `keep`; returns how many it holds afterwards."""
         with sys.modules["cupy"].cuda.Device(self.gpu):
             if self.pool.total_bytes() > keep:
                 self.pool.free_all_blocks()
@@ -69,18 +69,18 @@ class _Pool:
 
 @dataclass
 class _Run:
-    """A run under way.
+    """The current run.
 
     Attributes
     ----------
     memory_limit, limit : int or str, int, optional
-        As it was given, and in bytes.
+        The parameter, and the same in bytes.
     pool : _Pool, optional
-        A GPU's.
+        On a GPU.
     is_reserved, interrupted : bool
-        Whether what its stages are estimated to take was pre-allocated, and whether Ctrl-C was pressed.
+        Whether the estimated memory of its stages was pre-allocated, and whether Ctrl-C was pressed.
     free_bytes : float
-        What the chunks of a stage's work may take at a time.
+        Bytes that the chunks of a stage's work may take at a time.
     """
 
     memory_limit: Any = None
@@ -96,25 +96,25 @@ def _run() -> _Run:
 
 
 def free_bytes() -> float:
-    """Bytes that the chunks of a stage's work may take at a time in the run under way."""
+    """Bytes that the chunks of a stage's work may take at a time in the current run."""
     return _run().free_bytes
 
 
 def limit_bytes() -> float:
-    """Bytes that the run under way may take at all, if it has a limit."""
+    """The limit of the current run in bytes, infinite if it has none."""
     limit = _run().limit
     return inf if limit is None else limit
 
 
 @contextmanager
 def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
-    """A block whose device memory is all given back at its end; running out of memory raises `DeviceMemoryError`.
+    """A block that gives all its device memory back at its end. Running out of memory raises `DeviceMemoryError`.
 
-    No array of a GPU's pool should outlive the block: the work is a function of its own, so that its variables are
-    gone when the block ends, and returns copies of its results (`copy_out`, `frames.frame_of`). The pool never grows
-    beyond `memory_limit`; what cuDF allocates is not the pool's.
+    No array of a GPU's pool may outlive the block. So the work is a separate function, whose variables are gone when
+    the block ends, and it returns copies of its results (`copy_out`, `frames.frame_of`). The pool never grows beyond
+    `memory_limit`; cuDF's allocations are not part of it.
 
-    A GPU's work runs on the default stream, since that is cuDF's; the caller's stream waits for it.
+    On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it.
     """
     run, outer = _Run(memory_limit, as_bytes(memory_limit)), getattr(_thread, "run", None)
     _thread.run = run
@@ -142,7 +142,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
-    """Raise unless the estimate for `what` fits; what is left is then `free_bytes`, for chunks of work.
+    """Raise unless the estimate for `what` fits; the remaining bytes become `free_bytes`, for chunks of work.
 
     The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory.
 
@@ -150,7 +150,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     ----------
     device, estimate, what
     already_taken : int
-        Bytes of the estimate that the run has taken.
+        Bytes of the estimate that the run has already taken.
     """
     run = _run()
     least = int(estimate.least * FRAGMENTATION) + ROUNDING_BYTES if device.is_gpu else estimate.least
@@ -165,18 +165,18 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
             f"not enough {_kind(device)} for {what}: "
             f"needs about {size_text(least)}, {size_text(free + already_taken)} are free"
         )
-    most = min(inf if run.limit is None else run.limit, inf if free is None else free + already_taken)
-    run.free_bytes = most - (least - estimate.min_chunk)
+    allowed = min(inf if run.limit is None else run.limit, inf if free is None else free + already_taken)
+    run.free_bytes = allowed - (least - estimate.min_chunk)
     reserved = estimate.peak + estimate.preferred_chunk - already_taken
     run.is_reserved = False
-    if run.pool is not None and run.limit is None and 0 < reserved <= most * RESERVED_SHARE:
+    if run.pool is not None and run.limit is None and 0 < reserved <= allowed * RESERVED_SHARE:
         with suppress(MemoryError):
-            run.pool.pool.malloc(reserved)  # and free again at once
+            run.pool.pool.malloc(reserved)  # which is freed at once
             run.is_reserved = True
 
 
 def release_cached() -> None:
-    """Between two stages: give back what the first took and the second may need in other sizes, unless reserved."""
+    """Free the pool's unused blocks between two stages, which may need other sizes, unless they are reserved."""
     run = _run()
     if run.pool is not None and not run.is_reserved:
         run.pool.release(IDLE_BYTES if run.limit is None else 0)
@@ -192,7 +192,7 @@ def copy_out(device: Device, array: Any) -> Any:
 
 @contextmanager
 def outside_pool(device: Device) -> Iterator[None]:
-    """Allocate a GPU's memory outside the run's pool, for what outlives it; the pool gives way where it has to."""
+    """Allocate GPU memory outside the run's pool, for results that outlive it. The pool frees its own if necessary."""
     run = _run()
     if not device.is_gpu or run.pool is None:
         yield
@@ -202,7 +202,7 @@ def outside_pool(device: Device) -> Iterator[None]:
 
 
 def free_memory() -> None:
-    """Give back the GPU memory that is kept for the next call, at most 512 MiB of all GPUs together.
+    """Free the GPU memory that is kept for the next call, at most 512 MiB on all GPUs together.
 
     Examples
     --------
@@ -212,24 +212,24 @@ def free_memory() -> None:
     _keep_idle(0)
 
 
-def _keep_idle(most: int) -> None:
-    """Empty idle pools, those idle the longest first, until all together hold at most so many bytes."""
+def _keep_idle(max_bytes: int) -> None:
+    """Empty idle pools, the oldest first, until all of them together hold at most `max_bytes`."""
     with _idle_lock:
         for idle in reversed(_idle_pools[:]):
-            held = idle.release(keep=most)
-            most = max(0, most - held)
+            held = idle.release(keep=max_bytes)
+            max_bytes = max(0, max_bytes - held)
             if not held:
                 _idle_pools.remove(idle)
 
 
 @contextmanager
 def _pooled(device: Device, run: _Run) -> Iterator[None]:
-    """Take CuPy's memory from a pool that is this run's alone."""
+    """Take CuPy's memory from a pool of this run."""
     cuda = device.xp.cuda
     _import_cudf()
     run.pool = pool = _take_pool(cuda)
     if run.limit is not None:
-        pool.pool.free_all_blocks()  # what is kept idle may be more
+        pool.pool.free_all_blocks()  # they may exceed the limit
     pool.pool.set_limit(size=0 if run.limit is None else min(run.limit, sys.maxsize))
 
     def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
@@ -246,7 +246,7 @@ def _pooled(device: Device, run: _Run) -> Iterator[None]:
 
 
 def _take_pool(cuda: Any) -> _Pool:
-    """An idle pool on the allocator in force of which nothing is in use, or a new one."""
+    """An idle pool of the current allocator, with no memory in use, or a new pool."""
     allocator, gpu = cuda.get_allocator(), int(cuda.runtime.getDevice())
     with _idle_lock:
         for i, idle in enumerate(_idle_pools):
@@ -257,13 +257,13 @@ def _take_pool(cuda: Any) -> _Pool:
 
 @cache
 def _import_cudf() -> None:
-    """Have cuDF, if it is there, set CuPy's allocator: it could not while another is in force."""
+    """Let cuDF, if it is installed, set CuPy's allocator now: it could not while another one is active."""
     if importlib.util.find_spec("cudf") is not None:
         importlib.import_module("cudf")
 
 
 def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
-    """`allocate`, and once more after `clear` where it finds no memory."""
+    """`allocate`, repeated once after `clear` if there is not enough memory."""
 
     def retry(size: int) -> Any:
         try:
@@ -277,7 +277,7 @@ def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Call
 
 @contextmanager
 def _noting_interruptions(run: _Run) -> Iterator[None]:
-    """Note Ctrl-C, of which Thrust tells nobody; Python handles signals in its main thread alone."""
+    """Note Ctrl-C, which Thrust does not report. Python handles signals in its main thread only."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield
@@ -296,7 +296,7 @@ def _noting_interruptions(run: _Run) -> Iterator[None]:
 
 @contextmanager
 def _on_default_stream(cuda: Any) -> Iterator[None]:
-    """Work on the default stream, after what is on the current one and before what will be."""
+    """Work on the default stream, after the earlier and before the later work of the current stream."""
     current, default = cuda.get_current_stream(), cuda.Stream.null
     if current.ptr == default.ptr:
         yield

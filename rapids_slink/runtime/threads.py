@@ -1,4 +1,4 @@
-"""Work in chunks: on all cores of a CPU, or one after the other on a GPU, which each chunk fills."""
+"""Work in chunks: on all cores of a CPU, or one chunk after the other on a GPU, which a chunk fills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Progress(NamedTuple):
 
 @contextmanager
 def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[[], Any]]:
-    """What to call after each of the `total` equal parts of some work; there is no bar if `progress` is None."""
+    """A function to call after each of the `total` equal parts of some work. There is no bar if `progress` is None."""
     if progress is None:
         yield lambda: None
         return
@@ -36,7 +36,7 @@ def progress_bar(total: int, progress: Progress | None) -> Iterator[Callable[[],
 
 
 def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -> Iterator[Any]:
-    """Iterate over these parts, with that bar."""
+    """Iterate over these parts with a progress bar."""
     with progress_bar(total, progress) as advance:
         for part in parts:
             yield part
@@ -44,25 +44,25 @@ def with_progress(parts: Iterable[Any], total: int, progress: Progress | None) -
 
 
 def workers(device: Device) -> int:
-    """How many chunks are worked on at a time."""
+    """The number of chunks that are processed at the same time."""
     return 1 if device.is_gpu else usable_cores()
 
 
-def chunks_for_cores(n: int, least: int, most: int | None = None) -> list[slice]:
-    """0 to n in slices of equal sizes, as many for each core of a CPU.
+def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[slice]:
+    """0 to n in slices of equal size, the same number for each core of a CPU.
 
-    None is longer than `most`, and none, if there is more than one, shorter than `least`, which comes first.
+    A slice has at least `shortest` items unless it is the only one, and at most `longest` if that does not conflict.
     """
     cores = workers(CPU)
-    of_a_core = 1 if most is None else -(-n // (cores * most))
-    parts = max(1, min(n // least, cores * of_a_core))
+    of_a_core = 1 if longest is None else -(-n // (cores * longest))
+    parts = max(1, min(n // shortest, cores * of_a_core))
     return [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
 
 
 class _Kept(threading.local):
-    """For each thread that works in chunks, the pool of those that help it, and the process that it was started in.
+    """The pool of threads that help each thread with its chunks, and the process in which the pool was started.
 
-    The pool is kept from run to run, since to start and stop one takes a millisecond.
+    The pool is kept from run to run, because starting and stopping one takes a millisecond.
     """
 
     pool: ThreadPoolExecutor | None = None
@@ -81,10 +81,10 @@ _kept = _Kept()
 def for_each_chunk(
     device: Device, work: Callable[[Any], Any], chunks: Iterable[Any], progress: Progress | None = None
 ) -> list[Any]:
-    """`work` of every chunk, and the results in order.
+    """Call `work` for every chunk; returns the results in order.
 
-    On a CPU by all cores, if there is more than one chunk: by this thread and a pool's, which take chunk after chunk.
-    BLAS is limited to one thread in each: its own pool, which waits by spinning, would compete for the cores.
+    On a CPU all cores work if there is more than one chunk: this thread and those of a pool take chunk after chunk.
+    BLAS is limited to one thread meanwhile: its own pool waits by spinning and would compete for the cores.
     """
     chunks = list(chunks)
     results, waiting = [None] * len(chunks), enumerate(chunks)
@@ -96,7 +96,7 @@ def for_each_chunk(
                     results[i] = work(chunk)
                     advance()
             except BaseException:
-                list(waiting)  # after an error or Ctrl-C no further chunk is started
+                list(waiting)  # so that no further chunk starts after an error or Ctrl-C
                 raise
 
         helpers = min(len(chunks), workers(device)) - 1
@@ -108,7 +108,7 @@ def for_each_chunk(
 
 
 def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
-    """`take_chunks` by this thread and by so many of its pool."""
+    """Run `take_chunks` in this thread and in `helpers` threads of its pool."""
     pool = _kept.started()
     with _one_blas_thread:
         try:
@@ -123,7 +123,7 @@ def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
 
 
 class _OneBlasThread:
-    """A block in which BLAS has one thread; of blocks that overlap the last gives back what the first has found."""
+    """A block in which BLAS has one thread. If blocks overlap, the last one restores the setting before the first."""
 
     def __init__(self) -> None:
         self._lock, self._blocks = threading.Lock(), 0

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.version import __version__
 
-#: By the names under which they are installed, one of a line.
+#: Each line has the names of one package's builds, of which at most one is installed.
 PACKAGES = [
     *[[name] for name in ("numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib")],
     *[[name, f"{name}-cu13", f"{name}-cu12"] for name in ("cudf", "pylibraft", "cugraph", "cuml")],
@@ -23,19 +23,20 @@ def show_versions() -> None:
 
     Examples
     --------
-    >>>     >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
+    >>> import rapids_slink
+    >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
     rapids_slink  ...
     """
     lines = [("rapids_slink", __version__), ("Python", sys.version.split()[0])]
     lines.append(("system", f"{platform.system()} {platform.release()}, {platform.machine()}"))
-    lines += [(name, found) for names in PACKAGES for name, found in [_installed(names)]]
+    lines += [(name, number) for names in PACKAGES for name, number in [_installed(names)]]
     lines.append(("GPU", _gpu()))
     width = max(len(name) for name, _ in lines) + 2
-    print("\n".join(f"{name:<{width}}{found}" for name, found in lines))
+    print("\n".join(f"{name:<{width}}{number}" for name, number in lines))
 
 
 def _installed(names: list[str]) -> tuple[str, str]:
-    """The first of some packages that is installed, and its version."""
+    """The first of these packages that is installed, and its version."""
     for name in names:
         try:
             return name, version(name)
@@ -50,8 +51,8 @@ def _gpu() -> str:
     import cupy
 
     runtime = cupy.cuda.runtime
-    found = runtime.getDeviceProperties(cupy.cuda.Device().id)
+    properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
     return (
-        f"{found['name'].decode()}, compute capability {found['major']}.{found['minor']}, "
+        f"{properties['name'].decode()}, compute capability {properties['major']}.{properties['minor']}, "
         f"CUDA {runtime.runtimeGetVersion()}, driver for CUDA {runtime.driverGetVersion()}"
     )

@@ -1,8 +1,9 @@
-// How components merge in a round of Borůvka's algorithm, by many threads at a time.
+// Many threads merge the components of a round of Borůvka's algorithm.
 //
 // Every component that is sure of its lightest outgoing edge points at the component across it. Edges are totally ordered, so
-// along pointers they get lighter, except between two that chose the same edge: these are the only cycles, and the smaller of
-// the two stays a root. So all pointers lead to roots, and each edge is recorded once: by the component that goes under another.
+// they get lighter along pointers, except between two components that chose the same edge. These are the only cycles, and the
+// smaller of the two components stays a root. So all pointers lead to roots, and each edge is recorded once: by the component
+// that goes under another.
 #pragma once
 #include "ordering.cuh"
 
@@ -22,8 +23,8 @@ __device__ __forceinline__ int find_root(int* parent, int v) {
     return v;
 }
 
-// Hooks the components, of which `best_code` has the lightest edges by root and `sure` says which are certain, and calls
-// take(root, code) for each edge that is taken.
+// Hooks the components that are `sure` of their lightest edges and calls take(root, code) for each edge that is taken.
+// `best_code` has the lightest edge of each root.
 template <class Blocks, class Sure, class Take>
 __device__ __forceinline__ void hook_components(
     const Blocks& blocks, long long n, const int* component, int* parent, const long long* best_code, Sure sure, Take take) {

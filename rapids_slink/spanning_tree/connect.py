@@ -1,9 +1,9 @@
 """Connect the forest: the edges that the neighbour lists could not prove.
 
-Each round searches, for every component that is not certified but the largest, the points that may have an edge
-lighter than the best one known, for the nearest point outside, bounded by that best. What a search finds, points and
-raised bounds, is entered in the forest, so that next time Borůvka finds each of these components certain of its
-lightest leaving edge. When few large components are left, component_pairs/ may connect them all at once instead.
+Each round searches for every component that is not certified, except the largest. Those of its points search that may
+have an edge lighter than the component's best one. They look for the nearest point outside, bounded by that best edge.
+The forest records the points found and the raised bounds, so the next round of Borůvka certifies the lightest edge of
+each of these components. When few large components remain, component_pairs/ may connect them all at once instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rapids_slink.spanning_tree.component_pairs import connect_components, is_wo
 from rapids_slink.spanning_tree.forest import Forest
 from rapids_slink.spanning_tree.kernels import kernels
 
-#: At the peak, in bytes a point: the forest's arrays, a search's task and answer, and its edges while sorted.
+#: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort.
 POINT_BYTES = 192
 
 
@@ -69,18 +69,18 @@ def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: De
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     _append(forest, edges, device)
                     return
-                most_components = grown.components / 2  # before it may be worth another try
+                most_components = grown.components / 2  # try again when half of them remain
             _search_crossing_edges(forest, rows, search, lists.core, device, report)
             searched = True
 
 
 def _search_crossing_edges(forest: Forest, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:
-    """For each of the rows the nearest point outside its component, unless its component has a lighter edge."""
+    """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
     upper = forest.best_weight[forest.component[rows]]
     component = forest.component
-    found = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
+    result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
-    kernels(device).record_search(forest, rows, found)
+    kernels(device).record_search(forest, rows, result)
 
 
 def _append(forest: Forest, edges: tuple[Any, Any, Any], device: Device) -> None:

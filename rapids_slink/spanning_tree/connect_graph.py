@@ -1,4 +1,4 @@
-"""`api.connect`: the exact tree of points from a k-NN graph of theirs, by frames."""
+"""`api.connect`: the exact tree of points from their k-NN graph, by frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.spanning_tree.relational import connect_lists
 
-#: Bytes of a pair, or of a point's bound, in the frames of a round.
+#: Bytes of a pair or of a point's bound in the frames of a round.
 PAIR_BYTES = 192
 
 
@@ -54,7 +54,7 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
 
 
 def _row_numbers(graph: Any, n: int, device: Device) -> tuple[Array, Array]:
-    """The ends of the graph's edges; loops are left out."""
+    """The ends of the graph's edges without loops."""
     ends = [column_values(graph[end], device) for end in ("src", "dst")]
     for name, end in zip(("src", "dst"), ends, strict=True):
         if end.size and not (int(end.min()) >= 0 and int(end.max()) < n):
@@ -64,9 +64,10 @@ def _row_numbers(graph: Any, n: int, device: Device) -> tuple[Array, Array]:
 
 
 def _bounds(lists: tuple[Array, Array, Array], n: int, certified: bool, device: Device) -> Any:
-    """By row, an edge of the total order that no pair which the row does not list comes before.
+    """A lower bound for each row: no pair that the row does not list comes before it in the total order.
 
-    The last of a certified list that is not complete; above all edges if it is; below all if it is not certified.
+    The bound is the last entry of a certified list. It is above all edges if the list is complete, and below all edges
+    if the list is not certified.
     """
     xp, (src, dst, weight) = device.xp, lists
     rows = xp.arange(n, dtype="int32")

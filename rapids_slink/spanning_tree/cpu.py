@@ -13,7 +13,7 @@ from rapids_slink.union_find import find_root
 
 
 def boruvka_rounds(lists: Any, forest: Any) -> Growth:
-    """Run rounds until the lists certify no more components, or too few; fills the forest's arrays."""
+    """Run rounds until the lists certify no more components, or too few. The forest's arrays are updated."""
     f, listed = forest, (lists.ids, lists.weights)
     nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
     best, parent = (f.best_weight, f.best_code, f.certified), np.empty_like(f.component)
@@ -23,31 +23,31 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
         at_first = at_first or components
         if components == 1 or certified < max(1, components / LEAST_SHARE):
             return Growth(at_first - components, rounds, chosen, components)
-        _merge_components(f.component, best, parent, tuple(f.edges.columns.values()), f.taken)
+        _merge_components(f.component, best, parent, tuple(f.edges.columns.values()), f.n_taken)
         rounds, chosen = rounds + 1, chosen + certified
 
 
 def rows_to_search(forest: Any) -> np.ndarray:
-    """Points whose component is not certified, nor the largest, and that may have an edge lighter than its best."""
+    """Points of uncertified components, except the largest, that may have a lighter edge than the component's best."""
     f = forest
     largest = np.bincount(f.component).argmax()
     bound, best = (f.bound_weight, f.bound_code), (f.best_weight, f.best_code, f.certified)
     return _rows_to_search(f.component, largest, bound, best)
 
 
-def record_search(forest: Any, rows: np.ndarray, found: Any) -> None:
-    """Store each row's nearest point outside its component, as a search has found it, and its raised lower bound.
+def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
+    """Store the result of a search: each row's nearest point outside its component, and its raised lower bound.
 
-    If nothing was found, all outside points are above the bound that was reached, whatever their ids.
+    If a row found none, all outside points are above the bound of its search, whatever their ids.
     """
     f = forest
     nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
-    _record_search(rows, found.ids.ravel(), found.weights.ravel(), found.upper, nearest, bound)
+    _record_search(rows, result.ids.ravel(), result.weights.ravel(), result.upper, nearest, bound)
 
 
 @njit(cache=True)
 def connected_components(ids):
-    """How many connected components the undirected graph of neighbour lists has."""
+    """The number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
     parent = np.arange(n, dtype=np.int32)
     count = n
@@ -63,7 +63,7 @@ def connected_components(ids):
 
 @njit(cache=True)
 def _propose_edges(lists, component, cursor, nearest, bound, best):
-    """Each component's lightest proposal of a round; returns the numbers of components and of certified ones."""
+    """Find each component's lightest proposal; returns the number of components and how many are certified."""
     (ids, weights), (nearest_outside, nearest_outside_weight) = lists, nearest
     (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
     n, k = ids.shape
@@ -93,7 +93,7 @@ def _propose_edges(lists, component, cursor, nearest, bound, best):
             best_weight[own], best_code[own] = weight, code
         if lighter(weight, code, best_weight[across], best_code[across]):
             best_weight[across], best_code[across] = weight, code
-    for v in range(n):  # certified unless what a point does not list may come before the best: see forest.py
+    for v in range(n):  # certified unless an edge that a point does not list may come before the best: see forest.py
         own = component[v]
         if lighter(bound_weight[v], bound_code[v], best_weight[own], best_code[own]):
             certified[own] = False
@@ -106,10 +106,10 @@ def _propose_edges(lists, component, cursor, nearest, bound, best):
 
 
 @njit(cache=True)
-def _merge_components(component, best, parent, edges, taken):
-    """Merge every certified component along its edge, and append the edges to those taken, each once."""
+def _merge_components(component, best, parent, edges, n_taken):
+    """Merge every certified component along its edge, and append each edge once to the forest's."""
     (best_weight, best_code, certified), (src, dst, weight) = best, edges
-    n, m = component.size, taken[0]
+    n, m = component.size, n_taken[0]
     for v in range(n):
         parent[v] = component[v]
     for c in range(n):
@@ -117,13 +117,13 @@ def _merge_components(component, best, parent, edges, taken):
             continue
         low, high = best_code[c] >> 32, best_code[c] & 0xFFFFFFFF
         a, b = find_root(parent, low), find_root(parent, high)
-        if a != b:  # equal when the other side has taken the same edge
+        if a != b:  # equal if the other side has taken the same edge
             parent[max(a, b)] = min(a, b)
             src[m], dst[m], weight[m] = low, high, best_weight[c]
             m += 1
     for v in range(n):
         component[v] = find_root(parent, v)
-    taken[0] = m
+    n_taken[0] = m
 
 
 @njit(cache=True)

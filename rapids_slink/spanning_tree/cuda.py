@@ -17,7 +17,7 @@ _launch = partial(launch, SOURCE)
 
 
 def connected_components(ids: Any) -> int:
-    """How many connected components the undirected graph of neighbour lists has."""
+    """The number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
     _launch("join_neighbors", n * k, np.int64(n), np.int32(k), ids, parent)
@@ -34,29 +34,29 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
     launch_resident(
         SOURCE, "boruvka_rounds", blocks, THREADS, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
-        f.best_code, f.certified, cp.empty(n, cp.int32), f.taken, *f.edges.columns.values(), rounds,
+        f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
     )  # fmt: skip
     at_first, components, chosen, merged = rounds[2:6].tolist()
     return Growth(at_first - components, merged, chosen, components)
 
 
 def rows_to_search(forest: Any) -> Any:
-    """As `rapids_slink.spanning_tree.cpu.rows_to_search`; in no order."""
+    """As `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
     f, n = forest, forest.component.size
     size = np.int64(n)
     members, largest = cp.zeros(n, cp.int32), cp.zeros(1, cp.uint64)  # CuPy's bincount would take a gigabyte
     _launch("count_members", n, size, f.component, members)
     _launch("find_largest", n, size, members, largest)
     rows, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
-    known = (f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified)
-    _launch("list_rows_to_search", n, size, f.component, largest, *known, rows, count)
+    state = (f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified)
+    _launch("list_rows_to_search", n, size, f.component, largest, *state, rows, count)
     return rows[: int(count[0])]
 
 
-def record_search(forest: Any, rows: Any, found: Any) -> None:
+def record_search(forest: Any, rows: Any, result: Any) -> None:
     """As `rapids_slink.spanning_tree.cpu.record_search`."""
     f, m = forest, rows.size
-    check_arrays("int32", rows, found.ids)
-    check_arrays("float64", found.weights, found.upper)
-    known = (f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code)
-    _launch("record_search", m, np.int64(m), rows, found.ids, found.weights, found.upper, *known)
+    check_arrays("int32", rows, result.ids)
+    check_arrays("float64", result.weights, result.upper)
+    state = (f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code)
+    _launch("record_search", m, np.int64(m), rows, result.ids, result.weights, result.upper, *state)

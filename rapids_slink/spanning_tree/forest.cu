@@ -1,22 +1,22 @@
-// Boruvka's steps on neighbour lists; forest.py says what each means and why a certified edge is in the tree.
+// Boruvka's steps on neighbour lists. forest.py explains the steps and why a certified edge is in the tree.
 //
 // Components are trees of parent pointers over the points; between rounds component[v] is the root.
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
 #include "spanning_tree/boruvka.cuh"
 
-constexpr int THREADS = 512, BLOCKS = 2;  // a multiprocessor holds so many blocks
-constexpr int LEAST_SHARE = 32;           // one component in so many is certified, or no further round is run; as in forest.py
+constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multiprocessor
+constexpr int LEAST_SHARE = 32;           // a round runs if one component in LEAST_SHARE is certified; as in forest.py
 constexpr int MAX_ROUNDS = 2048;
 
-// Zeros at first: what has been done, and what each round has found.
+// Zeros at first: the counts of all rounds, and the counts of each round.
 struct Rounds {
     unsigned long long arrived;
     int at_first, components, chosen, rounds;
     struct { int components, certified; } found[MAX_ROUNDS];
 };
 
-// The other end of v's proposal, -1 if it has none: the next of its list or, if that is nearer, the point found by a search.
+// The other end of v's proposal, -1 if it has none: the next point of its list or the point found by a search, the nearer.
 __device__ __forceinline__ int proposal(
     long long v, int k, const int* ids, const double* weights, const int* component, int cursor, const int* nearest_outside,
     const double* nearest_outside_weight, double& weight) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ int proposal(
     return other;
 }
 
-// Runs rounds until the lists certify no more components, or too few. Edges are appended after the first taken[0].
+// Runs rounds until the lists certify no more components, or too few. Edges are appended after the taken[0] that are there.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
             if (other >= 0) atomic_min(best_weight + own, w), atomic_min(best_weight + component[other], w);
         });
         blocks.wait();
-        // Among the proposals of a component's least weight, the least pair of ids.
+        // Keeps the least pair of ids among a component's proposals of least weight.
         blocks.each(n, [&](long long v) {
             double w;
             int other = propose(v, w);
@@ -98,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     }
 }
 
-// size[c] grows by the number of points of component c; the lanes of a warp with one label add across together.
+// Adds the number of points of component c to size[c]. The lanes of a warp with the same label add once together.
 extern "C" __global__ void count_members(long long n, const int* __restrict__ component, int* size) {
     long long v = thread_index();
     unsigned active = __ballot_sync(~0u, v < n);
@@ -108,7 +108,7 @@ extern "C" __global__ void count_members(long long n, const int* __restrict__ co
     if (threadIdx.x % 32 == __ffs(same) - 1) atomicAdd(size + own, __popc(same));
 }
 
-// Raises `largest` to the size of a component and ~label, of as large ones the least label's.
+// Raises `largest` to the size of a component << 32 | ~label, so that the least label wins among equal sizes.
 extern "C" __global__ void find_largest(long long n, const int* __restrict__ size, unsigned long long* largest) {
     long long c = thread_index();
     unsigned long long most = c < n && size[c] ? (unsigned long long)size[c] << 32 | ~(unsigned)c : 0;
@@ -116,7 +116,7 @@ extern "C" __global__ void find_largest(long long n, const int* __restrict__ siz
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 
-// The points of components that are not certified, but the largest, that may have an edge lighter than their best.
+// The points of uncertified components, except the largest, that may have an edge lighter than their component's best.
 extern "C" __global__ void list_rows_to_search(
     long long n, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
@@ -133,7 +133,7 @@ extern "C" __global__ void list_rows_to_search(
     if (wanted) rows[slot] = v;
 }
 
-// Stores the point that a search has found for each row, and the row's raised lower bound.
+// Stores the point that a search found for each row, and the row's raised lower bound.
 extern "C" __global__ void record_search(
     long long m, const int* __restrict__ rows, const int* __restrict__ ids, const double* __restrict__ weights,
     const double* __restrict__ upper, int* __restrict__ nearest_outside, double* __restrict__ nearest_outside_weight,

@@ -1,14 +1,14 @@
 """Borůvka on neighbour lists, taking only edges that are certain to be in the minimum spanning tree.
 
-In a round every point v of a component C proposes the edge to its first listed neighbour outside C, to the components
-of both ends; `best(C)` is the lightest proposal to C. Each point also has a lower bound: every edge to a point that it
-does not list comes after it. C is *certified* if no lower bound of a point in C is below best(C). Then best(C) is the
-lightest of all edges that leave C, and by the cut property it is in the tree. Nothing here uses the triangle
-inequality. In a list of nearest points no entry is above the bound, so that only the bounds of exhausted lists matter;
-a list sorted by mutual reachability may have entries above its bound.
+In a round every point v of a component C proposes the edge to its first listed neighbour outside C. It proposes the
+edge to the components of both ends, and `best(C)` is the lightest proposal to C. Each point also has a lower bound:
+every edge to a point that it does not list comes after the bound. C is *certified* if no lower bound of a point in C is
+below best(C). Then best(C) is the lightest of all edges that leave C, and by the cut property it is in the tree.
+Nothing here uses the triangle inequality. No entry of a list of nearest points is above the bound, so only the bounds
+of exhausted lists matter. A list sorted by mutual reachability may have entries above its bound.
 
-A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. The
-rounds are each device's ``boruvka_rounds(lists, forest)``.
+A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
+device runs the rounds in ``boruvka_rounds(lists, forest)``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from rapids_slink.ordering import NO_EDGE, edge_codes
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
-#: If fewer than one component in so many is certified, another round merges too little: a search certifies all others.
+#: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
+#: others.
 LEAST_SHARE = 32
 
 
 @dataclass(frozen=True)
 class Forest:
-    """A forest under construction; the kernels write into the arrays, of length n but for the last two.
+    """A forest under construction. The kernels write into the arrays, of length n except `edges` and `n_taken`.
 
     Attributes
     ----------
@@ -44,8 +45,8 @@ class Forest:
         By component root: the lightest edge seen in the last round, and whether it is certain.
     edges : PreallocatedFrame
         The edges taken so far, ``src < dst``, in the first of its n - 1 rows.
-    taken : int32 array of shape (1,)
-        How many.
+    n_taken : int32 array of shape (1,)
+        The number of edges taken so far.
     """
 
     component: Any
@@ -58,7 +59,7 @@ class Forest:
     best_code: Any
     certified: Any
     edges: PreallocatedFrame
-    taken: Any
+    n_taken: Any
 
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Forest:
@@ -72,7 +73,7 @@ class Forest:
 
     @classmethod
     def of_components(cls, component: Any, bound: tuple[Any, Any], device: Device) -> Forest:
-        """Given components, without lists: only the lower bounds (weights, codes) of their points are known."""
+        """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
         return cls(
             component=component,
@@ -85,7 +86,7 @@ class Forest:
             best_code=xp.empty(n, "int64"),
             certified=xp.zeros(n, bool),
             edges=PreallocatedFrame.empty(device, n - 1, EDGE_TYPES),
-            taken=xp.zeros(1, "int32"),
+            n_taken=xp.zeros(1, "int32"),
         )
 
 
@@ -96,12 +97,12 @@ class Growth:
     Attributes
     ----------
     edges : int
-        How many were taken.
+        The number of edges taken.
     rounds : int
     certified : int
-        How many components, in all rounds, chose an edge that was certain.
+        How many times, over all rounds, a component chose a certain edge.
     components : int
-        How many are left; the forest holds the proposals of a last round that was not merged.
+        How many components remain. The forest holds the proposals of a last round that was not merged.
     """
 
     edges: int

@@ -1,4 +1,4 @@
-"""Graphs of the user, over nodes of any ids, as arrays over nodes numbered from 0.
+"""The user's graphs, over nodes of any ids, as arrays over nodes numbered from 0.
 
 DataFrame or cugraph.Graph ──as_frame──▶ frame ──read_graph──▶ EdgeList, and the nodes' ids ──tree_of_edges──▶ frame
 """
@@ -29,7 +29,7 @@ from rapids_slink.spanning_tree.edges import (
 
 COLUMNS = ["src", "dst", "weight"]
 MAX_NODES = 2**31 - 1  # int32
-#: What reading takes, in bytes an edge: both ends and the weight, and for ids that are no numbers a table of them.
+#: Bytes per edge that reading takes: both ends and the weight, and for ids that are not numbers a table of them.
 NUMBERS, NAMES = 24, 96
 
 
@@ -42,8 +42,7 @@ class Graph:
     edges : EdgeList
         One row for each of the frame's.
     ids : Index or None
-        The id of each node, in order of first appearance in ``src``, then ``dst``; None where ids are the nodes'
-        numbers.
+        The id of each node, in order of first appearance in ``src``, then ``dst``; None if ids are node numbers.
     """
 
     edges: EdgeList
@@ -51,14 +50,14 @@ class Graph:
 
     @property
     def estimate(self) -> MemoryEstimate:
-        """Bytes of its arrays, at most: they may be the frame's."""
+        """At most the bytes of its arrays, which may be the frame's."""
         e = self.edges
         size = e.src.nbytes + e.dst.nbytes + e.weight.nbytes
         return MemoryEstimate(size, size)
 
 
 def is_cugraph(graph: Any) -> bool:
-    """Whether this is a ``cugraph.Graph``, found out without importing cuGraph."""
+    """Whether this is a ``cugraph.Graph``, without importing cuGraph."""
     return any(base.__module__.split(".")[0] == "cugraph" and base.__name__ == "Graph" for base in type(graph).__mro__)
 
 
@@ -72,8 +71,8 @@ def as_frame(graph: Any) -> Any:
         raise ValueError("edges must be a weighted cugraph.Graph: pass weight= to from_cudf_edgelist")
     edges = graph.view_edge_list()
     ends = []
-    for given, usual in ((graph.source_columns, "src"), (graph.destination_columns, "dst")):
-        names = given if isinstance(given, list) else [given]
+    for names, usual in ((graph.source_columns, "src"), (graph.destination_columns, "dst")):
+        names = names if isinstance(names, list) else [names]
         if len(names) > 1:
             raise ValueError(f"edges must be a cugraph.Graph whose vertices have one column each, got {names}")
         ends.append(names[0] if names[0] in edges.columns else usual)
@@ -94,8 +93,8 @@ def as_cugraph(tree: Any) -> Any:
 def read_graph(frame: Any, device: Device, *, maximum: bool = False, most_numbers: int | None = None) -> Graph:
     """The checked edges of a frame on `device`.
 
-    Integer ids are the numbers of their nodes if none is negative or as large as `most_numbers`, by default a small
-    multiple of the edges; other ids are numbered.
+    Integer ids are node numbers if none is negative and all are below `most_numbers`, by default a small multiple of
+    the number of edges. Other ids are names, which are numbered.
     """
     require_columns(frame, tuple(COLUMNS), "edges")
     columns = {name: frame[name] for name in COLUMNS}  # once: it takes longer than a round of Borůvka
@@ -126,17 +125,17 @@ def tree_of_edges(frame: Any, device: Device, *, maximum: bool, component: bool)
     graph = read_graph(frame, device, maximum=maximum)
     estimate = sequential(graph.estimate, estimate_forest(graph.edges, device))
     check_memory(device, estimate, size_text(graph.edges), graph.estimate.retained)
-    taken, parent = spanning_forest(graph.edges, device)
+    in_forest, parent = spanning_forest(graph.edges, device)
     columns = frame if list(frame.columns) == COLUMNS else frame[COLUMNS]
-    tree = columns[device_of(frame).asarray(taken)]
+    tree = columns[device_of(frame).asarray(in_forest)]
     if component:
-        number = components(graph.edges.src[taken], parent, device)
+        number = components(graph.edges.src[in_forest], parent, device)
         tree = tree.assign(component=device_of(frame).asarray(copy_out(device, number)))
     return tree
 
 
 def _check_columns(columns: dict[str, Any]) -> None:
-    """Raise unless the weights are numbers, the ids of one kind, and nothing is missing; NaN is looked for later."""
+    """Raise unless the weights are numbers, the ids are of one kind, and nothing is missing. NaN is checked later."""
     dtype = columns["weight"].dtype
     if dtype.kind not in "iuf" or getattr(dtype, "itemsize", 8) > 8:
         raise InputTypeError(f"column 'weight' of the edges must hold numbers, got dtype {dtype}")
@@ -157,7 +156,7 @@ def _check_columns(columns: dict[str, Any]) -> None:
 
 
 def _kind(dtype: Any) -> str:
-    """NumPy's letter for a type of ids, the same for all integers and for all strings and objects."""
+    """NumPy's letter for a type of ids: one for all integers, and one for all strings and objects."""
     if hasattr(dtype, "categories"):
         dtype = dtype.categories.dtype
     return "i" if dtype.kind == "u" else "O" if dtype.kind in "OSTU" else dtype.kind
@@ -169,7 +168,7 @@ def _array(column: Any, device: Device) -> Any:
 
 
 def _signed(src: Any, dst: Any) -> tuple[Any, Any]:
-    """Both ends as int32 or int64; an id that fits into neither becomes negative."""
+    """Both ends as int32 or int64. An id that fits into neither becomes negative."""
     narrow = all(end.dtype.itemsize < 4 or end.dtype == np.int32 for end in (src, dst))
     ends = (end.view("int64") if end.dtype == np.uint64 else end for end in (src, dst))
     src, dst = (end.astype("int32" if narrow else "int64", copy=False) for end in ends)

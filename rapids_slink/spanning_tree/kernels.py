@@ -1,4 +1,4 @@
-"""What either device does for forests of neighbour lists."""
+"""The kernels of forests of neighbour lists that each device has."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kernels(Protocol):
 
 
 def kernels(device: Device) -> Kernels:
-    """Those of the device."""
+    """The device's kernels."""
     if device.is_gpu:
         from rapids_slink.spanning_tree import cuda
 

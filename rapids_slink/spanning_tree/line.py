@@ -1,8 +1,8 @@
 """The minimum spanning tree of points of one feature: a sort.
 
-Equal points join at zero, each to the one of the least id, and each value is joined to the next by their points of
-least ids. No other pair across that gap has an equally small weight, unless rounding makes a larger difference equal to
-it. This is checked; if it happens, `tree_of_line` returns None.
+Equal points join at zero, each to the one of the least id. Each value joins the next value by the points of least ids
+of the two. No other pair across that gap has an equally small weight, unless rounding makes a larger difference equal
+to it. If a check finds that, `tree_of_line` returns None.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
-#: The formulas that are one operation of a difference.
+#: The formulas that apply one operation to a difference.
 ONE_OPERATION = ("squared_euclidean", "manhattan", "chebyshev")
 
 
 def serves(problem: Problem) -> bool:
-    """Points of one feature whose distances are one operation of a difference."""
+    """Points of one feature whose distance is one operation on a difference."""
     return not problem.by_reachability and problem.d == 1 and problem.metric.formula in ONE_OPERATION
 
 
 def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | None:
-    """The tree of the points, unless roundings make a sort's wrong."""
+    """The tree of the points, or None if rounding makes the sorted order insufficient."""
     with report.stage("spanning_tree", problem.device):
         edges = tree_of_line(rows, problem.metric, problem.device)
     if edges is None:
@@ -37,12 +37,12 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | No
 
 
 def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame | None:
-    """The tree, if a sort gives it.
+    """The tree, or None if a sort does not give it.
 
     Parameters
     ----------
     rows : (n, 1) array
-        As `neighbors.rows.metric_rows` makes them, n at least 2.
+        The result of `neighbors.rows.metric_rows`, n at least 2.
     metric : Metric
     device : Device
 
@@ -76,6 +76,6 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
 
 
 def _weights(values: Any, steps: int, metric: Metric) -> Any:
-    """The surrogate distance of each of some ascending values and the one so many places further on."""
+    """The surrogate distance between each of some ascending values and the one `steps` places further on."""
     difference = values[steps:] - values[:-steps]
     return difference * difference if metric.formula == "squared_euclidean" else difference

@@ -41,7 +41,7 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=settings.progress, metric=problem.metric)
         k = list_length(settings, device)
-        lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.known)
+        lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists)
     release_cached()
     with report.stage("components", device):
         components = kernels(device).connected_components(lists.ids)
@@ -49,6 +49,9 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
 
 
 def list_length(settings: Settings, device: Device) -> int:
-    """How long neighbour lists are: longer than the core, so that a point's nearest in a denser place is certain."""
+    """The length of the neighbour lists.
+
+    With core distances it exceeds the core, so that edges that weigh the core distance come before the list's bound.
+    """
     k = settings.n_neighbors or default_neighbors(settings.metric, device)
     return k if settings.min_samples == 1 else max(k, settings.min_samples + 1)

@@ -15,8 +15,8 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
 
-#: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and how many connected
-#: components the k-NN graph had, 1 where there was none.
+#: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and the number of connected
+#: components of the k-NN graph, 1 if there was none.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
 
 
@@ -29,10 +29,10 @@ class Problem:
     settings : Settings
     device : Device
     n, n_features, itemsize : int
-        Points, their features, and bytes of a value, as they were given.
+        The points and their features, and the bytes of a value, of the input.
     core : (n,) float64 array, optional
         Core distances computed on a larger set that contains these points.
-    known : PartLists, optional
+    part_lists : PartLists, optional
         Neighbour lists already computed within each of two parts of the points.
     """
 
@@ -42,7 +42,7 @@ class Problem:
     n_features: int
     itemsize: int
     core: Array = None
-    known: PartLists | None = None
+    part_lists: PartLists | None = None
 
     @property
     def metric(self) -> Metric:
@@ -51,14 +51,14 @@ class Problem:
 
     @property
     def d(self) -> int:
-        """The values of a row as the metric's formula reads it."""
+        """The number of values that the metric's formula reads of a row."""
         return row_features(self.metric, self.n_features)
 
     @property
     def by_reachability(self) -> bool:
-        """Whether edges weigh mutual reachability."""
+        """Whether the weight of an edge is mutual reachability."""
         return self.settings.min_samples > 1 or self.core is not None
 
 
-#: The tree of some rows, as the formula reads them, by whichever way serves them.
+#: Makes the tree of some rows, as the formula reads them, by the first way that serves them.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]

@@ -1,13 +1,15 @@
 """Borůvka's rounds by groupby and merge of frames.
 
-In a round every component takes the lightest of the edges that cross its border, a groupby of ranks in the total order,
-and points at the component across it, a merge of these ranks with the edges. Pointers are followed to the root of each
-tree of components, by which the ends of edges are renamed, and edges within one component go.
+In a round every component takes the lightest edge that crosses its border: a groupby of the edges' ranks in the total
+order. It then points at the component across that edge: a merge of these ranks with the edges. Pointers are followed to
+the root of each tree of components. The roots replace the ends of the edges, and edges within one component are
+dropped.
 
 `spanning_forest` does that with a list of edges; `edges/` does the same in kernels. `connect_lists` does it with a k-NN
-graph, where lighter edges than the listed ones may leave a component: the bounds of its points are ranked among the
-edges, and a component whose least rank is a bound's takes none. Where too few take an edge, the points with such bounds
-are searched for their nearest outside; `forest.py` has the proof, and `connect.py` does the same in kernels.
+graph. Lighter edges than the listed ones may leave a component there, so the bounds of its points are ranked among the
+edges. A component whose least rank belongs to a bound takes no edge. If too few components take an edge, the points
+with such bounds search for their nearest point outside. `forest.py` has the proof, and `connect.py` does the same in
+kernels.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ def spanning_forest(edges: Any, device: Device) -> Any:
     Parameters
     ----------
     edges : DataFrame
-        ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may come several times.
+        ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may occur several times.
     device : Device
-        That of the frame.
+        The frame's.
 
     Returns
     -------
@@ -59,10 +61,10 @@ def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
     edges : DataFrame
         ``src`` < ``dst`` and ``weight``: the listed pairs and their surrogate distances. A pair may come twice.
     bounds : DataFrame
-        The same columns, a row for each point: in the total order, a pair of it that is not listed comes after this
-        one or equals it.
+        The same columns, a row for each point. In the total order, every pair of the point that is not listed comes
+        after this row or equals it.
     search
-        Of all points.
+        A search over all points.
     device : Device
 
     Returns
@@ -72,7 +74,7 @@ def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
     """
     xp, n = device.xp, len(bounds)
     tree: list[Any] = []
-    taken = 0
+    n_edges = 0
     component = points = xp.arange(n, dtype="int32")
     while True:
         # An edge comes before a bound that is equal to it, whose point lists the edge.
@@ -86,10 +88,10 @@ def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
             crossing = _crossing(ranked, component, listed)
             of_points = device.frames.DataFrame({"component": component, "rank": rank_of_bound})
             certain, component = _merge_components(crossing, of_points, component, device)
-            few = len(certain) < max(1, (n - taken) / LEAST_SHARE)
+            few = len(certain) < max(1, (n - n_edges) / LEAST_SHARE)
             tree.append(ranked.iloc[certain["rank"].drop_duplicates()][ORDER])
-            taken += len(tree[-1])
-            if taken == n - 1:
+            n_edges += len(tree[-1])
+            if n_edges == n - 1:
                 return device.frames.concat(tree).sort_values(ORDER, ignore_index=True)[["src", "dst", "weight"]]
             if few:
                 break
@@ -97,7 +99,7 @@ def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
 
 
 def _crossing(edges: Any, component: Array, rows: Any = None) -> Any:
-    """The edges of two components, of some rows or all: columns a and b, these, and the row as rank."""
+    """The edges between two components, among some rows or all: columns a and b, the components, and rank, the row."""
     edges = edges[["src", "dst"]] if rows is None else edges[["src", "dst"]].iloc[rows]
     a, b = (component[edges[end].values] for end in ("src", "dst"))
     crossing = edges.assign(a=a, b=b, rank=edges.index)[["a", "b", "rank"]]
@@ -105,7 +107,7 @@ def _crossing(edges: Any, component: Array, rows: Any = None) -> Any:
 
 
 def _lightest(crossing: Any, bounds: Any, device: Device) -> Any:
-    """The least rank of each component, of the edges that cross its border and of its points' bounds."""
+    """The least rank of each component among the edges that cross its border and its points' bounds."""
     sides = [crossing[[side, "rank"]].rename(columns={side: "component"}) for side in ("a", "b")]
     sides += [] if bounds is None else [bounds]
     return device.frames.concat(sides, ignore_index=True).groupby("component", as_index=False).agg({"rank": "min"})
@@ -118,7 +120,7 @@ def _merge_components(crossing: Any, bounds: Any, component: Array, device: Devi
     own, a, b = (certain[name].values for name in ("component", "a", "b"))
     across, parent = a + b - own, xp.arange(component.size, dtype=component.dtype)
     parent[own] = across
-    # Two that point at each other took one edge: the lesser is the root.
+    # Two that point at each other took the same edge: the lesser is the root.
     parent[own] = xp.where((parent[across] == own) & (own < across), own, across)
     root = parent[own]
     while not all_true((further := parent[root]) == root):
@@ -129,7 +131,7 @@ def _merge_components(crossing: Any, bounds: Any, component: Array, device: Devi
 def _search_outside(
     ranked: Any, ranks: tuple[Array, Array], component: Array, search: Any, device: Device
 ) -> tuple[Any, Any]:
-    """Search the points whose bound comes before their component's lightest edge; returns the edges and bounds then."""
+    """Find the nearest outside of points whose bound comes before their component's best; returns edges and bounds."""
     xp, (listed, rank_of_bound), n = device.xp, ranks, component.size
     lightest = _lightest(_crossing(ranked, component, listed), None, device)
     of_component = xp.full(n, len(ranked), "int64")

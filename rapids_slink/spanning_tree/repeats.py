@@ -1,9 +1,9 @@
 """Repeated rows: they join at zero first, in the total order, and only distinct rows are searched.
 
-Equal rows are represented by the one with the smallest id. The edges from it to the others have weight zero and are the
-first in the total order among their ids. Between two distinct rows the first edge in that order is that of their
-representatives. So these edges and the tree of the distinct rows are the tree of all, unless two distinct rows are at
-distance zero as well (products of tiny numbers underflow): then all rows are searched.
+The equal row with the smallest id represents the others. Its edges to the others have weight zero and come first in the
+total order among their ids. Between two distinct rows the first edge in that order joins their representatives. So
+these edges and the tree of the distinct rows form the tree of all rows, unless two distinct rows are at distance zero
+as well, because products of tiny numbers underflow. Then all rows are searched.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
-#: The sample has so many times √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
+#: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
 SAMPLE_FACTOR = 4
-#: With so many equal pairs all rows are compared.
+#: All rows are compared if the sample has at least this many equal pairs.
 MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
-#: Formulas whose value for equal rows is not zero, or not the least.
+#: Formulas whose value for equal rows is not zero, or not the least value.
 OTHER_FORMULAS = ("cosine", "inner_product", "given")
 
 
@@ -50,7 +50,7 @@ class Repeats:
     of_repeated: Any
 
     def join(self, tree: PreallocatedFrame, device: Device) -> PreallocatedFrame | None:
-        """The tree of all rows by that of the distinct ones; None if two of these are at distance zero."""
+        """The tree of all rows from the tree of the distinct ones; None if two distinct rows are at distance zero."""
         src, dst, weight = tree.columns.values()
         if weight.size and not float(weight[0]) > 0:
             return None
@@ -65,12 +65,12 @@ class Repeats:
 
 
 def serves(problem: Problem) -> bool:
-    """Points whose equal rows are at zero, unless core distances tell them apart."""
+    """Points whose equal rows are at distance zero, without core distances, which would separate them."""
     return not problem.by_reachability and problem.metric.formula not in OTHER_FORMULAS
 
 
 def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | None:
-    """The tree of the points, if many rows are equal."""
+    """The tree of the points, or None unless many rows are equal."""
     device = problem.device
     with report.stage("neighbors", device):
         repeats = find_repeats(rows, device)
@@ -84,13 +84,13 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | No
 
 
 def find_repeats(values: Any, device: Device) -> Repeats | None:
-    """Which of the rows, as the metric's formula reads them, are equal; None if hardly any are."""
+    """Which rows, as the metric's formula reads them, are equal; None if hardly any are."""
     xp, (n, d), kernels = device.xp, values.shape, device.kernels("neighbors.exact")
     if values.nbytes > free_bytes():
         return None
     size = int(SAMPLE_FACTOR * n**0.5)
     gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
-    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # in ascending order, each with nearly the same chance
+    rows = np.cumsum(gaps.astype("int64") + 1) - 1  # ascending, each row with nearly the same probability
     rows = rows[rows < n]
     sample = np.sort(to_host(kernels.hash_rows(values, xp.asarray(rows))))
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:

@@ -1,7 +1,6 @@
-"""The ways to the tree of points, in the order in which they are asked; the first that serves the points makes it.
+"""The ways to the tree of points in their order. The first way that serves the points makes the tree.
 
-A way without an estimate looks at the rows first. It may find that it does not serve them, and takes no more memory
-than the ways after it.
+A way without an estimate looks at the rows first and may return None. It needs no more memory than the ways after it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ EDGE_BYTES = 20
 
 @dataclass(frozen=True)
 class Way:
-    """A way: its name for reports, which points it serves, the tree or None, and the memory that it takes."""
+    """A way: its name for reports, which points it serves, the tree or None, and its memory."""
 
     name: str
     serves: Callable[[Problem], bool]
@@ -32,15 +31,15 @@ class Way:
 
 WAYS = (
     Way("line", line.serves, line.tree),  # one feature: n log n, a sort
-    Way("pairs", few.serves, few.tree, few.estimate),  # few points: n² distances, all of them in hand
-    Way("repeats", repeats.serves, repeats.tree),  # rows that come often: n, and the tree of the distinct rows
+    Way("pairs", few.serves, few.tree, few.estimate),  # few points: n² distances
+    Way("repeats", repeats.serves, repeats.tree),  # repeated rows: n, and the tree of the distinct rows
     Way("boxes", boxes.serves, boxes.tree, boxes.estimate),  # few features on a GPU: n log n
-    Way("lists", lists.serves, lists.tree, lists.estimate),  # all else: n² tests, or n log n where a tree searches
+    Way("lists", lists.serves, lists.tree, lists.estimate),  # all others: n² tests, or n log n if a tree searches
 )
 
 
 def grow_tree(problem: Problem, rows: Array, report: Report) -> Tree:
-    """The minimum spanning tree of the problem's points, whose rows are as `neighbors.rows.metric_rows` makes them."""
+    """The minimum spanning tree of the problem's points; `rows` is the result of `neighbors.rows.metric_rows`."""
     if problem.n == 1:
         return PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1
     for way in WAYS:
@@ -53,11 +52,11 @@ def grow_tree(problem: Problem, rows: Array, report: Report) -> Tree:
 
 
 def way_of(problem: Problem) -> str:
-    """The name of the way that serves the points, whatever their values are."""
+    """The name of the first way that serves the points whatever their values are."""
     return next(way.name for way in WAYS if way.estimate is not None and way.serves(problem))
 
 
 def estimate_tree(problem: Problem) -> MemoryEstimate:
-    """Bytes of the metric's rows and the tree of the points, of which the tree is retained."""
+    """Bytes of the metric's rows and the tree of the points; the tree is retained."""
     tree = next(way.estimate(problem) for way in WAYS if way.estimate is not None and way.serves(problem))
     return replace(tree, retained=EDGE_BYTES * problem.n)

@@ -1,10 +1,10 @@
-"""Points from files of tables: what a file leaves open is refused, with the option that says it.
+"""Points from files of tables. An ambiguous file is refused, and the error names the option that decides.
 
     text ──▶ layout of its first lines ──▶ a frame ──▶ points, their index
     Parquet ─────────────────────────────▶ a frame ──▶ points, their index
 
-`text.py` decompresses, decodes and reads, `layout.py` finds separator, decimal sign and header. pandas reads for either
-device, so that both have the same points.
+`text.py` decompresses, decodes and reads; `layout.py` finds separator, decimal sign and header. pandas reads for both
+devices, so both have the same points.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from rapids_slink.tables.layout import is_unnamed, leading_unnamed
 from rapids_slink.tables.text import Text
 
 NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
-#: Columns of Python's objects that `fit` takes, or refuses for other reasons, as pandas.api.types.infer_dtype has it.
+#: What pandas.api.types.infer_dtype says of object columns that `fit` takes, or refuses for other reasons.
 NUMERIC_OBJECTS = ("boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float")
-#: How many columns a line names.
+#: The largest number of columns that a line names.
 NAMED_COLUMNS = 8
 
 
@@ -47,24 +47,24 @@ def read_table(
     Parameters
     ----------
     path : Path
-        Parquet or text, which may be compressed; the suffix has no say.
+        Parquet or text, which may be compressed; the suffix does not matter.
     sep, decimal, header, encoding : optional
-        Of a text; recognised where they are None. The separator " " is any run of blanks and tabs.
+        How a text is written; None recognises it. The separator " " is any run of blanks and tabs.
     index_column, columns, exclude : str, optional
-        Columns, as in a line of CSV: those that name the rows, those to take, those to leave out. Without a header
-        they are called 0, 1, ...
+        Names as in a line of CSV: columns that name the rows, columns to use, columns to leave out. Without a header
+        columns are called 0, 1, ...
 
     Returns
     -------
     points : DataFrame (pandas)
         Columns of numbers. The index is `index_column`, the Parquet file's own or the leading columns without a name.
     summary : str
-        One line: rows, columns, columns left out and why, and what is not as in plain CSV.
+        One line: rows, columns, columns left out and why, and differences from plain CSV.
 
     Raises
     ------
     ValueError
-        The file cannot be read, can be read in more than one way, or a column holds other than numbers.
+        The file cannot be read, can be read in more than one way, or a column does not hold numbers.
     """
     asked, wanted, unwanted = (_split_names(names) for names in (index_column, columns, exclude))
     options = sep, decimal, header, encoding
@@ -100,7 +100,7 @@ def is_parquet(path: Path) -> bool:
 def _read_parquet(
     path: Path, options: tuple[Any, ...], asked: list[str], wanted: list[str]
 ) -> tuple[pd.DataFrame, str, list[str]]:
-    """The frame, the decimal sign of texts in it, and no notes."""
+    """The frame, the decimal sign of texts in it, and an empty list of notes."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(NO_PYARROW)
     if any(option is not None for option in options):
@@ -113,7 +113,7 @@ def _read_parquet(
 def _read_text(
     path: Path, options: tuple[Any, ...], asked: list[str], wanted: list[str]
 ) -> tuple[pd.DataFrame, str, list[str]]:
-    """The frame, its decimal sign, and what is not as in plain CSV."""
+    """The frame, its decimal sign, and notes of differences from plain CSV."""
     text = Text.find(path, *options)
     places = _index_places(text.layout.names, text.layout.index, asked, wanted)
     return _with_index(text.read(places), places), text.layout.decimal, text.notes
@@ -127,7 +127,7 @@ def _split_names(text: str | None) -> list[str]:
 
 
 def _quoted(names: Iterable[Any]) -> str:
-    """Names of columns; of many, the first and the last."""
+    """Names of columns, shortened to the first ones and the last if there are many."""
     texts = [repr(str(name)) for name in names]
     if len(texts) > NAMED_COLUMNS:
         texts[NAMED_COLUMNS - 2 : -1] = ["..."]
@@ -135,7 +135,7 @@ def _quoted(names: Iterable[Any]) -> str:
 
 
 def _places(names: list[Any], requested: list[str]) -> list[int]:
-    """Where the columns of the names requested are."""
+    """The positions of the requested columns."""
     texts = [str(name) for name in names]
     if unknown := [name for name in requested if name not in texts]:
         raise ValueError(f"unknown column {_quoted(unknown)}; the table has {_quoted(texts)}")
@@ -143,12 +143,12 @@ def _places(names: list[Any], requested: list[str]) -> list[int]:
 
 
 def _index_places(names: list[Any], unnamed: list[int], asked: list[str], wanted: list[str]) -> list[int]:
-    """Where the columns that name the rows are."""
+    """The positions of the columns that name the rows."""
     return _places(names, asked) or [i for i in unnamed if names[i] not in wanted]
 
 
 def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
-    """The frame with the columns at these places as its index, if there are any."""
+    """The frame with the columns at these positions as its index, if there are any."""
     if not places:
         return frame
     columns = [frame.iloc[:, i] for i in places]
@@ -159,7 +159,7 @@ def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
 
 
 def _choose(frame: pd.DataFrame, wanted: list[str], unwanted: list[str]) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
-    """The columns to take, and the names of the others by the reason why not."""
+    """The columns to use, and the names of the others by the reason for leaving them out."""
     names = list(frame)
     chosen = _places(names, wanted) or list(range(len(names)))
     reasons = dict.fromkeys(set(range(len(names))).difference(chosen), "not in --columns")
@@ -178,7 +178,7 @@ def _choose(frame: pd.DataFrame, wanted: list[str], unwanted: list[str]) -> tupl
 
 
 def _check_numbers(points: pd.DataFrame, decimal: str) -> None:
-    """Refuse columns that hold other than numbers, and name the first value that is none."""
+    """Refuse columns that do not hold numbers, and name the first other value."""
     for name, column in points.select_dtypes(exclude=["number", "bool"]).items():
         if pd.api.types.infer_dtype(column) in NUMERIC_OBJECTS:
             continue
@@ -191,7 +191,7 @@ def _check_numbers(points: pd.DataFrame, decimal: str) -> None:
 
 
 def _check_row_numbers(points: pd.DataFrame) -> None:
-    """Refuse a first column without a name that counts the rows: whether it is a coordinate nobody said."""
+    """Refuse a first column without a name that counts the rows, since it may be a coordinate or the index."""
     name: Any = points.columns[0]
     numbers = points.iloc[:, 0].to_numpy()
     counts = any(np.array_equal(numbers, np.arange(len(points)) + start) for start in (0, 1))

@@ -1,6 +1,6 @@
-"""How a text holds its table, as its first lines show. What they leave open is refused, with the option that says it.
+"""The layout of a table in a text, from its first lines. An ambiguous one is refused with the option that decides.
 
-Each separator and decimal sign is tried. A cell is of one of three kinds:
+Every separator and decimal sign is tried. A cell is of one of three kinds:
 
     "n"  a number or a boolean        "m"  a missing value        "t"  other text
 """
@@ -20,7 +20,7 @@ from rapids_slink.report import counted
 
 SEPARATORS = (",", ";", "\t", "|", " ")
 DECIMAL_SIGNS = (".", ",")
-#: What missing values are written as, by pandas.read_csv.
+#: The texts that pandas.read_csv reads as missing values.
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -32,7 +32,7 @@ _NUMBERS = {
 #: A number whose comma may group thousands.
 _GROUPED = re.compile("[+-]?[1-9][0-9]{0,2},[0-9]{3}")
 
-#: Digits that are seldom an integer of their own.
+#: Digits that are rarely an integer.
 _DECIMALS = re.compile("0[0-9]+|[0-9]{16,}")
 
 
@@ -46,11 +46,11 @@ class Layout:
         One character; a blank stands for any run of blanks and tabs.
     decimal : {".", ","}
     names : list of str, or list of int without a header
-        The columns' names; "Unnamed: 0", as pandas has it, where the header has none.
+        The columns' names. A column without a name in the header is called "Unnamed: 0", as in pandas.
     skip : int
         Lines above the first row of data.
     index : list of int
-        The leading columns that have no name but values: they name the rows.
+        The leading columns that have values but no name: they name the rows.
     """
 
     separator: str
@@ -61,13 +61,13 @@ class Layout:
 
     @property
     def has_header(self) -> bool:
-        """Whether the columns are named by the text, and not numbered."""
+        """Whether the text names the columns, which are numbered otherwise."""
         return self.skip > 0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The first lines by one separator and decimal sign: rows of cells, of which `header` (0, 1) may be names."""
+    """The first lines by one separator and decimal sign: rows of cells. The first `header` (0, 1) rows may be names."""
 
     separator: str
     decimal: str
@@ -76,27 +76,27 @@ class Reading:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of each row's cells, names aside."""
+        """The kinds of each row's cells, without the names."""
         return ["".join(kind_of(cell, self.decimal) for cell in row) for row in self.rows[self.header :]]
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How many cells are of each kind."""
+        """The number of cells of each kind."""
         return Counter("".join(self.kinds))
 
     @property
     def width(self) -> int:
-        """Cells a row."""
+        """Cells per row."""
         return len(self.rows[-1])
 
     @property
     def is_short(self) -> bool:
-        """Whether the header has one name less than there are columns: R's has none for the index."""
+        """Whether the header has one name less than there are columns, as R's, which has none for the index."""
         return self.header == 1 and len(self.rows[0]) == self.width - 1
 
     @property
     def is_regular(self) -> bool:
-        """Whether all rows have as many cells."""
+        """Whether all rows have the same number of cells."""
         same = all(len(row) == self.width for row in self.rows[1:])
         return same and (self.is_short or len(self.rows[0]) == self.width)
 
@@ -117,17 +117,17 @@ def is_unnamed(name: Any) -> bool:
 
 
 def leading_unnamed(names: Sequence[Any]) -> list[int]:
-    """Where columns without a name are that come before all others."""
+    """The positions of the columns without a name before the first one with a name."""
     return list(takewhile(lambda i: is_unnamed(names[i]), range(len(names))))
 
 
 def find_layout(
     lines: Sequence[str], complete: bool, separator: str | None, decimal: str | None, header: bool | None
 ) -> Layout:
-    """The layout of a text by its first lines, which are all of it if it is `complete`.
+    """The layout of a text from its first lines, which are all its lines if `complete`.
 
-    Separator, decimal sign and header are recognised where they are None. ValueError: there are no rows, they are of
-    different lengths, or may be read in more than one way.
+    Separator, decimal sign and header are recognised if they are None. Raises ValueError if there are no rows, if they
+    are of different lengths, or if they can be read in more than one way.
     """
     readings = []
     for s in [separator] if separator else [s for s in SEPARATORS if s != decimal]:
@@ -139,7 +139,7 @@ def find_layout(
             raise ValueError("it is empty")
         if not complete and len(rows) > 1:
             rows.pop()  # it may end within quotes
-        # Quoted commas between commas may as well group thousands.
+        # Quoted commas between commas may group thousands.
         signs = [decimal] if decimal else DECIMAL_SIGNS[:1] if s == "," else DECIMAL_SIGNS
         readings += [Reading(s, sign, rows, int(header is not False and len(rows) > 1)) for sign in signs]
     if not readings:
@@ -166,7 +166,7 @@ def _split(lines: Sequence[str], separator: str) -> list[list[str]]:
 
 
 def _choose(readings: list[Reading]) -> Reading:
-    """The reading of most numbers whose rows are of equal length."""
+    """The reading with rows of equal length that has the most numbers."""
     split = [reading for reading in readings if any(len(row) > 1 for row in reading.rows)]
     regular = [reading for reading in split if reading.is_regular]
     if not split or (not regular and readings[0] not in split and not readings[0].counts["t"]):
@@ -190,7 +190,7 @@ def _choose(readings: list[Reading]) -> Reading:
 
 
 def _check_commas(reading: Reading, separator: str | None) -> None:
-    """Refuse commas that may have another meaning."""
+    """Refuse commas whose meaning is ambiguous."""
     line = ",".join(reading.rows[-1])
     decimals = reading.is_short or any(_DECIMALS.fullmatch(row[-1]) for row in reading.rows)
     if reading.separator == "," != separator and decimals and _NUMBERS[","].fullmatch(line):
@@ -209,7 +209,7 @@ def _has_header(reading: Reading) -> bool:
     if "n" not in kinds:
         return "t" in kinds or not numeric
     numbers = [first[i] for i in numeric if first[i] not in MISSING]
-    are_places = numbers == [str(i) for i in range(len(numbers))]  # so pandas writes columns without names
+    are_places = numbers == [str(i) for i in range(len(numbers))]  # pandas writes columns without names like this
     if first[0] == "" and are_places:
         return True
     like_names = all(cell.isdecimal() for cell in numbers) and len(set(numbers)) == len(numbers)
@@ -220,7 +220,7 @@ def _has_header(reading: Reading) -> bool:
 
 
 def _names(reading: Reading) -> list[str]:
-    """The header's names, one a column."""
+    """The header's names, one per column."""
     if not reading.is_short:
         return reading.rows[0]
     rows_end_in_separators = all(row[-1] == "" for row in reading.rows[1:])

@@ -1,4 +1,4 @@
-"""Text that holds a table: decompressed and decoded by its first bytes, read by its first lines."""
+"""Text that holds a table. Its first bytes tell the compression and the encoding, its first lines the layout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pandas as pd
 
 from rapids_slink.tables.layout import Layout, find_layout
 
-#: The modules that open what begins like this.
+#: The modules that open files with these first bytes.
 COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bz2",
@@ -24,9 +24,9 @@ COMPRESSED = {
     b"\x28\xb5\x2f\xfd": "compression.zstd" if sys.version_info >= (3, 14) else "zstandard",
 }
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-#: The first lines are up to so many characters, but at least so many lines.
+#: The sample has about this many characters, and at least this many lines.
 SAMPLE_CHARACTERS, SAMPLE_LINES = 65_536, 10
-#: Separators by the names that --sep has for them.
+#: Separators by their names in --sep.
 NAMED_SEPARATORS = {"tab": "\t", "blanks": " "}
 
 
@@ -40,7 +40,7 @@ class Text:
 
     @classmethod
     def find(cls, path: Path, sep: str | None, decimal: str | None, header: bool | None, encoding: str | None) -> Text:
-        """The text in a file; what is None is recognised."""
+        """The text in a file. Parameters that are None are recognised."""
         with _open(path) as stream:
             start = stream.read(3)
         marked = (name for mark, name in BYTE_ORDER_MARKS.items() if start.startswith(mark))
@@ -49,7 +49,7 @@ class Text:
 
     @property
     def notes(self) -> list[str]:
-        """What is not as in plain CSV."""
+        """The differences from plain CSV."""
         names = {separator: name for name, separator in NAMED_SEPARATORS.items()}
         separator = names.get(self.layout.separator, repr(self.layout.separator))
         notes = {
@@ -61,7 +61,7 @@ class Text:
         return [note for note, applies in notes.items() if applies]
 
     def read(self, index: Sequence[int]) -> pd.DataFrame:
-        """All columns; those at the places `index` hold integers, or text as it is written."""
+        """All columns. Those at the positions `index` hold integers, or text as it is written."""
         separator = self.layout.separator
         prefixed: dict[Any, Callable[[str], str]] = dict.fromkeys(index, "_".__add__)  # else "NA" would be missing
         with _open(self.path) as stream:
@@ -75,8 +75,8 @@ class Text:
                 index_col=False,
                 skiprows=self.layout.skip,
                 skipinitialspace=True,
-                low_memory=False,  # one type a column
-                float_precision="round_trip",  # else a last place may be off
+                low_memory=False,  # one type per column
+                float_precision="round_trip",  # otherwise the last place may be wrong
                 converters=prefixed,
             )
         for i in index:
@@ -101,7 +101,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _first_lines(path: Path, encoding: str) -> tuple[list[str], bool]:
-    """The first lines of a text, and whether these are all."""
+    """The first lines of a text, and whether these are all its lines."""
     lines: list[str] = []
     size = 0
     with io.TextIOWrapper(_open(path), encoding=encoding) as stream:
@@ -116,7 +116,7 @@ def _first_lines(path: Path, encoding: str) -> tuple[list[str], bool]:
 
 
 def _integers(column: pd.Series) -> pd.Series:
-    """A column of text as integers, if they are written no other way."""
+    """A column of text as integers, if these print as the same text."""
     try:
         numbers = column.astype("int64")
     except (OverflowError, ValueError):

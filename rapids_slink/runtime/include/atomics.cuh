@@ -1,5 +1,5 @@
-// *at = min(*at, value), or max, by an atomic that most threads skip. The plain read before it may be stale, but a stale value
-// is too large for a minimum and too small for a maximum: at worst an atomic is made in vain, and none is left out.
+// *at = min(*at, value), or max, by an atomic that most threads skip. The plain read before it may be stale. A stale value is
+// too large for a minimum and too small for a maximum, so at worst an unnecessary atomic is made, and none is missed.
 #pragma once
 
 template <class T> __device__ __forceinline__ void atomic_min(T* at, T value) {
@@ -17,7 +17,7 @@ __device__ __forceinline__ void atomic_min(double* at, double value) {
         seen = before;
     }
 }
-// Of numbers that are not negative, which order as their bits do.
+// For numbers that are not negative, whose order is that of their bits.
 __device__ __forceinline__ void atomic_max(double* at, double value) {
     atomic_max((unsigned long long*)at, (unsigned long long)__double_as_longlong(value));
 }

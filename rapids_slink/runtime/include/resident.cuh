@@ -1,17 +1,17 @@
-// The blocks of a cooperative launch: all are resident, so they may wait for each other and share a kernel's steps.
+// The blocks of a cooperative launch. All are resident, so they may wait for each other and share a kernel's steps.
 #pragma once
 #include "runtime/include/threads.cuh"
 
 struct ResidentBlocks {
     unsigned long long* arrived;  // blocks at all barriers so far, 0 at first
     unsigned blocks = gridDim.x;
-    unsigned long long expected = 0;  // what `arrived` is once all have come
+    unsigned long long expected = 0;  // the value of `arrived` once all have come
 
-    // Waits for all blocks; thread 0 arrives for its own.
+    // Waits for all blocks. Thread 0 arrives for its block.
     //
-    // Writes of any block before it are visible to all afterwards: __syncthreads() orders them before the first fence, and the
-    // reads after the second, which invalidates L1. No block arrives at the next barrier before all have arrived at this one,
-    // and the counter is never reset: it stays at `expected` or above, so that no block can miss it.
+    // Earlier writes of any block are visible to all blocks afterwards: __syncthreads() orders them before the first fence, and
+    // the reads after the second, which invalidates L1. No block arrives at the next barrier before all have arrived at this
+    // one, and the counter is never reset. So it stays at `expected` or above, and no block can miss it.
     __device__ __forceinline__ void wait() {
         expected += blocks;
         __syncthreads();
@@ -33,7 +33,7 @@ struct ResidentBlocks {
         each_in_blocks(n, [&](long long i) { if (i < n) job(i); });
     }
 
-    // The same, but the warps of a block wait for each other after each step: for neighbours that read the same memory.
+    // The same, with the warps of a block waiting for each other after each step, for neighbours that read the same memory.
     template <class Job> __device__ __forceinline__ void each_in_step(long long n, Job job) const {
         each_in_blocks(n, [&](long long i) {
             if (i < n) job(i);

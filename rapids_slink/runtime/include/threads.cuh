@@ -1,4 +1,4 @@
-// One thread a job, as `runtime.cuda.launch` starts them; sums of warps and blocks; stream compaction.
+// One thread per job, as `runtime.cuda.launch` starts them; sums of warps and blocks; stream compaction.
 #pragma once
 
 constexpr int WARP = 32;
@@ -17,7 +17,7 @@ template <class T> __device__ __forceinline__ T warp_max(T x) {
     return x;
 }
 
-// A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic a warp.
+// A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic per warp.
 template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wanted, Count* counter) {
     unsigned votes = __ballot_sync(ALL_LANES, wanted), lane = threadIdx.x % WARP;
     Count first = 0;
@@ -26,7 +26,7 @@ template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wante
 }
 
 // Slots, counted from `counter`, for the ITEMS items of each thread that are wanted, in the order of warps, then items, then
-// lanes, so that neighbours in the input stay together. All threads of the block must call; one atomic a block.
+// lanes, so that neighbours in the input stay together. All threads of the block must call; one atomic per block.
 template <int ITEMS, class Count>
 __device__ __forceinline__ void claim_in_block(const bool (&wanted)[ITEMS], Count (&slot)[ITEMS], Count* counter) {
     __shared__ Count start[WARP];  // of each warp

@@ -1,23 +1,23 @@
 """Borůvka on a tree of boxes, on a GPU: the minimum spanning tree of points of few features.
 
-Each point first finds its nearest few. In a round each component looks for its lightest edge to a point outside. Nodes
-whose points are all of the component are passed over. An edge that is found bounds the component, for all its points,
-and what a point has learnt serves it in the next rounds:
+Each point first finds its nearest few points. In a round each component looks for its lightest edge to a point outside,
+and skips the nodes whose points all belong to it. Every edge found bounds the search of all the component's points. A
+point keeps two results for later rounds:
 
-- its candidate, the lightest edge known, which bounds its component again as long as it leaves it; then the next of its
-  nearest few that is outside takes its place;
-- its floor: no edge to a point outside its component is lighter, and components only grow. It need not search while its
-  candidate attains it, or while its component has a lighter edge.
+- its candidate, the lightest edge that it knows. It bounds the component as long as it leaves the component; then the
+  next of the point's nearest few that is outside replaces it;
+- its floor: no edge to a point outside its component is lighter. It stays valid because components only grow. A point
+  need not search while its candidate attains the floor, or while its component has a lighter edge.
 
-*Each edge taken is in the tree.* Say C searches, and let e be the lightest edge that leaves it in the total order, from
-point v. No bound of C is below the weight of e, as bounds are weights of edges that leave C. The floor of v is not
-above it either, so v searches, or its candidate attains the floor. A search passes over what is above the bound, what
-is within C, and what weighs as much as a candidate and comes after it; so the candidate of v is e. The edge taken for C
-is the first in the total order of its points' candidates that attain the bound, which is e, and the cut property does
-the rest.
+*Each edge taken is in the tree.* Let C be a component that searches, e the lightest edge that leaves it in the total
+order, and v the end of e in C. No bound of C is below the weight of e, because bounds are weights of edges that leave
+C. The floor of v is not above that weight either, so v searches, or its candidate attains the floor. A search skips
+what is above the bound, what is within C, and what weighs as much as a candidate and comes after it. So the candidate
+of v is e. C takes the first edge in the total order among its points' candidates that attain the bound. That is e, and
+by the cut property e is in the tree.
 
-The largest component waits: those that search do merge. Neighbouring points, those of a warp, search together on the
-bounding volume hierarchy of `neighbors/trees/bvh.py`.
+The largest component waits, because the components that search merge with it. Neighbouring points (a warp) search
+together on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
-#: At the peak, in bytes a point: what is known of it, and its edge.
+#: Bytes per point at the peak: its state and its edge.
 POINT_BYTES = 56
 
 
 def serves(problem: Problem) -> bool:
-    """Points that a GPU's tree would search for lists: boxes take less time than the lists alone (bench/NOTES.md).
+    """Points whose lists a tree would search on a GPU: boxes take less time than the lists alone (bench/NOTES.md).
 
-    Core distances come from lists, and with the lists most of the tree is known.
+    Not with core distances: they need the lists, and most of the tree follows from the lists.
     """
     if not problem.device.is_gpu or problem.by_reachability:
         return False
@@ -45,7 +45,7 @@ def serves(problem: Problem) -> bool:
 
 
 def estimate(problem: Problem) -> MemoryEstimate:
-    """Bytes of the rows, their tree of boxes, and what is known of each point."""
+    """Bytes of the rows, their tree of boxes, and the state of each point."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
     search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
     return sequential(search, MemoryEstimate(POINT_BYTES * n))

@@ -1,17 +1,17 @@
-// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch; boxes.py says what is known of points and
+// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch. __init__.py explains the state of points and
 // components.
 //
-// Points go by their positions along the curve, components by that of one of their points, their root. The largest component
-// waits: it searches nothing and is merged by others alone.
+// A point is its position along the curve, and a component is the position of one of its points, its root. The largest
+// component waits: it searches nothing, and only other components merge with it.
 #include "neighbors/trees/bvh.cuh"
 #include "spanning_tree/boruvka.cuh"
 
-constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
-constexpr int NEAREST = 5;                // as in boxes.py
+constexpr int THREADS = 256, BLOCKS = 6;  // BLOCKS of THREADS fit on a multiprocessor
+constexpr int NEAREST = 5;                // as in cuda.py
 constexpr int NO_POINT = -1;
-constexpr double SEARCH_MARGIN = 1.5;     // times the bound, up to which a search looks: that saves later searches
+constexpr double SEARCH_MARGIN = 1.5;     // a search looks this many times as far as the bound, which saves later searches
 
-// What a search reads: the points, their tree, and the leaf in which each warp's points begin.
+// The input of a search: the points, their tree, and the leaf in which each warp's points begin.
 struct Points {
     const VALUE* __restrict__ features;
     const int* __restrict__ order;
@@ -20,21 +20,21 @@ struct Points {
     const Node* nodes;
 };
 
-// What is known, by point or by root: see boxes.py. `chosen` is the point whose candidate is the component's lightest edge;
-// `following` are a point's nearest others but for the first, in NEAREST - 1 rows: how many positions they are away, 0 where
-// there are no more or one is farther than 16 bits can tell, and in the first row once they are of no more use.
+// The state of each point or root: see __init__.py. `chosen` is the point whose candidate is the component's lightest edge.
+// `following` has NEAREST - 1 rows, a point's nearest others except the first, as the number of positions from the point. It is
+// 0 from the first neighbour on that is missing or does not fit into 16 bits, and in the first row once all have been used.
 struct Growth {
     int *component, *candidate, *size, *parent, *chosen;
     short* following;
     double *weight, *bound;
 };
 
-// Zeros at first. The largest component: its size << 32 | its root; and the next point to search.
+// Zeros at first. The largest component as its size << 32 | its root; and the next point to search.
 struct Round { unsigned long long largest, next; };
-constexpr int MAX_ROUNDS = 64;  // as in boxes.py
+constexpr int MAX_ROUNDS = 64;  // as in cuda.py
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
-// The nearest others of each point, of which the first is its candidate. The points of a warp search together.
+// The nearest others of each point; the first is its candidate. The points of a warp search together.
 extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n,
     const Node* __restrict__ nodes, int* __restrict__ candidate, short* __restrict__ following, double* __restrict__ weight) {
@@ -79,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     }
 }
 
-// The nearest known point of another component becomes the candidate of p; if there is none, no such point is nearer than the
-// last known.
+// The nearest known point of another component becomes the candidate of p. If there is none, no such point is nearer than the
+// last one known.
 __device__ __forceinline__ void next_candidate(const Points& points, const Growth& known, long long p) {
     auto distance = [&](long long q) {
         return surrogate_distance(points.features + p * FEATURES, points.features + q * FEATURES, FEATURES);
@@ -99,9 +99,9 @@ __device__ __forceinline__ void next_candidate(const Points& points, const Growt
     if (last >= 0) known.weight[p] = distance(last), known.following[p] = 0;
 }
 
-// The candidates of the points of a warp that may know of a lighter edge than their components do. These points, which follow
-// each other on the curve, search together: a node is passed over if none of them has to look at it. A bound that is read late
-// is too high, which costs time and never an edge.
+// Finds candidates for those points of a warp that may have a lighter edge than their component's best. The points follow each
+// other on the curve and search together: a node is skipped if none of them has to visit it. A bound that is read late is too
+// high, which costs time and never an edge.
 __device__ __forceinline__ void search(const Points& points, const Growth& known, long long first, int waiting, Counters* counters) {
     const int* component = known.component;
     long long p = first + threadIdx.x % WARP;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     known.weight[p] = fmax(known.weight[p], reach);
 }
 
-// Chooses p for its component unless another point's candidate comes first in the total order; both weigh as much.
+// Chooses p for its component unless the candidate of another point, of the same weight, comes first in the total order.
 __device__ __forceinline__ void choose(const Points& points, const Growth& known, int p) {
     auto code = [&](int q) { return edge_code(points.order[q], points.order[known.candidate[q]]); };
     int* chosen = known.chosen + known.component[p];
@@ -150,7 +150,7 @@ __device__ __forceinline__ void choose(const Points& points, const Growth& known
     }
 }
 
-// The tree's edges in no order, as many as counters->taken says, from what `find_nearest` has found.
+// Appends the tree's edges, counted by counters->taken, in any order. Starts from the result of `find_nearest`.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n, int leaves,
     const Span* __restrict__ spans, Node* nodes, int* candidate, short* following, double* weight, int* component, int* size,
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     blocks.each(n, [&](long long p) { component[p] = p, size[p] = 1; });
     blocks.wait();
     for (Round* round = counters->round; *(volatile unsigned long long*)&counters->taken < n - 1; round++) {
-        // `parent` is not needed yet.
+        // `parent` serves as scratch memory until components are hooked.
         group_nodes(blocks, component, n, leaves, spans, nodes, (unsigned*)parent, of_blocks);
         blocks.each(n, [&](long long p) {
             if (component[p] != p) return;
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         });
         blocks.wait();
         int waiting = (unsigned)round->largest;
-        // Replaces the candidates that no longer leave their components, and bounds these.
+        // Replaces the candidates that no longer leave their components, and bounds the components.
         blocks.each_in_step(n, [&](long long p) {
             int own = component[p];
             if (own == waiting || candidate[p] < 0) return;
@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             __syncwarp();
         }
         blocks.wait();
-        // Each component's lightest edge, by what bounds it and then by the ends.
+        // Each component's lightest edge: it weighs as much as the bound, and the ends decide ties.
         blocks.each_in_step(n, [&](long long p) {
             int own = component[p];
             if (own != waiting && candidate[p] >= 0 && weight[p] == bound[own]) choose(points, known, p);

@@ -11,9 +11,9 @@ from rapids_slink.runtime.cuda import number_a_block
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 SOURCE = "spanning_tree/boxes/boxes.cu"
-BLOCKS = 6  # of a multiprocessor, as in boxes.cu
-NEAREST = 5  # others that each point knows from the start, as in boxes.cu
-MAX_ROUNDS = 64  # more than it takes: at least half of the components that search are joined to another in each
+BLOCKS = 6  # per multiprocessor, as in boxes.cu
+NEAREST = 5  # others that each point finds at the start, as in boxes.cu
+MAX_ROUNDS = 64  # more than can occur: each joins at least half of the components that search to another
 
 
 def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
@@ -22,13 +22,13 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     Parameters
     ----------
     search : BoxSearch
-        Of the points; it gives its memory to the tree, and is of no use afterwards.
+        Of the points. The tree takes over its memory, so it cannot be used afterwards.
     report : Report
 
     Returns
     -------
     PreallocatedFrame
-        n - 1 edges in no order, weighing surrogate distances.
+        n - 1 edges in any order, weighing surrogate distances.
     """
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
@@ -38,12 +38,12 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     following = cp.empty((NEAREST - 1, n), cp.int16)
     weight, bound = cp.empty(n), cp.empty(n)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
-    found = candidate, following, weight
+    nearest = candidate, following, weight
     search.launch(
-        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, *found, source=SOURCE
+        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, *nearest, source=SOURCE
     )
     search.launch_resident(
-        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *found, component, size,
+        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *nearest, component, size,
         chosen, parent, bound, number_a_block(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, _, searched, rounds = counters[:4].tolist()

@@ -1,20 +1,20 @@
 """Connect the last components all at once, by bounds on all pairs of them, instead of by a search in each round.
 
-Let w be the vector from the centroid of a component A to that of another, B. With
+Let w be the vector from the centroid of a component A to the centroid of another, B. With
 
-    separation(A, B) = (least x_b·w of B's points - largest x_a·w of A's) / |w|
+    separation(A, B) = (least x_b·w of B's points - largest x_a·w of A's points) / |w|
 
-no point of A is nearer to one of B than their separation. The two points that attain it, the *support points*, are
+no point of A is nearer to a point of B than their separation. The two points that attain it, the *support points*, are
 nearly the closest pair if the components are well separated.
 
-1. The products of all points with all centroids give every separation and the support points. Where the separation is
-   small, or negative, samples of both components are compared as well.
-2. The weights of these pairs of points give a spanning tree of the components. A pair of points of A and B that is
-   heavier than the bottleneck, the heaviest edge on the tree's path from A to B, closes a cycle of lighter edges and so
-   is not in the minimum spanning tree.
-3. Few component pairs have a separation below their bottleneck, and few pairs of points are left of these. They are
-   found by the fused filter, if the GPU has it and fp16 resolves the distances, or by the points' projections x·w.
-4. The minimum spanning tree of the components by these pairs of points completes the forest.
+1. The products of all points with all centroids give every separation and the support points. If the separation is
+   small or negative, samples of both components are compared as well.
+2. The weights of these pairs of points give a spanning tree of the components. The bottleneck of A and B is the
+   heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
+   edges, so it is not in the minimum spanning tree.
+3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. The fused
+   filter finds these, if the GPU has it and fp16 resolves the distances; otherwise the points' projections x·w do.
+4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ from rapids_slink.spanning_tree.component_pairs.kernels import kernels
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 
 MAX_COMPONENTS = 4096  # their pairs are listed
-PAIR_BYTES, CENTROID_BYTES = 128, 24  # of each pair while separations are measured, and of a centroid's feature
-MAX_OVERLAPPING = 32  # pairs of no or a small separation, for each component
-MIN_SAMPLED = 8  # points of a component, to be compared with another's
-FEW_EDGES = 2**15  # whose tree takes less time on the host than a GPU's calls do
-#: Pairs of points in a round of searches: below, rounds take less time than this.
+PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
+MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
+MIN_SAMPLED = 8  # points of a component that are compared with another's
+FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
+#: Rounds of searches of fewer pairs of points take less time than connecting at once.
 MIN_ROUND_PAIRS = {"cpu": 2**23, "cuda": 2**32}
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
-ROUNDS = 3  # of searches, by estimate, that this replaces
+ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 #: Cost model, in units of one filter pair: a float64 projection, a comparison of two, an exact weight.
 PROJECTION_COST, COMPARISON_COST, WEIGHT_COST = 512, 2, 1024
 PROJECTION_BYTES = 16
 FIRST_PAIRS, MAX_PAIRS, MAX_COMPARISONS = 2**22, 2**26, 2**31 - 1
-UNDERFLOW = 1e-290  # more than products of tiny numbers lose
-ROOT_OF_UNDERFLOW = 1.5e-154  # more than the root of a square loses
+UNDERFLOW = 1e-290  # above the error of products of tiny numbers
+ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
 
-#: Pairs of points, src and dst, and which component pair's they are, or None if they are too many.
+#: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
 PointPairs = tuple[Any, Any, Any] | None
 
 
 def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
-    """Whether to connect so many components at once costs less than rounds of searches of the `rows`.
+    """Whether connecting that many components at once costs less than rounds of searches of the `rows`.
 
-    Many points of a component have to search if it is well separated: their neighbours are all in it.
+    Many points of a well separated component have to search, because all their neighbours are in it.
     """
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return False
@@ -79,14 +79,14 @@ def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
         return False
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
-    taken = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
-    return bool(taken <= search.free_bytes / 4)
+    needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
+    return bool(needed <= search.free_bytes / 4)
 
 
 def connect_components(
     search: BruteForceSearch, core: Any, component: Any, k: int, rows: Any, report: Report
 ) -> tuple[Any, Any, Any] | None:
-    """The edges that make one tree of all k components, or None if too many pairs of points may be among them.
+    """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ def connect_components(
         The label of each point's component.
     k : int
     rows : array
-        The points that would have to search otherwise.
+        The points that would otherwise have to search.
     report : Report
 
     Returns
@@ -113,18 +113,18 @@ def connect_components(
         return None
     pairs, upper = _within_bottlenecks(context, pairs, weight)
     del weight
-    found = _by_filter(context, pairs, upper)
-    if found is None:
-        found = _by_projection(context, pairs, upper, radius)
-    if found is None:
+    close_pairs = _by_filter(context, pairs, upper)
+    if close_pairs is None:
+        close_pairs = _by_projection(context, pairs, upper, radius)
+    if close_pairs is None:
         return None
-    return _lightest_edges(context, found, upper, report)
+    return _lightest_edges(context, close_pairs, upper, report)
 
 
 def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     """All pairs, and an upper bound of the points' distances from the centre of the scaling.
 
-    Quantizing moves a point by at most e, and a product with a quantized centroid m is off by at most η|y||m|. A
+    Quantizing moves a point by at most e, and the error of a product with a quantized centroid m is at most η|y||m|. A
     separation is a sum of four products.
     """
     components, filter_, xp = context.components, context.filter, context.device.xp
@@ -151,7 +151,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
 
 
 def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -> bool:
-    """Lower the weights of pairs of small separation to the least of their samples; False if there are too many."""
+    """Lower the weights of pairs of small separation to the least of their samples; False if they are too many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
     width = min(SAMPLED, int((context.budget / WEIGHT_COST / max(1, near.size)) ** 0.5))
     if near.size > MAX_OVERLAPPING * len(context.components) or width < MIN_SAMPLED:
@@ -164,19 +164,19 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -
 
 def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Any) -> tuple[ComponentPairs, Any]:
     """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
-    on = _device_for(weight.size, context)
-    first, second, weight = (on.asarray(part) for part in (pairs.first, pairs.second, weight))
-    taken = _tree(first, second, weight, len(context.components), on)
-    tree = (to_host(column[taken]) for column in (first, second, weight))
+    device = _device_for(weight.size, context)
+    first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
+    in_tree = _tree(first, second, weight, len(context.components), device)
+    tree = (to_host(column[in_tree]) for column in (first, second, weight))
     bottlenecks = context.device.asarray(path_bottlenecks(*tree))
     at, upper = context.kernels.within_bottlenecks(pairs, bottlenecks, context.radius_terms)
     return pairs.take(at), upper
 
 
 def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> PointPairs:
-    """The pairs of points of weight at most their component pair's `upper`, and some others, by the fused filter.
+    """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
-    Each component is padded to whole blocks of rows, so that a tile has points of one component pair.
+    Each component is padded to whole blocks of rows, so a tile has points of one component pair only.
     """
     if not context.filter.is_symmetric:
         return None
@@ -190,14 +190,14 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> Point
     if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
         return None
     order, items = work_items(context.components, pairs, plan)
-    found: PointPairs = filter_.component_pairs(order, items, upper, _most_found(context))
-    return found
+    close_pairs: PointPairs = filter_.component_pairs(order, items, upper, _max_pairs(context))
+    return close_pairs
 
 
 def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radius: float) -> PointPairs:
     """The same by the points' projections (x - o)·w, where o is the centre of the scaling.
 
-    It is off by less than (d + 4) of float64's roundings, relative to |x - o||w|; `radius` is the largest |x - o|.
+    The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
     """
     components, centroids, xp = context.components, context.samples[1], context.device.xp
     filter_ = context.filter
@@ -211,54 +211,54 @@ def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radi
         length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
     error = 4 * (d + 8) * EPSILON * radius
     distance = context.search.metric.true_distance_bound(upper, filter_.n_features, xp)
-    most = (distance * (1 + ROUNDING) + error) * length + UNDERFLOW  # that two points' projections may differ by
+    max_difference = (distance * (1 + ROUNDING) + error) * length + UNDERFLOW  # of two points' projections
     origin = filter_.scaling.centre
     projected = Projections(
-        context.kernels.project(filter_.points, origin, components, centroids, pairs, end), end, most
+        context.kernels.project(filter_.points, origin, components, centroids, pairs, end), end, max_difference
     )
     near, count = context.kernels.near_points(projected, components, pairs, upper, context.core)
     comparisons = int((count[:, 0].astype("int64") * count[:, 1]).sum())
     if COMPARISON_COST * comparisons > context.budget or comparisons > MAX_COMPARISONS:
         return None
-    most_found = _most_found(context)
-    capacity = min(comparisons, FIRST_PAIRS, most_found)
-    while capacity <= most_found:
-        found, n_found = context.kernels.near_pairs(projected, near, count, components, pairs, capacity)
-        if n_found <= capacity:
-            src, dst, pair = found[:, :n_found]
+    max_pairs = _max_pairs(context)
+    capacity = min(comparisons, FIRST_PAIRS, max_pairs)
+    while capacity <= max_pairs:
+        close_pairs, n_pairs = context.kernels.near_pairs(projected, near, count, components, pairs, capacity)
+        if n_pairs <= capacity:
+            src, dst, pair = close_pairs[:, :n_pairs]
             return src, dst, pair
-        capacity = n_found
+        capacity = n_pairs
     return None
 
 
-def _lightest_edges(context: JoinContext, found: Any, upper: Any, report: Report) -> tuple[Any, Any, Any]:
-    """The minimum spanning tree of the components by the pairs of points that were found."""
-    weight = context.tighten(upper, *found)  # only the lightest of each component pair is needed
-    src, dst, pair = found
+def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Any, report: Report) -> tuple[Any, Any, Any]:
+    """The minimum spanning tree of the components by these pairs of points."""
+    weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
+    src, dst, pair = close_pairs
     light = context.search.kernels.flatnonzero(weight <= upper[pair])
     report.count("connect", joined_at_once=1, pairs_kept=light.size)
-    on, of_point = _device_for(light.size, context), context.components.of_point
-    columns = {"src": on.asarray(src[light]), "dst": on.asarray(dst[light]), "weight": on.asarray(weight[light])}
-    sort_in_place(columns, on.xp)
+    device, of_point = _device_for(light.size, context), context.components.of_point
+    columns = {name: device.asarray(column[light]) for name, column in (("src", src), ("dst", dst), ("weight", weight))}
+    sort_in_place(columns, device.xp)
     src, dst, weight = columns.values()
-    first, second = (on.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
-    taken = _tree(first, second, weight, len(context.components), on)
-    if taken.size != len(context.components) - 1:
+    first, second = (device.asarray(of_point[context.device.asarray(end)]) for end in (src, dst))
+    in_tree = _tree(first, second, weight, len(context.components), device)
+    if in_tree.size != len(context.components) - 1:
         raise RuntimeError("some components are not connected by any pair of points: please report this")
-    return src[taken], dst[taken], weight[taken]
+    return src[in_tree], dst[in_tree], weight[in_tree]
 
 
 def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
-    """The positions, ascending, of the edges in the minimum spanning tree of k components; ties go to the earlier."""
-    taken, _ = spanning_forest(EdgeList(first, second, weight, k), device)
-    return device.xp.flatnonzero(taken)
+    """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
+    in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
+    return device.xp.flatnonzero(in_tree)
 
 
 def _device_for(edges: int, context: JoinContext) -> Device:
-    """The device on which the tree of so many edges is computed."""
+    """The device that computes a tree of that many edges."""
     return CPU if edges <= FEW_EDGES else context.device
 
 
-def _most_found(context: JoinContext) -> int:
-    """How many pairs of points may be left."""
+def _max_pairs(context: JoinContext) -> int:
+    """How many pairs of points may remain."""
     return min(context.budget // WEIGHT_COST, context.capacity(FOUND_BYTES), MAX_PAIRS)

@@ -9,15 +9,15 @@ from rapids_slink.union_find import find_root
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """A table for the heaviest edge on the path between any two nodes of the tree of these edges, given in any order.
+    """A table of the heaviest edge on the path between any two nodes of a tree. The tree's edges come in any order.
 
-    With the nodes in the order of the dendrogram's leaves it is the largest height between their positions.
+    With the nodes in the order of the dendrogram's leaves, that edge is the largest height between their positions.
 
     Returns
     -------
     table : (1 + levels, n) float64 array
-        Each node's position among the leaves; and in further rows the largest of the 1, 2, 4, ... heights from a
-        position on.
+        The first row holds each node's position among the leaves. Further rows hold the largest of the 1, 2, 4, ...
+        heights from a position on.
     """
     rows = np.argsort(weight)
     return _sparse_table(src[rows], dst[rows], weight[rows])
@@ -28,7 +28,7 @@ def _sparse_table(src, dst, weight):
     n = weight.size + 1
     parent, last = np.arange(n), np.arange(n)
     following, edge = np.full(n, -1), np.full(n, -1)
-    for e in range(n - 1):  # each set is a list of leaves that starts at its root
+    for e in range(n - 1):  # a set is a list of leaves that starts at its root
         a, b = find_root(parent, src[e]), find_root(parent, dst[e])
         following[last[a]], edge[last[a]] = b, e
         last[a], parent[b] = last[b], a

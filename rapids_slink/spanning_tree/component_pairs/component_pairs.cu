@@ -1,4 +1,4 @@
-// Components as ranges of sorted points, their support points and separations, and the component pairs that these leave.
+// Components as ranges of sorted points, their support points and separations, and the component pairs that remain.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "ordering.cuh"
@@ -10,13 +10,13 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr int ROWS = 64;     // of products, for a thread
+constexpr int ROWS = 64;     // of products, per thread
 constexpr int THREADS = 128;
 constexpr int SAMPLED = 64;  // points of a component
 
 // --- Components --------------------------------------------------------------------------------------------------------------
 
-// The points sorted by component, as int32, and flags at the first point of each component but the first.
+// The points sorted by component, as int32, and flags at the first point of each component except the first.
 extern "C" __global__ void mark_starts(
     long long n, const int* __restrict__ component, const long long* __restrict__ sorted, int* __restrict__ order,
     int* __restrict__ begins) {
@@ -37,8 +37,8 @@ extern "C" __global__ void list_starts(
     if (i == n - 1) start[k] = n;
 }
 
-// A sample of each component's points (with repeats if it is small) and their mean; features that are not finite are taken
-// from `otherwise`. One block per component.
+// A sample of each component's points (with repeats if it is small) and their mean. `otherwise` replaces features that are not
+// finite. One block per component.
 extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
     const VALUE* __restrict__ values, int d, const int* __restrict__ order, const long long* __restrict__ start,
     const double* __restrict__ otherwise, int* __restrict__ sample, double* __restrict__ centroid) {
@@ -58,8 +58,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample_components(
 
 // --- Pairs -----------------------------------------------------------------------------------------------------------------
 
-// support[a, b]: the largest difference, over a's points, of the product with b's centroid and that with a's, and the point. The
-// rows of `product` are the products of m points, from position `first` on, with k centroids.
+// support[a, b]: the largest difference, over a's points, of the product with b's centroid and the product with a's, and the
+// point. The rows of `product` are the products of m points, from position `first` on, with k centroids.
 extern "C" __global__ void update_supports(
     const float* __restrict__ product, int m, int k, int first, const int* __restrict__ number, u64* __restrict__ support) {
     int b = blockIdx.y * blockDim.x + threadIdx.x, begin = blockIdx.x * ROWS;
@@ -82,7 +82,7 @@ struct SeparationErrors {
     double products, sq_distance, moved;
 };
 
-// All pairs of k components: their separations and support points; `order` are the sorted points, `inner` the products of the
+// The separations and support points of all pairs of k components. `order` has the sorted points, `inner` the products of the
 // centroids.
 extern "C" __global__ void measure_pairs(
     int k, const u64* __restrict__ support, const int* __restrict__ order, const double* __restrict__ inner,
@@ -99,7 +99,7 @@ extern "C" __global__ void measure_pairs(
     support_first[pair] = order[~(u32)forth], support_second[pair] = order[~(u32)back];
 }
 
-// Pairs whose separation is below half the largest distance at which points have the pair's weight.
+// Pairs with a separation below half the largest distance of points of the pair's weight.
 extern "C" __global__ void list_overlapping(
     long long pairs, const double* __restrict__ separation, const double* __restrict__ weight, const FilterRadius radius,
     int* __restrict__ at, int* __restrict__ count) {
@@ -109,19 +109,22 @@ extern "C" __global__ void list_overlapping(
     if (overlaps) at[slot] = c;
 }
 
-// For each listed component pair all pairs of sampled points, `taken` of either component: every `step`-th.
+// All pairs of sampled points of each listed component pair: every `step`-th point, `per_component` points of each component.
 extern "C" __global__ void pair_samples(
     long long pairs, const int* __restrict__ sample, const int* __restrict__ first, const int* __restrict__ second,
-    const int* __restrict__ pair, int taken, int step, int* __restrict__ a, int* __restrict__ b, int* __restrict__ of_pair) {
+    const int* __restrict__ pair, int per_component, int step, int* __restrict__ a, int* __restrict__ b,
+    int* __restrict__ of_pair) {
     long long i = thread_index();
     if (i >= pairs) return;
-    int of = pair[i / (taken * taken)], two = i % (taken * taken);
-    a[i] = sample[first[of] * SAMPLED + two / taken * step], b[i] = sample[second[of] * SAMPLED + two % taken * step];
+    int of = pair[i / (per_component * per_component)], two = i % (per_component * per_component);
+    a[i] = sample[first[of] * SAMPLED + two / per_component * step];
+    b[i] = sample[second[of] * SAMPLED + two % per_component * step];
     of_pair[i] = of;
 }
 
-// Pairs whose separation is at most the distance of points of their bottleneck's weight, and the bottlenecks: range maxima over
-// leaf order, each of two overlapping power-of-two ranges. `table` has the nodes' positions, then a row of n for each length.
+// Pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks. A bottleneck is a
+// range maximum over leaf order, of two overlapping power-of-two ranges. `table` has the nodes' positions, then a row of n for
+// each length.
 extern "C" __global__ void list_within_bottlenecks(
     long long pairs, const int* __restrict__ first, const int* __restrict__ second, const double* __restrict__ separation,
     const double* __restrict__ table, int n, const FilterRadius radius, int* __restrict__ at, double* __restrict__ upper,

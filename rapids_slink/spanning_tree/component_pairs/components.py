@@ -11,18 +11,18 @@ SAMPLED = 64  # points of a component
 
 @dataclass(frozen=True)
 class Components:
-    """Points sorted by component, of which there are K, in compressed rows.
+    """Points sorted by component, K components in compressed rows.
 
     Attributes
     ----------
     order : (n,) int32 array
-        The points, those of each component together.
+        The points, those of a component together.
     number : (n,) int32 array
-        Of which component they are, from 0 to K - 1, in that order.
+        The component of each, from 0 to K - 1, in that order.
     start : (K + 1,) int64 array
-        Where each begins, and n.
+        Where each component begins, and n.
     of_point : (n,) int32 array
-        The same number for each point.
+        The component of each point by its number.
     """
 
     order: Any
@@ -35,7 +35,7 @@ class Components:
 
     @cached_property
     def size(self) -> Any:
-        """How many points each has."""
+        """The number of points of each."""
         return self.start[1:] - self.start[:-1]
 
 
@@ -47,9 +47,9 @@ class ComponentPairs:
     ----------
     first, second : (M,) int32 arrays
     separation : (M,) float64 array
-        A lower bound of the distance of their points, in the filter's scale; below zero where none is known.
+        A lower bound of the distance of their points, in the filter's scale; negative if there is none.
     support : (2, M) int32 array
-        The support points of the first and of the second.
+        The support points of the first and of the second component.
     """
 
     first: Any
@@ -58,7 +58,7 @@ class ComponentPairs:
     support: Any
 
     def take(self, at: Any) -> ComponentPairs:
-        """Those at these positions."""
+        """The pairs at these positions."""
         support = self.support[:, at]
         return ComponentPairs(self.first[at], self.second[at], self.separation[at], support)
 
@@ -70,11 +70,11 @@ class SeparationErrors:
     Attributes
     ----------
     products : float
-        Its four products together.
+        The error of its four products together.
     sq_distance : float
-        The squared distance of two centroids.
+        The error of the squared distance of two centroids.
     moved : float
-        How far two points were moved by quantizing.
+        How far quantizing moved two points together.
     """
 
     products: float
@@ -88,14 +88,14 @@ class Projections(NamedTuple):
     Attributes
     ----------
     value : float64 array
-        (x - origin)·(centroid of the second - centroid of the first), of the first component's points and then of the
-        second's, pair by pair.
+        (x - origin)·(centroid of the second - centroid of the first), first for the first component's points, then for
+        the second's, pair by pair.
     end : (M,) int64 array
-        Where those of each pair end.
-    most : (M,) float64 array
-        The largest difference of the projections of two points that are wanted.
+        Where the values of each pair end.
+    max_difference : (M,) float64 array
+        The largest difference of projections at which two points are kept.
     """
 
     value: Any
     end: Any
-    most: Any
+    max_difference: Any

@@ -15,22 +15,22 @@ from rapids_slink.runtime.device import Device
 from rapids_slink.spanning_tree.component_pairs.components import Components
 from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
 
-FOUND_BYTES = 64  # of a pair of points that is left, or a work item
-ROUNDING = 1e-9  # relative; above what float64 loses in sums of 2²¹ features
+FOUND_BYTES = 64  # of a pair of points that remains, or a work item
+ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
 
 
 @dataclass(frozen=True)
 class JoinContext:
-    """The components to connect, and the search that gives distances and filter.
+    """The components to connect, and the search with its distances and filter.
 
     Attributes
     ----------
     search : BruteForceSearch
-        Whose filter is a `ProductFilter`.
+        With a `ProductFilter`.
     core : (n,) float64 array, optional
     components : Components
     budget : int
-        How many pairs of points rounds of searches would test.
+        The number of pairs of points that rounds of searches would test.
     """
 
     search: BruteForceSearch
@@ -60,13 +60,13 @@ class JoinContext:
         return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
 
     def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
-        """The weights of pairs of points; `bound`, by component pair, is lowered to the least of them."""
+        """The weights of pairs of points. Lowers `bound`, by component pair, to the least of them."""
         weight = self.pair_weights(src, dst)
         self.search.kernels.scatter_min(bound, pair, weight[:, None])
         return weight
 
     def capacity(self, bytes_of_each: int) -> int:
-        """How many items of so many bytes each fit into memory."""
+        """The number of items of this size that fit into memory."""
         return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
 
     def blocks(self, n: int, size: int) -> list[slice]:
@@ -75,7 +75,7 @@ class JoinContext:
 
     @cached_property
     def samples(self) -> tuple[Any, Any]:
-        """A sample of each component and its mean, the centroid; a separation holds for any finite vectors."""
+        """A sample of each component and its mean, the centroid. Separations are valid for any finite centroids."""
         return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
 
     @cached_property

@@ -22,7 +22,7 @@ PROJECTED = 2**18  # features, or projections, at a time
 
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
-    """Points by any labels, of which there are k: the fields of `Components`."""
+    """Points sorted by their labels, k different ones of any values: the fields of `Components`."""
     order = stable_order(component, np).astype(np.int32)
     label = component[order]
     start = np.concatenate([[0], np.flatnonzero(label[1:] != label[:-1]) + 1, [label.size]])
@@ -33,7 +33,7 @@ def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
 
 
 def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
-    """Some points of each component, of small ones several times, and their means.
+    """A sample of points of each component, with repeats if it is small, and their means.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def sample_components(points: np.ndarray, components: Components, otherwise: np.
     components : Components
         K of them.
     otherwise : (d,) float64 array
-        The features of means that are not finite.
+        Replaces the features of means that are not finite.
 
     Returns
     -------
@@ -54,24 +54,24 @@ def sample_components(points: np.ndarray, components: Components, otherwise: np.
 
 
 def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The support values and points of each two of k components, for `update_supports`."""
+    """The support values and points of every two of k components, for `update_supports`."""
     return np.full((k, k), -np.inf, np.float32), np.zeros((k, k), np.int32)
 
 
 @njit(cache=True)
 def update_supports(product, number, first, supports):
-    """Raise, by pair of components (a, b), the largest product with b's centroid less that with a's, over a's points.
+    """For components a and b raise the largest product with b's centroid minus that with a's, over a's points.
 
     Parameters
     ----------
     product : (m, K) float32 array
-        The points' with all centroids.
+        The products of m points with all centroids.
     number : (m,) int32 array
         The points' components.
     first : int
-        Of all the points, sorted by component, the position of the first of these.
+        The position of the first of these points among all, sorted by component.
     supports
-        Of `new_supports`.
+        The result of `new_supports`.
     """
     value, position = supports
     for i in range(number.size):
@@ -88,7 +88,7 @@ def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: S
     Parameters
     ----------
     supports
-        What `update_supports` has kept of all points, which are in this `order`.
+        The result of `update_supports` for all points, in this `order`.
     order : (n,) int32 array
     inner : (K, K) float64 array
         The products of the centroids.
@@ -106,14 +106,14 @@ def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: S
 
 
 def overlapping(pairs: ComponentPairs, weight: np.ndarray, radius_terms: tuple[float, ...]) -> np.ndarray:
-    """Pairs whose separation is below half the largest distance at which points have the pair's weight."""
+    """Pairs with a separation below half the largest distance of points of the pair's weight."""
     return np.flatnonzero(pairs.separation < _scaled_distance(weight, radius_terms) / 2).astype(np.int32)
 
 
 def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step: int) -> tuple[Any, Any, Any]:
-    """All pairs of every `step`-th sampled point of the pairs' first and second components.
+    """All pairs of points between every `step`-th sampled point of the two components, for the pairs at `at`.
 
-    Both points, and the number of the component pair.
+    Returns both points, and the number of the component pair.
     """
     sample = sample[:, ::step]
     a, b = np.broadcast_arrays(sample[pairs.first[at], :, None], sample[pairs.second[at], None, :])
@@ -123,7 +123,7 @@ def pair_samples(sample: np.ndarray, pairs: ComponentPairs, at: np.ndarray, step
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: np.ndarray, radius_terms: tuple[float, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs whose separation is at most the distance of points of their bottleneck's weight, and the bottlenecks."""
+    """Pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks."""
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
     radius = _scaled_distance(largest, radius_terms)
     return _within_bottlenecks(pairs.first, pairs.second, pairs.separation, position, (largest, radius))
@@ -159,14 +159,16 @@ def project(
 def near_points(
     projected: Projections, components: Components, pairs: ComponentPairs, upper: np.ndarray, core: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The points of either component with a point of the other within the largest difference of projections.
+    """The points of each component that have a point of the other within the largest difference of projections.
+
+    With core distances, only the points with a core distance of at most `upper`.
 
     Returns
     -------
     near : int32 array
-        Their numbers within their component, at the beginning of its part of the projections.
+        Their numbers within their component, at the beginning of the component's part of the projections.
     count : (M, 2) int32 array
-        How many they are. If points have core distances, theirs are at most `upper`.
+        The number of points of each component.
     """
     near, count = np.empty(projected.value.size, np.int32), np.empty((projected.end.size, 2), np.int32)
     _near_points(projected, _layout(components, pairs), upper, core, near, count)
@@ -176,17 +178,17 @@ def near_points(
 def near_pairs(
     projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
 ) -> tuple[np.ndarray, int]:
-    """The pairs of such points whose projections differ by no more than `Projections.most`.
+    """The pairs of such points whose projections differ by at most `Projections.max_difference`.
 
     Returns
     -------
-    found : (3, capacity) int32 array
+    close_pairs : (3, capacity) int32 array
         Both points and the number of the pair.
-    n_found : int
-        How many there are, including those beyond the capacity.
+    n_pairs : int
+        The number of pairs, including those beyond the capacity.
     """
-    found = np.empty((3, capacity), np.int32)
-    return found, int(_near_pairs(projected, near, count, _layout(components, pairs), found))
+    close_pairs = np.empty((3, capacity), np.int32)
+    return close_pairs, int(_near_pairs(projected, near, count, _layout(components, pairs), close_pairs))
 
 
 def _layout(components: Components, pairs: ComponentPairs) -> tuple[Any, ...]:
@@ -231,7 +233,7 @@ def _within_bottlenecks(first, second, separation, position, tables):
 
 @njit(cache=True)
 def _near_points(projected, layout, upper, core, near, count):
-    (value, end, most), (order, start, first, second) = projected, layout
+    (value, end, max_difference), (order, start, first, second) = projected, layout
     for c in range(end.size):
         size_a = start[first[c] + 1] - start[first[c]]
         size_b = start[second[c] + 1] - start[second[c]]
@@ -243,7 +245,7 @@ def _near_points(projected, layout, upper, core, near, count):
             kept = 0
             for i in range(size):
                 difference = value[at + i] - largest if side else least - value[at + i]
-                is_near = not difference > most[c]
+                is_near = not difference > max_difference[c]
                 if core is not None and is_near:
                     is_near = core[order[position + i]] <= upper[c]
                 if is_near:
@@ -253,19 +255,19 @@ def _near_points(projected, layout, upper, core, near, count):
 
 
 @njit(cache=True)
-def _near_pairs(projected, near, count, layout, found):
-    (value, end, most), (order, start, first, second) = projected, layout
-    n_found = 0
+def _near_pairs(projected, near, count, layout, close_pairs):
+    (value, end, max_difference), (order, start, first, second) = projected, layout
+    n_pairs = 0
     for c in range(end.size):
         middle = end[c] - (start[second[c] + 1] - start[second[c]])
         begin = middle - (start[first[c] + 1] - start[first[c]])
         for i in near[begin : begin + count[c, 0]]:
             for j in near[middle : middle + count[c, 1]]:
-                if value[middle + j] - value[begin + i] > most[c]:
+                if value[middle + j] - value[begin + i] > max_difference[c]:
                     continue
-                if n_found < found.shape[1]:
-                    found[0, n_found] = order[start[first[c]] + i]
-                    found[1, n_found] = order[start[second[c]] + j]
-                    found[2, n_found] = c
-                n_found += 1
-    return n_found
+                if n_pairs < close_pairs.shape[1]:
+                    close_pairs[0, n_pairs] = order[start[first[c]] + i]
+                    close_pairs[1, n_pairs] = order[start[second[c]] + j]
+                    close_pairs[2, n_pairs] = c
+                n_pairs += 1
+    return n_pairs

@@ -22,7 +22,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
 PROJECTIONS = "spanning_tree/component_pairs/projections.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
-ROWS, POINTS, THREADS, SECOND_POINTS = 64, 128, 128, 1024  # as there, and SAMPLED
+ROWS, POINTS, THREADS, SECOND_POINTS = 64, 128, 128, 1024  # as there, like SAMPLED
 
 _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)
@@ -52,7 +52,7 @@ def sample_components(points: Any, components: Components, otherwise: Any) -> tu
 
 
 def new_supports(k: int) -> Any:
-    """The support values and points of each two of k components, for `update_supports`."""
+    """The support values and points of every two of k components, for `update_supports`."""
     return cp.zeros((k, k), cp.uint64)
 
 
@@ -79,7 +79,7 @@ def measure_pairs(supports: Any, order: Any, inner: Any, errors: SeparationError
 
 
 def overlapping(pairs: ComponentPairs, weight: Any, radius_terms: tuple[float, ...]) -> Any:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`; in no order."""
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`, in any order."""
     n = weight.size
     check_arrays("float64", pairs.separation, weight)
     at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
@@ -90,21 +90,21 @@ def overlapping(pairs: ComponentPairs, weight: Any, radius_terms: tuple[float, .
 def pair_samples(sample: Any, pairs: ComponentPairs, at: Any, step: int) -> tuple[Any, Any, Any]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.pair_samples`."""
     check_arrays("int32", sample, at)
-    taken = -(-SAMPLED // step)
-    a, b, of_pair = cp.empty((3, at.size * taken**2), cp.int32)
-    sizes = np.int32(taken), np.int32(step)
+    per_component = -(-SAMPLED // step)
+    a, b, of_pair = cp.empty((3, at.size * per_component**2), cp.int32)
+    sizes = np.int32(per_component), np.int32(step)
     _launch("pair_samples", a.size, np.int64(a.size), sample, *_ends(pairs), at, *sizes, a, b, of_pair)
     return a, b, of_pair
 
 
 def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tuple[float, ...]) -> tuple[Any, Any]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.within_bottlenecks`; in no order."""
+    """As `rapids_slink.spanning_tree.component_pairs.cpu.within_bottlenecks`, in any order."""
     n = pairs.separation.size
     check_arrays("float64", pairs.separation, bottlenecks)
     at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)
     table = bottlenecks, np.int32(bottlenecks.shape[1])
-    given = np.int64(n), *_ends(pairs), pairs.separation, *table, c_struct(*radius_terms)
-    _launch("list_within_bottlenecks", n, *given, at, upper, count)
+    arguments = np.int64(n), *_ends(pairs), pairs.separation, *table, c_struct(*radius_terms)
+    _launch("list_within_bottlenecks", n, *arguments, at, upper, count)
     kept = int(count[0])
     return at[:kept], upper[:kept]
 
@@ -127,12 +127,12 @@ def near_points(
     projected: Projections, components: Components, pairs: ComponentPairs, upper: Any, core: Any
 ) -> tuple[Any, Any]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.near_points`."""
-    value, end, most = projected
-    check_arrays("float64", value, most, upper, core)
+    value, end, limit = projected
+    check_arrays("float64", value, limit, upper, core)
     near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
     layout = components.order, components.start, *_ends(pairs)
     launch_blocks(
-        PROJECTIONS, "list_near_points", (end.size,), THREADS, value, *layout, end, most, upper, core, near, count
+        PROJECTIONS, "list_near_points", (end.size,), THREADS, value, *layout, end, limit, upper, core, near, count
     )
     return near, count
 
@@ -141,18 +141,18 @@ def near_pairs(
     projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
 ) -> tuple[Any, int]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.near_pairs`."""
-    value, end, most = projected
-    check_arrays("float64", value, most)
+    value, end, limit = projected
+    check_arrays("float64", value, limit)
     check_arrays("int32", near, count)
-    found, n_found = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
+    close_pairs, n_pairs = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
     of_first, of_second = count.astype(cp.int64).T
     blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // SECOND_POINTS))
     launch_blocks(
         PROJECTIONS, "list_near_pairs", (int(blocks[-1]),), THREADS,
-        value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, most,
-        np.int32(capacity), *found, n_found,
+        value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, limit,
+        np.int32(capacity), *close_pairs, n_pairs,
     )  # fmt: skip
-    return found, int(n_found[0])
+    return close_pairs, int(n_pairs[0])
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,11 @@ class ItemPlan:
     Attributes
     ----------
     ends : (K + M,) int64 array
-        Where each component's blocks end and, counted on, each pair's work items.
+        Where each component's blocks end, then, on top of these, each pair's work items.
     n_items, n_rows : int
-        How many items there are, and how many rows their blocks have.
+        The number of items, and of the rows of all blocks.
     formed : int
-        How many pairs of points are formed, with as many as it takes to begin an item.
+        The number of pairs of points that are formed, including the overhead of starting an item.
     """
 
     ends: Any
@@ -176,7 +176,7 @@ class ItemPlan:
 
 
 def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
-    """How to form all of their products."""
+    """How to form the products of all these component pairs."""
     n, k = pairs.first.size, len(components)
     counts, totals = cp.empty(k + n, cp.int64), cp.zeros(3, cp.int64)
     sizes = np.int64(n), np.int32(k)
@@ -186,7 +186,7 @@ def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
 
 
 def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) -> tuple[Any, Any]:
-    """The points in blocks, and the items as the fused filter takes them, numbered by their pairs."""
+    """The points in blocks, and the items in the form that the fused filter takes, numbered by their pairs."""
     order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
     k, sorted_points = np.int32(len(components)), (components.order, components.start)

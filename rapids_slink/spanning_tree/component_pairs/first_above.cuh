@@ -1,4 +1,4 @@
-// How blocks and work items find the pair that they belong to.
+// How blocks and work items find their pair.
 #pragma once
 
 // The first of the n ascending numbers that is above x.

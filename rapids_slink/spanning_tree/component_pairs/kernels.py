@@ -1,4 +1,4 @@
-"""What either device does to connect components at once."""
+"""The kernels that connect components at once, on each device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
 
 
 class Kernels(Protocol):
-    """`cpu` or `cuda`; each has supports of its own."""
+    """`cpu` or `cuda`. Each has its own form of supports."""
 
     def sort_by_component(self, component: Array, k: int) -> tuple[Array, ...]: ...
     def sample_components(self, points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]: ...
@@ -55,7 +55,7 @@ class Kernels(Protocol):
 
 
 def kernels(device: Device) -> Kernels:
-    """Those of the device."""
+    """The device's kernels."""
     if device.is_gpu:
         from rapids_slink.spanning_tree.component_pairs import cuda
 

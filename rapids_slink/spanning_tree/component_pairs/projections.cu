@@ -1,7 +1,7 @@
-// Points of component pairs projected onto the line between the centroids, and the pairs of points that this leaves.
+// Points of component pairs projected onto the line between the centroids, and the pairs of points that remain.
 //
-// A pair of components has its projections in a row: those of its first component's points, then of the second's. end[c] is
-// where pair c's end.
+// The projections of a pair of components follow one another: those of its first component's points, then of the second's.
+// end[c] is where those of pair c end.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/threads.cuh"
 #include "spanning_tree/component_pairs/first_above.cuh"
@@ -11,10 +11,10 @@
 #endif
 typedef unsigned int u32;
 
-constexpr int POINTS = 128;   // that a block of THREADS projects
-constexpr int AT_A_TIME = 4;  // of these, by a warp
+constexpr int POINTS = 128;   // per block of THREADS
+constexpr int AT_A_TIME = 4;  // per warp
 constexpr int THREADS = 128;
-constexpr int SECOND_POINTS = 1024;  // of a block of pairs
+constexpr int SECOND_POINTS = 1024;  // per block of pairs
 
 struct ComponentPair {
     int a, b;
@@ -24,7 +24,7 @@ struct ComponentPair {
         size_a = start[a + 1] - start[a], size_b = start[b + 1] - start[b];
         begin = end[c] - size_a - size_b;
     }
-    // The position among the sorted points of its i-th.
+    // The position of its i-th point among the sorted points.
     __device__ long long position(const long long* start, long long i) const {
         return i < size_a ? start[a] + i : start[b] + i - size_a;
     }
@@ -61,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) project(
     }
 }
 
-// The points of either component with a point of the other within `most_difference` by projection: their numbers within their
-// component, at the beginning of its part of `near`, and their count. If points have core distances, only those with one of at
+// The points of each component that have a point of the other within `most_difference` by projection: their numbers within their
+// component, at the beginning of its part of `near`, and their count. With core distances, only those with a core distance of at
 // most `upper`. One block per pair.
 extern "C" __global__ void __launch_bounds__(THREADS) list_near_points(
     const double* __restrict__ value, const int* __restrict__ order, const long long* __restrict__ start,

@@ -4,8 +4,7 @@
 
 typedef unsigned long long u64;
 
-// How a pair's products are formed: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles
-// per item.
+// The products of a pair: blocks of rows of the larger component by tiles of points of the other, at most SPLIT tiles per item.
 constexpr int SPLIT = 64;
 struct PairTiling {
     int rows, points;
@@ -20,8 +19,8 @@ struct PairTiling {
     }
 };
 
-// The number of blocks of each of k components, then of items of each of n pairs; and the totals of items, of blocks, and of
-// tiles that the items form, one more for each item's start.
+// The number of blocks of each of k components, then the number of items of each of n pairs. Also the totals of items, blocks,
+// and tiles that the items form, with one more tile for the start of each item.
 extern "C" __global__ void count_items(
     long long n, int k, const int* __restrict__ first, const int* __restrict__ second, const long long* __restrict__ start,
     int of_rows, int of_points, long long* __restrict__ counts, u64* __restrict__ totals) {
@@ -40,7 +39,7 @@ extern "C" __global__ void count_items(
     }
 }
 
-// The items, as fused.cu takes them. `ends` are running totals over the blocks of k components and then the pairs' items.
+// The items in the form that fused.cu takes. `ends` holds running totals over the blocks of k components, then the pairs' items.
 extern "C" __global__ void list_items(
     long long n, int k, int pairs, const int* __restrict__ first, const int* __restrict__ second,
     const long long* __restrict__ start, const long long* __restrict__ ends, int of_rows, int of_points,

@@ -2,20 +2,20 @@
 
     columns ──collect──▶ worklist ──merge──contract──▶ worklist ──▶ … ──▶ nothing left
 
-- Edges are ordered by (weight, row): all differ, so the forest is unique, and it is what every device returns. A
-  weight is compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted
-  keys give the maximum spanning forest.
+- Edges are ordered by (weight, row). All differ, so the forest is unique, and every device returns it. A weight is
+  compared as its *key*, the unsigned integer of its width that has its order; -0.0 equals 0.0. Inverted keys give the
+  maximum spanning forest.
 - Every edge of the worklist names the two components that it joins by their roots, and is offered to both.
-- Merge: each component takes its best edge, which by the cut property is in the forest, and points at the component
-  across. Of two that chose the same edge the smaller stays a root; the order being total, there are no other cycles.
-  Then every pointer is moved on to its root. A component without an edge is complete and not looked at again.
+- Merge: each component takes its best edge, which is in the forest by the cut property, and points at the component
+  across. If two chose the same edge, the smaller stays a root. The order is total, so there are no other cycles. Then
+  every pointer is moved on to its root. A component without an edge is complete and not visited again.
 - Contract: the ends of the edges become roots again, and edges within one component are dropped. At least half of
   the components that had an edge are gone after each round.
-- In a dense graph nearly all edges lie within a component once the lightest are merged, so these are first: the rounds
-  are run on about `LIGHT_EDGES` lightest edges a node, found by a sample, and then on those of the others that still
-  join two components. The result does not depend on where the edges are divided.
+- In a dense graph nearly all edges lie within a component once the lightest are merged. So the rounds run first on
+  about `LIGHT_EDGES` lightest edges per node, found by a sample, and then on the other edges that still join two
+  components. The result does not depend on where the edges are divided.
 
-Each device's module has ``boruvka_rounds``, ``flatten`` and the small kernels around them under the same names.
+The modules of both devices have ``boruvka_rounds``, ``flatten`` and the small kernels around them under the same names.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
 from rapids_slink.spanning_tree.edges.kernels import kernels
 
-DENSE = 4  # edges a node, from which on the lightest go first
-SAMPLE = 4096  # weights that tell which they are
+DENSE = 4  # from this many edges per node on the lightest go first
+SAMPLE = 4096  # weights that decide which these are
 
 
 def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
@@ -45,7 +45,7 @@ def estimate_forest(edges: EdgeList, device: Device) -> MemoryEstimate:
 
 
 def size_text(edges: EdgeList) -> str:
-    """How large a graph is, in words."""
+    """The size of a graph in words."""
     return f"{counted(edges.src.size, 'edge')} of {counted(edges.n_nodes, 'node')}"
 
 
@@ -54,7 +54,7 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
 
     Returns
     -------
-    taken : bool array of shape (m,)
+    in_forest : bool array of shape (m,)
     parent : int32 array of shape (n,)
         For `components`.
     """
@@ -66,11 +66,11 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
         if part == REST:
             rounds.flatten(state.parent)
         rounds.boruvka_rounds(edges, state, part, limit)
-    return state.taken, state.parent
+    return state.in_forest, state.parent
 
 
 def components(nodes: Any, parent: Any, device: Device) -> Any:
-    """The components of the given nodes, numbered 0..c-1 in order of first appearance: an int32 array."""
+    """The components of these nodes, numbered 0..c-1 in order of first appearance: an int32 array."""
     kernels(device).flatten(parent)
     return kernels(device).number_by_appearance(parent[nodes], parent.size)
 
@@ -87,16 +87,16 @@ def inspect(src: Any, dst: Any, weight: Any, device: Device) -> tuple[int, int, 
 
 
 def promote_weights(array: Any) -> Any:
-    """Numbers as the next type of four or eight bytes that holds them."""
+    """Numbers in the smallest type of four or eight bytes that holds them."""
     if array.dtype.itemsize >= 4:
         return array
     return array.astype({"i": "int32", "u": "uint32", "f": "float32"}[array.dtype.kind])
 
 
 def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int | None:
-    """The row of the last of the lightest edges, about `LIGHT_EDGES` a node, by a sample.
+    """The row of the heaviest of the lightest edges, about `LIGHT_EDGES` per node, by a sample.
 
-    None if all edges go at once, as they do in graphs of fewer than `smallest` edges.
+    None if all edges are processed at once, as in graphs of fewer than `smallest` edges.
     """
     m, n = edges.src.size, edges.n_nodes
     if not _is_dense(m, n, smallest):
@@ -105,7 +105,7 @@ def _heaviest_of_lightest(edges: EdgeList, smallest: int, device: Device) -> int
     keys = to_host(kernels(device).keys_of_rows(edges, device.asarray(rows)))
     place = min(int(SAMPLE * LIGHT_EDGES * n / m), SAMPLE - 1)
     last = np.partition(keys, place)[place]
-    return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # of equal ones the earlier first
+    return int(np.sort(rows[keys == last])[place - np.count_nonzero(keys < last)])  # the earlier of equal ones first
 
 
 def _is_dense(m: int, n: int, smallest: int) -> bool:

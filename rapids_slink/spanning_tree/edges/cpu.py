@@ -1,4 +1,4 @@
-"""The rounds on the CPU, in Numba: serial passes over arrays, which nodes numbered by neighbourhood make fast."""
+"""The rounds on the CPU, in Numba: serial passes over arrays, fast if neighbouring nodes have near numbers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
-LARGE = 2**15  # edges, from which on a second set of rounds is worthwhile
-SPARE = 1.0  # the share of the worklist that is written: pages that are not take no memory
+LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile
+SPARE = 1.0  # the share of the worklist that is written: unwritten pages take no memory
 FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 
@@ -24,23 +24,23 @@ class State:
     ----------
     parent : int32 array of shape (n,)
     best : array of shape (n,)
-        A component's best edge so far, by its place in the worklist; -1 for none, as for all roots between rounds.
-    taken : bool array of shape (m,)
+        A component's best edge so far, by its place in the worklist; -1 for none, and for all roots between rounds.
+    in_forest : bool array of shape (m,)
     roots : int32 array
         The components that had an edge, in ascending order.
     worklist : tuple of arrays
-        Two ends, the key and the row of each edge, in the order of the rows.
+        The two ends, the key and the row of each edge, in the order of the rows.
     """
 
     parent: np.ndarray
     best: np.ndarray
-    taken: np.ndarray
+    in_forest: np.ndarray
     roots: np.ndarray
     worklist: tuple[np.ndarray, ...]
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
-    """Bytes of a `State`, of whose worklist the first edges are written."""
+    """Bytes of a `State`. The worklist's first `first` edges are written."""
     place = 4 if m < 2**31 else 8
     return first * (8 + itemsize + place) + m + n * (8 + place)
 
@@ -53,27 +53,27 @@ def start(edges: EdgeList, _part: int) -> State:
     return State(
         parent=np.arange(n, dtype=np.int32),
         best=np.full(n, -1, place),
-        taken=np.zeros(m, bool),
+        in_forest=np.zeros(m, bool),
         roots=np.empty(n, np.int32),
-        worklist=tuple(np.empty(m, dtype) for dtype in types),  # pages that are not written take no memory
+        worklist=tuple(np.empty(m, dtype) for dtype in types),  # unwritten pages take no memory
     )
 
 
 def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """Fill the worklist with a part of the edges and do all rounds on it.
+    """Fill the worklist with a part of the edges and run all rounds on it.
 
-    Parts but `ALL` need flat pointers, and `limit`, the row that the lightest part ends with.
+    Parts other than `ALL` need flat pointers, and `limit`, the row with which the lightest part ends.
     """
     a, b, keys, rows = state.worklist
     active = _list_roots(state.parent, state.roots)
     columns, kind = (edges.src, edges.dst, _bits(edges.weight)), _weight_kind(edges)
-    left = _collect(columns, kind, (part, limit or 0), state.parent, state.best, state.worklist)
+    size = _collect(columns, kind, (part, limit or 0), state.parent, state.best, state.worklist)
     while True:
-        _hook(a, b, rows, left, state.best, state.parent, state.taken)
+        _hook(a, b, rows, size, state.best, state.parent, state.in_forest)
         active = _compress(state.roots, active, state.parent, state.best)
-        if not left:
+        if not size:
             return
-        left = _contract(a, b, keys, rows, left, state.parent, state.best)
+        size = _contract(a, b, keys, rows, size, state.parent, state.best)
 
 
 def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
@@ -98,7 +98,7 @@ def _bits(weight: np.ndarray) -> np.ndarray:
 
 
 def _weight_kind(edges: EdgeList) -> tuple[int, np.uint64, np.uint64]:
-    """The kind of the weights, their sign bit, and what inverts their keys."""
+    """The kind of the weights, their sign bit, and the mask that inverts their keys."""
     top = 1 << (8 * edges.weight.dtype.itemsize - 1)
     return ord(edges.weight.dtype.kind), np.uint64(top), np.uint64(2 * top - 1 if edges.maximum else 0)
 
@@ -136,7 +136,7 @@ def _list_roots(parent, roots):
 
 @njit(cache=True, inline="always")
 def _offer(best, component, keys, i):
-    """Rows ascend along the worklist, so of equal keys the first seen wins."""
+    """Offer edge i to a component. Rows ascend along the worklist, so the first of equal keys wins."""
     if best[component] < 0 or keys[i] < keys[best[component]]:
         best[component] = i
 
@@ -145,7 +145,7 @@ def _offer(best, component, keys, i):
 def _collect(columns, weight_kind, selection, parent, best, worklist):
     (src, dst, bits), (kind, top, invert), (part, limit), (a, b, keys, rows) = columns, weight_kind, selection, worklist
     limit_key = _key(bits[limit], kind, top, invert) if part != ALL else np.uint64(0)
-    left = 0
+    size = 0
     for row in range(bits.size):
         key = _key(bits[row], kind, top, invert)
         if part != ALL:
@@ -155,17 +155,17 @@ def _collect(columns, weight_kind, selection, parent, best, worklist):
         u, v = parent[src[row]], parent[dst[row]]
         if u == v:
             continue
-        a[left], b[left], keys[left], rows[left] = u, v, key, row
-        _offer(best, u, keys, left)
-        _offer(best, v, keys, left)
-        left += 1
-    return left
+        a[size], b[size], keys[size], rows[size] = u, v, key, row
+        _offer(best, u, keys, size)
+        _offer(best, v, keys, size)
+        size += 1
+    return size
 
 
 @njit(cache=True)
-def _contract(a, b, keys, rows, left, parent, best):
+def _contract(a, b, keys, rows, size, parent, best):
     kept = 0
-    for i in range(left):
+    for i in range(size):
         u, v = parent[a[i]], parent[b[i]]
         if u == v:
             continue
@@ -177,8 +177,8 @@ def _contract(a, b, keys, rows, left, parent, best):
 
 
 @njit(cache=True)
-def _hook(a, b, rows, left, best, parent, taken):
-    for i in range(left):
+def _hook(a, b, rows, size, best, parent, in_forest):
+    for i in range(size):
         u, v = a[i], b[i]
         from_u, from_v = best[u] == i, best[v] == i
         if from_u and (not from_v or v < u):
@@ -186,12 +186,12 @@ def _hook(a, b, rows, left, best, parent, taken):
         if from_v and (not from_u or u < v):
             parent[v] = u
         if from_u or from_v:
-            taken[rows[i]] = True
+            in_forest[rows[i]] = True
 
 
 @njit(cache=True)
 def _compress(roots, active, parent, best):
-    """Bring the components of the round to their roots and keep the roots that had an edge."""
+    """Point the round's components at their roots and keep the roots that had an edge."""
     kept = 0
     for i in range(active):
         c = roots[i]

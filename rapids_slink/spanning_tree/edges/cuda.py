@@ -1,7 +1,7 @@
 """The rounds on the GPU: launchers of `edges.cu`.
 
-All rounds on a worklist are one launch whose blocks wait for each other. Rows are packed into the words where key and
-row fit into 64 bits: weights of four bytes and fewer than 2³² edges.
+All rounds on a worklist are one launch whose blocks wait for each other. Rows are packed into the words if key and row
+fit into 64 bits: weights of four bytes and fewer than 2³² edges. Such a word is an exactly altered weight.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
-ITEMS = 4  # a thread, as in edges.cu
-RESIDENT_THREADS, BLOCKS = 512, 2  # of a block, and of a multiprocessor, as in worklist.cuh
+ITEMS = 4  # per thread, as in worklist.cuh
+RESIDENT_THREADS, BLOCKS = 512, 2  # per block, and per multiprocessor, as in worklist.cuh
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
-SPARE = 1.25  # times the edges that the sample says there are
-LARGE = 2**22  # edges, from which on a second set of rounds, with its synchronizations, is worthwhile
+SPARE = 1.25  # capacity, as a multiple of the number of edges that the sample predicts
+LARGE = 2**22  # from this many edges on a second set of rounds, with its synchronizations, is worthwhile
 KINDS = {"u": 0, "i": 1, "f": 2}
 SOURCE = "spanning_tree/edges/edges.cu"
 _launch = partial(launch, SOURCE, items=ITEMS)
@@ -36,24 +36,24 @@ class State:
     parent : int32 array of shape (n,)
     best : uint64 array of shape (n,)
         The least word offered to a component; `NOTHING` for all roots between rounds.
-    best_row : uint64 array of shape (n,), or None where the word holds the row
-    taken : bool array of shape (m,)
+    best_row : uint64 array of shape (n,), or None if the word holds the row
+    in_forest : bool array of shape (m,)
     lists : uint64 arrays of shape (2 or 3, capacity)
-        The worklist and the next, which change places; edges.cu says what the planes are.
+        The worklist and the next one, which change places; edges.cu explains the planes.
     roots : int32 arrays
-        Likewise, the components that had an edge.
+        The components that had an edge, likewise in two arrays.
     """
 
     parent: Any
     best: Any
     best_row: Any
-    taken: Any
+    in_forest: Any
     lists: list[Any]
     roots: list[Any]
 
     @property
     def packed(self) -> np.int32:
-        """Whether words hold rows, as the kernels take it."""
+        """Whether words hold rows, in the type that the kernels take."""
         return np.int32(self.best_row is None)
 
 
@@ -68,22 +68,22 @@ def _planes(m: int, itemsize: int) -> int:
 
 
 def start(edges: EdgeList, part: int) -> State:
-    """Every node is a component, and no edge is taken; there is room for the `part` of the edges that goes first."""
+    """Every node is a component, and no edge is taken. There is room for the `part` of the edges that goes first."""
     m, n = edges.src.size, edges.n_nodes
     planes = _planes(m, edges.weight.dtype.itemsize)
     packed = planes == 2
     capacity = m if part == ALL else min(m, int(SPARE * LIGHT_EDGES * n) + THREADS)
-    parent, taken = cp.empty(n, cp.int32), cp.empty(m, bool)
+    parent, in_forest = cp.empty(n, cp.int32), cp.empty(m, bool)
     best, best_row = cp.empty(n, cp.uint64), None if packed else cp.empty(n, cp.uint64)
-    outputs = parent, best, best_row, taken
+    outputs = parent, best, best_row, in_forest
     _launch("start_forest", max(n, m), np.int64(n), np.int64(m), *outputs)
     return State(
         parent=parent,
         best=best,
         best_row=best_row,
-        taken=taken,
+        in_forest=in_forest,
         lists=[cp.empty((planes, capacity), cp.uint64)],
-        roots=[cp.empty(n // 2, cp.int32), cp.empty(n // 4, cp.int32)],  # at most half are left by a round
+        roots=[cp.empty(n // 2, cp.int32), cp.empty(n // 4, cp.int32)],  # a round leaves at most half
     )
 
 
@@ -100,10 +100,10 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
             "collect_edges", m, np.int64(m), *_columns(edges), np.int32(edges.maximum), np.int32(part),
             np.int64(limit or 0), component, np.int64(_capacity(worklist)), worklist, state.packed, state.best, counts,
         )  # fmt: skip
-        collected = m if m <= _capacity(worklist) else int(counts[0])  # at most m: spares a wait
+        collected = m if m <= _capacity(worklist) else int(counts[0])  # without a wait if all m fit
         if collected <= _capacity(worklist):
             break
-        # The sample was misleading: again, with capacity for all.
+        # The sample was misleading: collect again with capacity for all.
         state.lists[0] = cp.empty((worklist.shape[0], collected), cp.uint64)
     if len(state.lists) == 1 or _capacity(state.lists[1]) < collected:
         state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]
@@ -111,8 +111,8 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     blocks = resident_blocks(-(-max(collected, n) // ITEMS), RESIDENT_THREADS, BLOCKS)
     launch_resident(
         SOURCE, "boruvka_rounds", blocks, RESIDENT_THREADS, counts, worklist, np.int64(_capacity(worklist)), other,
-        np.int64(_capacity(other)), state.packed, state.best, state.best_row, state.parent, state.taken, np.int64(n),
-        *state.roots, cp.zeros(ZEROS, cp.uint64),
+        np.int64(_capacity(other)), state.packed, state.best, state.best_row, state.parent, state.in_forest,
+        np.int64(n), *state.roots, cp.zeros(ZEROS, cp.uint64),
     )  # fmt: skip
 
 
@@ -143,10 +143,10 @@ def number_by_appearance(labels: Any, n_labels: int) -> Any:
 
 def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
     """The least and the largest id, and whether a weight is NaN."""
-    found = cp.zeros(3, cp.uint64)
+    extremes = cp.zeros(3, cp.uint64)
     columns = _columns(EdgeList(src, dst, weight, 0))
-    _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, found)
-    high, low, nan = found.tolist()
+    _launch("inspect_edges", min(src.size, 2**20), np.int64(src.size), *columns, extremes)
+    high, low, nan = extremes.tolist()
     return (2**64 - 1 - low) - 2**63, high - 2**63, bool(nan)
 
 
@@ -155,7 +155,7 @@ def _capacity(worklist: Any) -> int:
 
 
 def _columns(edges: EdgeList) -> tuple[Any, ...]:
-    """The columns as the kernels take them."""
+    """The columns in the form that the kernels take."""
     src, dst, weight = edges.src, edges.dst, edges.weight
     if src.dtype != dst.dtype or src.dtype not in (np.int32, np.int64) or not src.size == dst.size == weight.size:
         raise TypeError(f"ends must be two int32 or two int64 arrays of one size, got {src.dtype} and {dst.dtype}")

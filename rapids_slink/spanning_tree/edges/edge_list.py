@@ -1,4 +1,4 @@
-"""The graph whose forest is wanted, and the parts in which its edges are taken."""
+"""The edge list of a graph, and the parts in which its edges are processed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rapids_slink.runtime.arrays import Array
 
-LIGHT_EDGES = 1.5  # of those that go first, a node
+LIGHT_EDGES = 1.5  # edges per node in the part that goes first
 
 #: Parts of the edges.
 ALL, LIGHTEST, REST = range(3)
@@ -25,7 +25,7 @@ class EdgeList:
     n_nodes : int
         Above every number in `src` and `dst`, at most 2³¹ - 1.
     maximum : bool
-        Heavier edges come first; equal ones in the order of their rows either way.
+        Whether heavier edges come first. Edges of equal weight keep the order of their rows in both cases.
     """
 
     src: Array

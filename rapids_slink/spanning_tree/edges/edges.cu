@@ -1,9 +1,9 @@
-// Boruvka's rounds on a list of edges; __init__.py says what each step does and why the result is the tree.
+// Boruvka's rounds on a list of edges. __init__.py explains each step and why the result is the tree.
 //
-// An edge is (weight, row), and its key an unsigned integer in the order of the weights. What components compare is a
-// *word*: with packed rows, key << 32 | row, which is unique to the edge; otherwise the key alone, after which those of
-// the least key compare their rows. A worklist is a block of planes, `capacity` words each: the two ends (roots when
-// the list was written, in the upper and the lower half), the word and, where it is not in the word, the row.
+// An edge is (weight, row), and its key is an unsigned integer in the order of the weights. Components compare *words*. With
+// packed rows a word is key << 32 | row, an altered weight that is exact and unique to the edge. Otherwise it is the key alone,
+// and the edges of the least key then compare their rows. A worklist is a block of planes, `capacity` words each: the two ends
+// (roots when the list was written, in the upper and the lower half), the word and, if it is not in the word, the row.
 //
 // Between rounds every root's `best` is NOTHING.
 #include "runtime/include/atomics.cuh"
@@ -24,8 +24,8 @@ extern "C" __global__ void start_forest(
     }
 }
 
-// found, zero at first: the largest of all ids, as unsigned integers of their order, the largest of these integers'
-// complements, and whether a weight is NaN.
+// found, zero at first: the largest of all ids, as unsigned integers of the same order; the largest complement of these
+// integers; and whether a weight is NaN.
 extern "C" __global__ void inspect_edges(
     long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
     const void* __restrict__ weight, int weight_bytes, int kind, word_t* found) {
@@ -48,8 +48,8 @@ extern "C" __global__ void inspect_edges(
     if (threadIdx.x % WARP == 0) atomic_max(found, high), atomic_max(found + 1, low);
 }
 
-// Writes the edges of a part whose ends are in two components into a worklist and offers each to both. A light edge is
-// one up to the edge in row `limit`. Edges beyond `capacity` are only counted.
+// Writes the edges of a part whose ends are in two components into a worklist and offers each to both. An edge is light up to
+// the edge in row `limit`. Edges beyond `capacity` are only counted.
 extern "C" __global__ void collect_edges(
     long long m, const void* __restrict__ src, const void* __restrict__ dst, int id_bytes,
     const void* __restrict__ weight, int weight_bytes, int kind, int maximum, int part, long long limit,
@@ -119,7 +119,7 @@ __device__ __forceinline__ void contract(
         if (!packed) out.rows[slot[j]] = rows[j];
     }
 }
-// Among a component's edges of the least key, the least row. Not needed where rows are packed.
+// Keeps the least row among a component's edges of the least key. Not needed if rows are packed.
 __device__ __forceinline__ void offer_rows_of(
     long long tile, long long m, word_t* list, long long capacity, const word_t* best, word_t* best_row) {
     Worklist edges(list, capacity, 0);
@@ -132,8 +132,8 @@ __device__ __forceinline__ void offer_rows_of(
         if (key == best[b]) atomic_min(best_row + b, row);
     }
 }
-// Takes every component's best edge and points the component at the one across. No two edges are equal, so the only
-// cycles are pairs that chose the same edge: of such a pair the smaller stays a root.
+// Takes every component's best edge and points the component at the one across. No two edges are equal, so the only cycles are
+// pairs that chose the same edge: the smaller of such a pair stays a root.
 __device__ __forceinline__ void hook(
     long long tile, long long m, word_t* list, long long capacity, int packed, const word_t* best,
     const word_t* best_row, int* parent, bool* taken) {
@@ -160,8 +160,8 @@ __device__ __forceinline__ void hook(
         if (from_a[j] || from_b[j]) taken[row] = true;
     }
 }
-// Moves v's pointer up to JUMPS pointers on; whether that was the root. Only v's thread writes parent[v], and whatever
-// is there when others read it is an ancestor: each pointer followed may skip as many as its own thread has skipped.
+// Moves v's pointer up to JUMPS pointers on; returns whether that is the root. Only v's thread writes parent[v], and it always
+// holds an ancestor when others read it: each pointer followed may skip as many as its own thread has skipped.
 __device__ __forceinline__ bool jump(int* parent, int v) {
     volatile int* at = parent;
     int p = at[v];
@@ -173,8 +173,8 @@ __device__ __forceinline__ bool jump(int* parent, int v) {
     return at[p] == p;
 }
 
-// Points the components of a round (all nodes if `list` is null) at their roots and lists the roots of the next round: those
-// that had an edge. One that had none is complete. counts[1] counts the roots; counts[2] is set if some pointer is not at its
+// Points the components of a round (all nodes if `list` is null) at their roots and lists the roots of the next round, those
+// that had an edge. A root without an edge is complete. counts[1] counts the roots; counts[2] is set if a pointer is not at its
 // root yet.
 __device__ __forceinline__ void compress(
     long long tile, long long n, const int* list, int* parent, word_t* best, word_t* best_row, int* roots,
@@ -200,7 +200,7 @@ __device__ __forceinline__ void compress(
     for (int j = 0; j < ITEMS; j++)
         if (kept[j]) roots[slot[j]] = component[j];
 }
-// Moves the pointers of the listed components, or of all nodes, towards their roots; sets `pending` if some are not there yet.
+// Moves the pointers of the listed components, or of all nodes, towards their roots; sets `pending` if one is not there yet.
 __device__ __forceinline__ void jump_all(
     long long tile, long long n, const int* list, int* parent, word_t* pending) {
     for (int j = 0; j < ITEMS; j++) {
@@ -214,7 +214,7 @@ extern "C" __global__ void flatten(long long n, int* parent, word_t* pending) {
 
 // The blocks of a cooperative launch that have not returned.
 struct RemainingBlocks : ResidentBlocks {
-    // Whether this block is still needed for so many items; if not it returns, those of the highest numbers first.
+    // Whether this block is still needed for `items` items; a block that is not returns, the highest numbers first.
     __device__ __forceinline__ bool needs_block_for(long long items) {
         long long tile = (long long)ITEMS * blockDim.x, needed = items <= SINGLE_BLOCK ? 1 : (items + tile - 1) / tile;
         if (needed < blocks) blocks = (unsigned)needed;
@@ -225,7 +225,7 @@ struct RemainingBlocks : ResidentBlocks {
     template <typename Work> __device__ __forceinline__ void share(long long n, Work work) {
         for (long long tile = blockIdx.x; tile * ITEMS * blockDim.x < n; tile += blocks) {
             work(tile);
-            __syncthreads();  // `claim_in_block` may use its shared memory again
+            __syncthreads();  // before `claim_in_block` reuses its shared memory
         }
         if (blocks == 1) __syncthreads();
         else wait();
@@ -235,12 +235,12 @@ struct RemainingBlocks : ResidentBlocks {
 // All rounds in one launch: the late ones take less time than a launch, let alone a synchronization with the host. The
 // worklist of `*count` edges has been offered; the components of the first round are all n nodes.
 //
-// `zeros` are the blocks' counter, then counts of which each is used once: to reset one would take another barrier, after
-// all blocks have read it. A round takes three, and one for each time that pointers are moved on after `compress`: at
-// most 7, since every time those that do not arrive lead JUMPS + 1 times as far. Each round halves the components
-// that have an edge: there are at most 31.
+// `zeros` holds the blocks' counter, then counts that are used once each: resetting one would need another barrier, after all
+// blocks have read it. A round uses three, and one for each time that pointers are moved on after `compress`. That is at most 7
+// times, because those that do not arrive lead JUMPS + 1 times as far each time. Each round halves the components that have an
+// edge, so there are at most 31 rounds.
 //
-// No pointer is __restrict__: what other blocks write must not be read by way of the read-only cache.
+// No pointer is __restrict__: data that other blocks write must not be read through the read-only cache.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     const word_t* count, word_t* list, long long capacity, word_t* next_list, long long next_capacity, int packed,
     word_t* best, word_t* best_row, int* parent, bool* taken, long long n, int* roots, int* next_roots, word_t* zeros) {
@@ -265,17 +265,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
         int* compressed = roots; roots = next_roots; next_roots = compressed;
         listed = compressed;
 
-        word_t* left = ++last;
+        word_t* n_kept = ++last;
         grid.share(m, [&](long long tile) {
-            contract(tile, m, list, capacity, next_list, next_capacity, packed, parent, best, left);
+            contract(tile, m, list, capacity, next_list, next_capacity, packed, parent, best, n_kept);
         });
-        m = *left;
+        m = *n_kept;
         word_t* worklist = list; list = next_list; next_list = worklist;
         long long list_capacity = capacity; capacity = next_capacity; next_capacity = list_capacity;
     }
 }
 
-// The keys of the given rows.
+// The keys of these rows.
 extern "C" __global__ void keys_of_rows(
     long long m, const long long* __restrict__ rows, const void* __restrict__ weight, int weight_bytes, int kind,
     int maximum, word_t* __restrict__ keys) {

@@ -1,4 +1,4 @@
-"""What either device does for forests of edge lists."""
+"""The kernels of forests of edge lists that each device has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rapids_slink.spanning_tree.edges.edge_list import EdgeList
 
 
 class Kernels(Protocol):
-    """`cpu` or `cuda`; each has a state of its own over the rounds, with `taken` and `parent`."""
+    """`cpu` or `cuda`. Each keeps its own state over the rounds, with `in_forest` and `parent`."""
 
     LARGE: int
     SPARE: float
@@ -25,7 +25,7 @@ class Kernels(Protocol):
 
 
 def kernels(device: Device) -> Kernels:
-    """Those of the device."""
+    """The device's kernels."""
     if device.is_gpu:
         from rapids_slink.spanning_tree.edges import cuda
 

@@ -1,9 +1,9 @@
-// The edges of a round, and the keys that they are compared by.
+// The edges of a round, and the keys by which they are compared.
 typedef unsigned long long word_t;
 
 constexpr word_t NOTHING = ~0ull;
-constexpr int ITEMS = 4;            // edges or components a thread
-constexpr int THREADS = 512, BLOCKS = 2;  // of `boruvka_rounds`: of a block, resident on a multiprocessor
+constexpr int ITEMS = 4;            // edges or components per thread
+constexpr int THREADS = 512, BLOCKS = 2;  // of `boruvka_rounds`: per block, resident per multiprocessor
 constexpr int JUMPS = 16;           // steps towards the root at a time
 constexpr int SINGLE_BLOCK = 4096;  // edges and components up to which one block works alone
 enum Kind { UNSIGNED, SIGNED, FLOATING };
@@ -35,8 +35,8 @@ __device__ __forceinline__ word_t pair(int a, int b) { return (word_t)a << 32 | 
 __device__ __forceinline__ int upper(word_t ends) { return (int)(ends >> 32); }
 __device__ __forceinline__ int lower(word_t ends) { return (int)(ends & 0xffffffff); }
 
-// The bits of a weight as an unsigned integer of the same order; both zeros are one. Only integers are computed with:
-// CuPy's -ftz=true would make zeros of subnormal numbers.
+// The bits of a weight as an unsigned integer of the same order; both zeros are one. It uses integer arithmetic only, because
+// CuPy's -ftz=true would turn subnormal numbers into zeros.
 __device__ __forceinline__ word_t key_of(Weights weights, long long row) {
     word_t top = 1ull << (8 * weights.bytes - 1), ones = top | (top - 1);
     word_t key = weights.bytes == 4 ? ((const unsigned*)weights.values)[row] : ((const word_t*)weights.values)[row];
