@@ -26,6 +26,8 @@ COMPRESSED = {
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 #: The first lines are up to so many characters, but at least so many lines.
 SAMPLE_CHARACTERS, SAMPLE_LINES = 65_536, 10
+#: Before pandas 3 the last place of a float may be off unless this is asked for; after it, nothing may be asked for.
+CORRECT_FLOATS: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
 #: Separators by the names that --sep has for them.
 NAMED_SEPARATORS = {"tab": "\t", "blanks": " "}
 
@@ -76,7 +78,7 @@ class Text:
                 skiprows=self.layout.skip,
                 skipinitialspace=True,
                 low_memory=False,  # one type a column
-                float_precision="round_trip",  # else a last place may be off
+                **CORRECT_FLOATS,
                 converters=prefixed,
             )
         for i in index:
