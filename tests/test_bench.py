@@ -31,7 +31,8 @@ def test_file_says_what_was_measured_on_what(tmp_path, device):
         ("road-263k", "spanning_tree", 513 * 513),
     }  # fmt: skip
     assert all(row["exact"] and row["checked_against"] and row["device"] == run["device"] for row in run["results"])
-    assert all(row["seconds"] >= row["least_seconds"] > 0 and row["peers"]["scipy"] > 0 for row in run["results"])
+    assert all(("scipy" in row["peers"]) == (device == "cpu") for row in run["results"])  # a host's, beside a host
+    assert all(row["seconds"] >= row["least_seconds"] > 0 for row in run["results"])
 
 
 def test_later_result_replaces_the_earlier_one(tmp_path):

@@ -10,7 +10,8 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound, filter_radius
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.filter.choose import scaling_of
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
 
@@ -30,7 +31,7 @@ def dtype_of(precision, kernels):
 def quantized(X, dtype, engine):
     """The scaling of some points, and these as the filter's kernels read them."""
     values = engine.asarray(X)
-    scaling = Scaling.of(values, device=engine)
+    scaling = scaling_of(values, device=engine)
     return scaling, engine.kernels("neighbors.filter").quantize(values, scaling, dtype)
 
 
@@ -190,7 +191,7 @@ def test_imprecise_products_are_noticed(dtype, monkeypatch):
 def test_quantized_points_are_what_they_claim(dtype, engine, kernels):
     X = np.random.default_rng(0).normal(size=(200, 13)) * 1e5 + 3e5
     values = engine.asarray(X)
-    scaling = Scaling.of(values, device=engine)
+    scaling = scaling_of(values, device=engine)
     order = engine.asarray(np.random.default_rng(1).permutation(200)[:150].astype(np.int32))
     points = kernels.quantize(values, scaling, dtype, order)
     y = to_host(points.y).astype(np.float64)
@@ -227,7 +228,7 @@ def test_centre_is_amid_a_sample(n, d, step, dtype, engine, kernels):
 def test_small_integers_are_not_moved(engine, kernels):
     X = np.random.default_rng(0).integers(0, 256, (100, 10)).astype(np.float32)
     values = engine.asarray(X)
-    scaling = Scaling.of(values, device=engine)
+    scaling = scaling_of(values, device=engine)
     assert scaling.byte_values
     assert (to_host(scaling.centre) == 0).all()
     y = to_host(kernels.quantize(values, scaling, "float16").y).astype(np.float64)

@@ -10,7 +10,7 @@ from oracles import squared_distances
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
-from rapids_slink.neighbors.filter.quantize import Scaling
+from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import to_host
 
@@ -28,7 +28,7 @@ def new_candidates(engine):
 def rows_and_points(X, m, engine, kernels):
     """The first m rows of X and the others, quantized alike."""
     values = engine.asarray(X)
-    scaling = Scaling.of(values, device=engine)
+    scaling = scaling_of(values, device=engine)
     points = kernels.quantize(values, scaling, kernels.FILTER_DTYPE)
     return scaling, points.take(slice(0, m)), points.take(slice(m, len(X)))
 

@@ -18,7 +18,7 @@ from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import copy_out, free_memory, run_scope
-from rapids_slink.spanning_tree import lists
+from rapids_slink.spanning_tree import boxes, lists
 
 pytestmark = pytest.mark.gpu
 
@@ -65,7 +65,7 @@ def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call)
 
 def test_idle_pools_keep_little(watched_memory, monkeypatch):
     """However many runs there are at the same time; and nothing on demand."""
-    monkeypatch.setattr(memory, "IDLE_BYTES", 2**24)
+    monkeypatch.setattr(memory, "IDLE_BYTES", 2**28)
     X, before = points(100_000, 8), watched_memory().current_bytes
     with ThreadPoolExecutor(4) as threads:
         models = list(threads.map(lambda _: fit(X, 3, device="cuda"), range(8)))
@@ -131,8 +131,9 @@ def test_estimates(watched_memory, monkeypatch, n, d, k):
 
         return record
 
-    for owner, name in ((lists, "release_cached"), (pipeline, "release_cached"), (pipeline, "build_linkage")):
-        monkeypatch.setattr(owner, name, recorded(getattr(owner, name)))
+    for owner in (boxes, lists, pipeline):
+        monkeypatch.setattr(owner, "release_cached", recorded(owner.release_cached))
+    monkeypatch.setattr(pipeline, "build_linkage", recorded(pipeline.build_linkage))
     fit(X, 3, n_neighbors=k, device="cuda", memory_limit=limit)
     size = as_bytes(limit)
     assert size / 4 < max(taken) <= size

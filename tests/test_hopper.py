@@ -19,6 +19,7 @@ from rapids_slink.neighbors.filter.bounds import (
     accumulation_bound,
     filter_radius,
 )
+from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
@@ -217,7 +218,7 @@ def test_pairs_between_two_parts_survive_once(n, split, of_bytes, hopper, monkey
 
     rng = np.random.default_rng(split)
     values = cupy.asarray(rng.integers(0, 256, (n, 64)).astype(np.float32))
-    scaling = Scaling.of(values, device=resolve("cuda"))
+    scaling = scaling_of(values, device=resolve("cuda"))
     exact = ExactPoints(*[cuda.to_uint8(values, scaling)] * 2)
     filter_ = fused_filter(hopper.ByteFilter if of_bytes else hopper.FusedFilter, values, scaling, exact=exact)
     assert filter_.arrange_parts(cupy.asarray(rng.random(n)), split)
@@ -273,7 +274,7 @@ def test_tighten(k, kind, d, hopper, monkeypatch):
         if kind == "twins":
             X[::2] = X[1::2] + 1e-9
     values = cupy.asarray(X)
-    scaling = Scaling.of(values, device=resolve("cuda"))
+    scaling = scaling_of(values, device=resolve("cuda"))
     order = cupy.asarray(rng.permutation(n).astype(np.int32))
     exact = ExactPoints(*[cuda.to_uint8(values, scaling)] * 2)
     class_ = hopper.ByteFilter if kind in BYTES else hopper.FusedFilter
@@ -324,7 +325,7 @@ def test_survivors_carry_half_their_squared_distance(d, kind, hopper, monkeypatc
     if kind == "offset":
         X += 1e3
     n, values = len(X), cupy.asarray(X)
-    scaling = unscaled(d) if kind == "hard to sum" else Scaling.of(values, device=resolve("cuda"))
+    scaling = unscaled(d) if kind == "hard to sum" else scaling_of(values, device=resolve("cuda"))
     order = cupy.asarray(rng.permutation(n).astype(np.int32))
     filter_ = fused_filter(hopper.FusedFilter, values, scaling, order)
     found = all_survive(filter_, n, monkeypatch)

@@ -149,7 +149,7 @@ def pair_tree(
     src, dst, weight = (column[kept] for column in tree.columns.values())
     distance = distances(metric, weight, (src, dst), (values, values), device)
     src, dst = (xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
-    counts = {stage: entry for stage, entry in report.items() if stage != "seconds"}
+    counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
     columns = {"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": weight, "distance": distance}
     return {"edges": frame_of(device, columns), "counts": counts}
 

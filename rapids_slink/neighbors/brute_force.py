@@ -19,8 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity
+from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
+from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, seed_points
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
@@ -65,7 +67,7 @@ class BruteForceSearch:
     ) -> None:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
-        self.kernels = device.kernels("neighbors.exact")
+        self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
         self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, fused)
@@ -78,7 +80,7 @@ class BruteForceSearch:
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
-        kernels = device.kernels("neighbors.filter")
+        kernels = filter_kernels(device)
         fused = fused_filter(device) if metric.filter == "product" else None
         a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
         if metric.filter == "direct":
@@ -219,7 +221,8 @@ class BruteForceSearch:
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
         """
         filter_: Any = self.filter
-        kernels, k, known = self.kernels, task.k, task.known
+        kernels: Any = self.kernels  # a GPU's
+        k, known = task.k, task.known
         if known is None or not filter_.arrange_parts(reached.upper, known.split):
             known = None
             filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
@@ -235,7 +238,7 @@ class BruteForceSearch:
         kernels.rerank(self.exact, rows, survivors, None, bound, top)
         del survivors  # the far rows take less
         if filter_.far.size:
-            kernels.rerank(self.exact, rows, kernels.same_candidates(filter_.far, rows.size), None, bound, top)
+            kernels.rerank(self.exact, rows, same_candidates(filter_.far, rows.size, self.device), None, bound, top)
         reached.put(rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
@@ -247,7 +250,7 @@ class BruteForceSearch:
             groups = task.groups(ids), task.point_group
             reached.put(chunk, bound, self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core))
 
-        most = self._rows_at_once(self.device.kernels("neighbors.filter").TILE_ROWS, task.k)
+        most = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
         for_each_chunk(self.device, scan, _chunks(rows, most))
 
     def _rows_at_once(self, most: int, k: int) -> int:
@@ -264,7 +267,7 @@ class BruteForceSearch:
         for band in bands:
             yield filter_.candidates(queries, band, bound, groups, task, capacity)
         if filter_.far is not None and filter_.far.size:
-            yield self.kernels.same_candidates(filter_.far, ids.size)
+            yield same_candidates(filter_.far, ids.size, self.device)
 
     def _bands(
         self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool, among: slice | None
@@ -305,6 +308,6 @@ def _chunks(rows: Any, size: int) -> list[Any]:
 
 def _row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Bytes of a row of a chunk: its products, quantized features, candidates and lists."""
-    products = 4 * max(device.kernels("neighbors.filter").TILE_POINTS, seed_points(n, k))
-    of_scan = device.kernels("neighbors.exact").scan_bytes(n, k)
+    products = 4 * max(filter_kernels(device).TILE_POINTS, seed_points(n, k))
+    of_scan = exact_kernels(device).scan_bytes(n, k)
     return max(products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64, of_scan)

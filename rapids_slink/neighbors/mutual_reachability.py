@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.runtime.device import Device
 
@@ -42,5 +43,5 @@ def by_mutual_reachability(lists: NeighborLists, core: Any, device: Device) -> N
     device : Device
     """
     unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
-    device.kernels("neighbors.exact").sort_by_reachability(lists.ids, lists.weights, core)
+    kernels(device).sort_by_reachability(lists.ids, lists.weights, core)
     return NeighborLists(lists.ids, lists.weights, core, unlisted_lower_bound)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
@@ -45,7 +46,7 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
         _require_finite_squares(values, metric, name, device)
     if metric.rows not in ("normed", "centred"):
         return values
-    rows = device.kernels("neighbors.exact").with_norms(values, metric.rows == "centred")
+    rows = kernels(device).with_norms(values, metric.rows == "centred")
     _check_norms(rows[:, -1], metric, name)
     return rows
 

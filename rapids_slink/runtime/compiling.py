@@ -23,7 +23,7 @@ import numba
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
 SILENT = 2.0
-TEXT = "kernels are being compiled for this machine, which takes some seconds and happens once"
+TEXT = "kernels are being compiled for this machine, which takes some seconds"
 NO_FOLDER = (
     "kernels are compiled again in every process: neither the package's folder nor the home folder is writable. "
     "NUMBA_CACHE_DIR names another one."

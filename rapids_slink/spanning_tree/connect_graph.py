@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import Metric, distances
+from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
@@ -38,7 +39,7 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
     tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
     if n > 1:
         rows = metric_rows(metric, values, device)
-        weight = device.kernels("neighbors.exact").pair_distances(rows, src, dst, metric)
+        weight = kernels(device).pair_distances(rows, src, dst, metric)
         bounds = _bounds((src, dst, weight), n, certified, device)
         ends = device.xp.minimum(src, dst), device.xp.maximum(src, dst)
         edges = frame_of(device, dict(zip(EDGE_TYPES, (*ends, weight), strict=True)))

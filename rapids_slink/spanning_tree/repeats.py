@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
@@ -85,17 +86,17 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | No
 
 def find_repeats(values: Any, device: Device) -> Repeats | None:
     """Which rows, as the metric's formula reads them, are equal; None if hardly any are."""
-    xp, (n, d), kernels = device.xp, values.shape, device.kernels("neighbors.exact")
+    xp, (n, d), hash_rows = device.xp, values.shape, kernels(device).hash_rows
     if values.nbytes > free_bytes():
         return None
     size = int(SAMPLE_FACTOR * n**0.5)
     gaps = np.random.default_rng(0).standard_exponential(size) * (n / size)
     rows = np.cumsum(gaps.astype("int64") + 1) - 1  # ascending, each row with nearly the same probability
     rows = rows[rows < n]
-    sample = np.sort(to_host(kernels.hash_rows(values, xp.asarray(rows))))
+    sample = np.sort(to_host(hash_rows(values, xp.asarray(rows))))
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
         return None
-    _, first, number = xp.unique(kernels.hash_rows(values), return_index=True, return_inverse=True)
+    _, first, number = xp.unique(hash_rows(values), return_index=True, return_inverse=True)
     if 2 * first.size > n:
         return None
     of_row = first[number.reshape(-1)]  # the smallest id with the same hash

@@ -26,6 +26,8 @@ COMPRESSED = {
 BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 #: The sample has about this many characters, and at least this many lines.
 SAMPLE_CHARACTERS, SAMPLE_LINES = 65_536, 10
+#: pandas before version 3 needs this to read the last place of a float correctly; later versions do not accept it.
+CORRECT_FLOATS: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
 #: Separators by their names in --sep.
 NAMED_SEPARATORS = {"tab": "\t", "blanks": " "}
 
@@ -76,7 +78,7 @@ class Text:
                 skiprows=self.layout.skip,
                 skipinitialspace=True,
                 low_memory=False,  # one type per column
-                float_precision="round_trip",  # otherwise the last place may be wrong
+                **CORRECT_FLOATS,
                 converters=prefixed,
             )
         for i in index:

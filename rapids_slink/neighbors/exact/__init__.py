@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,11 @@ class TopLists:
     ids: Any
     weights: Any
     overflowed: Any
+
+
+def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
+    """The same for all rows."""
+    return Candidates(device.xp.tile(ids, (rows, 1)), device.xp.full(rows, ids.size, "int32"))
 
 
 def candidate_capacity(k: int) -> int:

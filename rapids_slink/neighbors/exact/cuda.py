@@ -40,11 +40,6 @@ def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates
     return Candidates(cp.empty((rows, capacity or candidate_capacity(k)), cp.int32), cp.zeros(rows, cp.int32))
 
 
-def same_candidates(ids: Any, rows: int) -> Candidates:
-    """The same for all rows."""
-    return Candidates(cp.tile(ids, (rows, 1)), cp.full(rows, ids.size, cp.int32))
-
-
 def empty_lists(rows: int, k: int) -> TopLists:
     """Lists of nothing."""
     top = TopLists(cp.empty((rows, k), cp.int32), cp.empty((rows, k)), cp.empty(rows, bool))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import frexp, log2
 from typing import Any
 
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.direct import direct_filter
+from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.runtime.device import Device
 
+#: Rows, about, that the centre is found by.
+CENTRE_ROWS = 2**10
 #: Squares of shorter rows lose bits to underflow, and no bound holds for what is computed from them.
 SHORTEST_ROW = 1e-140
 
@@ -33,10 +37,10 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
         None if it could prove nothing for these values.
     exact : ExactPoints
     """
-    metric, kernels = exact.metric, device.kernels("neighbors.filter")
+    metric, on_device = exact.metric, kernels(device)
     if metric.filter == "direct":
         return direct_filter(exact, device), exact
-    if exact.points.shape[1] > MAX_FEATURES or not kernels.keeps_accumulation_bound(kernels.FILTER_DTYPE):
+    if exact.points.shape[1] > MAX_FEATURES or not on_device.keeps_accumulation_bound(on_device.FILTER_DTYPE):
         return None, exact
     points, queries = exact.points, exact.queries
     if metric.formula == "cosine":
@@ -44,14 +48,33 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
             return None, exact
         points = unit_rows(exact.points)
         queries = points if exact.queries is exact.points else unit_rows(exact.queries)
-    scaling = Scaling.of(*([points] if queries is points else [points, queries]), device=device)
+    scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     if metric.formula == "squared_euclidean":
-        found = kernels.to_uint8(points, scaling)
-        exact = replace(exact, points=found, queries=found if queries is points else kernels.to_uint8(queries, scaling))
+        values = on_device.to_uint8(points, scaling)
+        rows = values if queries is points else on_device.to_uint8(queries, scaling)
+        exact = replace(exact, points=values, queries=rows)
     kind = fused_filter(device, exact.points) if fused else None
     if kind is None:
         return ProductFilter(points, queries, metric, device, scaling), exact
     return kind(points, queries, metric, device, scaling, exact), exact
+
+
+def scaling_of(*point_sets: Any, device: Device) -> Scaling:
+    """The scaling of one or several arrays of points, the first of them centred.
+
+    Small integers are not moved: fp16 holds them exactly.
+    """
+    d = point_sets[0].shape[1]
+    centre = kernels(device).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
+    ranges = kernels(device).value_ranges(point_sets, centre)
+    integral = all(found.small_integers for found in ranges)
+    largest = max(found.largest if integral else found.deviation for found in ranges)
+    headroom = min(15, int((31 - log2(d)) // 2))
+    exponent = frexp(largest)[1] if largest > 0 else headroom
+    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+    most = min(180 if points.dtype == "float32" else 590 for points in point_sets)
+    byte_values = all(found.byte_values for found in ranges)
+    return Scaling(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values)
 
 
 def fused_filter(device: Device, values: Any = None) -> Any:
@@ -63,6 +86,6 @@ def fused_filter(device: Device, values: Any = None) -> Any:
         return None
     from rapids_slink.neighbors.filter.hopper import ByteFilter, FusedFilter, is_hopper
 
-    if not is_hopper() or not device.kernels("neighbors.filter").keeps_accumulation_bound("float16"):
+    if not is_hopper() or not kernels(device).keeps_accumulation_bound("float16"):
         return None
     return ByteFilter if values is not None and ByteFilter.supports(values) else FusedFilter

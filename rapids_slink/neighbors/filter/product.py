@@ -6,7 +6,9 @@ from typing import Any
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
+from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import equal_slices, inverse
 from rapids_slink.neighbors.task import SearchTask
@@ -49,8 +51,8 @@ class TileFilter:
     def __init__(self, points: Any, queries: Any, metric: Metric, device: Device) -> None:
         self.points, self.queries, self.metric, self.device = points, queries, metric, device
         self.n_features = points.shape[1]
-        self.kernels = device.kernels("neighbors.filter")
-        self.exact_kernels = device.kernels("neighbors.exact")
+        self.kernels = filter_kernels(device)
+        self.exact_kernels = exact_kernels(device)
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
         self.far: Any = None

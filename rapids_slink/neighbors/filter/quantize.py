@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp, log2
 from typing import Any
 
 from rapids_slink.neighbors.filter.bounds import EPSILONS, NORM_FEATURES, SMALLEST_NORMAL, round_up, shrink_factor
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.runtime.device import Device
 
 #: fp16 holds integers up to here.
 MAX_EXACT_INTEGER = 2048
-#: Rows, about, that the centre is found by.
-CENTRE_ROWS = 2**10
 
 
 @dataclass(frozen=True)
@@ -51,24 +47,6 @@ class Scaling:
     centre: Any
     scale: float
     byte_values: bool = False
-
-    @classmethod
-    def of(cls, *point_sets: Any, device: Device) -> Scaling:
-        """The scaling of one or several arrays of points, the first of them centred.
-
-        Small integers are not moved: fp16 holds them exactly.
-        """
-        kernels, d = device.kernels("neighbors.filter"), point_sets[0].shape[1]
-        centre = kernels.centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
-        ranges = kernels.value_ranges(point_sets, centre)
-        integral = all(found.small_integers for found in ranges)
-        largest = max(found.largest if integral else found.deviation for found in ranges)
-        headroom = min(15, int((31 - log2(d)) // 2))
-        exponent = frexp(largest)[1] if largest > 0 else headroom
-        # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
-        most = min(180 if points.dtype == "float32" else 590 for points in point_sets)
-        byte_values = all(found.byte_values for found in ranges)
-        return cls(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ import numpy as np
 from rapids_slink.metrics import EPSILON, OVERFLOW, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
 from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL
+from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.task import SearchTask
@@ -99,7 +100,7 @@ def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
     if formula.name in NORMS:
         centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
     both = [points] if queries is points else [points, queries]
-    ranges = device.kernels("neighbors.filter").value_ranges(both, centre)
+    ranges = kernels(device).value_ranges(both, centre)
     largest = max(found.deviation for found in ranges)
     if not isfinite(largest):
         return None
