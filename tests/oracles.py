@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from hard_cases import CASES
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -94,7 +94,7 @@ def tree_of(matrix):
     weight = matrix[src, dst]
     order = np.lexsort((dst, src, weight))
     src, dst, weight = src[order], dst[order], weight[order]
-    tree = scipys_tree(coo_array((np.arange(1.0, src.size + 1), (src, dst)), shape=(n, n)))
+    tree = scipys_tree(coo_matrix((np.arange(1.0, src.size + 1), (src, dst)), shape=(n, n)))
     taken = np.sort(tree.data).astype(int) - 1
     return src[taken], dst[taken], weight[taken]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hard_cases import CASES, cases, combinations
 from oracles import core_distances, every_pair, mutual_reachability, squared_distances, tree_of
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 from scipy.spatial.distance import pdist, squareform
@@ -89,7 +89,7 @@ def partitions(n, rng, weight):
     """Components of n points: any, near ones together, and one with all but a few."""
     tree = scipys_tree(squareform(weight + 1e-300)).tocoo()
     kept = np.argsort(tree.data)[: max(0, n - 9)]
-    graph = coo_array((np.ones(kept.size), (tree.row[kept], tree.col[kept])), shape=(n, n))
+    graph = coo_matrix((np.ones(kept.size), (tree.row[kept], tree.col[kept])), shape=(n, n))
     given = {
         "any": rng.integers(0, 7, n),
         "most": np.where(rng.random(n) < 0.9, 0, np.arange(n)),

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hard_cases import combinations, full
 from nvrtc import compiled, nvidia_folder, nvrtc
 
 import rapids_slink
+from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.neighbors.filter.direct import FilterFormula
 from rapids_slink.runtime.cuda import C_NAMES, cuda_source, value_option
+from rapids_slink.runtime.device import CPU, Device
 
 PACKAGE = Path(rapids_slink.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.cu"))
@@ -184,3 +189,26 @@ def test_blocks_that_wait_for_each_other_fit(jobs, threads, most, expected, monk
 
     monkeypatch.setattr(cuda, "_attribute", {cuda.MULTIPROCESSORS: 10, cuda.MOST_THREADS: 1024}.__getitem__)
     assert cuda.resident_blocks(jobs, threads, most) == expected
+
+
+# --- bench.sanitize, which launches every kernel
+
+
+@pytest.mark.parametrize("step", [pytest.param(step, id=name) for name, step in sanitize.steps()])
+def test_steps_of_sanitize_run(step):
+    assert not sanitize.differing(step, CPU, CPU)
+
+
+def test_sanitize_tells_a_difference():
+    assert sanitize.differing(lambda device: (np.arange(3), device is CPU), CPU, Device("other", np))
+
+
+def test_sanitize_knows_every_kernel():
+    assert len(sanitize.kernels_of_package()) == sum(path.read_text().count("__global__") for path in SOURCES) > 40
+
+
+@pytest.mark.gpu
+def test_every_kernel_is_launched_and_right():
+    """In a process of its own, as compute-sanitizer has it."""
+    done = subprocess.run([sys.executable, "-m", "bench.sanitize"], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

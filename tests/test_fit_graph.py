@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.cluster import hierarchy
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
 from spanning_trees import NAMES, by_appearance, edges
@@ -159,8 +159,8 @@ def test_components_below_a_threshold(device, n, rows, threshold):
     src, dst, weight = np.array(rows or np.empty((0, 3)), int).T
     model = fit_graph(edges(src, dst, weight), n_nodes=n, distance_threshold=threshold, device=device)
     light = weight < threshold
-    graph = coo_array((np.ones(light.sum()), (src[light], dst[light])), shape=(n, n))
+    graph = coo_matrix((np.ones(light.sum()), (src[light], dst[light])), shape=(n, n))
     np.testing.assert_array_equal(model.labels_, by_appearance(connected_components(graph, directed=False)[1]))
-    whole = connected_components(coo_array((np.ones(src.size), (src, dst)), shape=(n, n)), directed=False)
+    whole = connected_components(coo_matrix((np.ones(src.size), (src, dst)), shape=(n, n)), directed=False)
     assert model.n_connected_components_ == whole[0]
     np.testing.assert_array_equal(model.component_, by_appearance(whole[1]))

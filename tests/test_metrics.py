@@ -10,7 +10,7 @@ import pytest
 from hard_cases import full
 from metric_cases import ALL_METRICS, SCIPYS, points, takes_booleans, with_cases, without_zeros
 from scipy.cluster import hierarchy
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist, squareform
 from sklearn.metrics import adjusted_rand_score
@@ -171,7 +171,7 @@ def test_a_dissimilarity_of_ones_own_is_a_graph(draw, device):
     np.testing.assert_array_equal(model.to_scipy()[:, 2], Z[:, 2])
     threshold = float(np.median(Z[:, 2]))
     below = own < threshold
-    _, expected = connected_components(coo_array((below[below], (src[below], dst[below])), shape=(80, 80)))
+    _, expected = connected_components(coo_matrix((below[below], (src[below], dst[below])), shape=(80, 80)))
     assert adjusted_rand_score(expected, to_host(model.cut(distance_threshold=threshold).values)) == 1
 
 

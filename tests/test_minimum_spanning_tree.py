@@ -6,7 +6,7 @@ import pytest
 from hard_cases import combinations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 from spanning_trees import COLUMNS, NAMES, by_appearance, edges, kruskal, random_graph
@@ -244,7 +244,7 @@ def test_total_weight_is_scipys(both, device):
     n, rng = 200, np.random.default_rng(0)
     u, v = np.nonzero(np.triu(rng.random((n, n)) < 0.1, 1))
     frame = edges(u, v, rng.random(u.size) + 0.1)
-    graph = coo_array((frame["weight"], (u, v)), shape=(n, n))
+    graph = coo_matrix((frame["weight"], (u, v)), shape=(n, n))
     if both:  # the reverse of each edge, the rows shuffled
         frame = pd.concat([frame, frame.set_axis(["dst", "src", "weight"], axis=1)]).sample(frac=1, random_state=0)
     tree = minimum_spanning_tree(frame, device=device)
@@ -271,7 +271,7 @@ def test_components_are_numbered_by_appearance(device):
     assert list(zip(found.index, found["component"], strict=True)) == [(1, 0), (2, 1), (3, 1), (5, 2)]
     frame = random_graph(np.random.default_rng(0), 5000, 4000)
     found = minimum_spanning_tree(frame, component=True, device=device)
-    graph = coo_array((np.ones(len(frame)), (frame["src"], frame["dst"])), shape=(5000, 5000))
+    graph = coo_matrix((np.ones(len(frame)), (frame["src"], frame["dst"])), shape=(5000, 5000))
     label = connected_components(graph, directed=False)[1]
     np.testing.assert_array_equal(found["component"], by_appearance(label[found["src"]]))
     assert len(minimum_spanning_tree(edges([], [], []), component=True, device=device)) == 0

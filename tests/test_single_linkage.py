@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hard_cases import CASES, case_dtypes, full
 from scipy.cluster import hierarchy
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist, pdist
 from spanning_trees import bits, by_appearance
@@ -85,7 +85,7 @@ def test_tree_spans_and_weighs_what_its_rows_are_apart(name, dtype, device):
     for f in range(X.shape[1]):
         total += (X[src, f] - X[dst, f]) ** 2
     np.testing.assert_array_equal(weight, np.sqrt(total))
-    graph = coo_array((np.ones(len(tree)), (src, dst)), shape=(len(X), len(X)))
+    graph = coo_matrix((np.ones(len(tree)), (src, dst)), shape=(len(X), len(X)))
     assert len(tree) == len(X) - 1
     assert connected_components(graph, directed=False)[0] == 1
 
@@ -175,7 +175,7 @@ def test_connected_components_are_those_of_the_knn_graph(name, n_neighbors, devi
     distances = cdist(X, X, "sqeuclidean")
     np.fill_diagonal(distances, np.inf)
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :k]
-    graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), nearest.ravel())), shape=(n, n))
+    graph = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), nearest.ravel())), shape=(n, n))
     model = fit(X, 1, n_neighbors=k, device=device)
     if model.report_["way"] == "boxes":  # without lists
         assert model.n_connected_components_ == 1

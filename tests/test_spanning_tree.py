@@ -6,7 +6,7 @@ from hard_cases import CASES, full, shape
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import blobs, searches, squared_distances
-from scipy.sparse import coo_array
+from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist, squareform
 from spanning_trees import COLUMNS, all_pairs_tree, assert_same_edges, by_appearance
@@ -71,7 +71,7 @@ def tree_by_search(search, n, k, engine):
 
 def same_components(component, ends, n):
     """Whether the labels are those of the graph of these edges."""
-    graph = coo_array((np.ones(len(ends)), ends.T), shape=(n, n))
+    graph = coo_matrix((np.ones(len(ends)), ends.T), shape=(n, n))
     _, expected = connected_components(graph, directed=False)
     return by_appearance(component).tolist() == by_appearance(expected).tolist()
 
@@ -267,7 +267,7 @@ def test_count_connected_components(n, k, engine):
         ids = np.where(rng.random((n, k)) < 0.7, ids, ids[:, :1]).astype(np.int32)
         ids[: n // 2] = np.minimum(ids[: n // 2], n // 2 - 1)
         lists = NeighborLists(engine.asarray(ids), engine.xp.zeros((n, k)))
-        graph = coo_array((np.ones(n * k), (np.repeat(np.arange(n), k), ids.ravel())), shape=(n, n))
+        graph = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), ids.ravel())), shape=(n, n))
         assert kernels(engine).connected_components(lists.ids) == connected_components(graph, directed=False)[0]
 
 
