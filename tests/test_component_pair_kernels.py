@@ -232,7 +232,7 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
     search = BruteForceSearch(engine.asarray(np.eye(300)), engine, Report())
     search.free_bytes = free
     context = JoinContext(search, None, components_of(np.arange(300) % 3), 10**9)
-    for found in (context.capacity(64), component_pairs._most_found(context)):
+    for found in (context.capacity(64), component_pairs._max_pairs(context)):
         assert isinstance(found, int)
         assert found == 16 if free == 4096 else found > 16
     assert context.blocks(40, 2)[-1].stop == 40
