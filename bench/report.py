@@ -15,6 +15,19 @@ from bench.results import FOLDER, entries_of, identity, slug
 README = Path(__file__).parent.parent / "README.md"
 MARKERS = ("<!-- bench:start -->", "<!-- bench:end -->")
 TABLE_STAGES = ("fit", "spanning_tree")
+#: The rows of the README's table: case, stage, and whether it ran on a GPU.
+README_ROWS = (
+    ("digits", "fit", True),
+    ("mnist-60k-784", "fit", True),
+    ("mixture-1m-128", "fit", True),
+    ("deep-8m-96", "fit", True),
+    ("cities-235k-3", "fit", True),
+    ("sphere-1.87m-3", "fit", True),
+    ("halo-10m-3", "fit", True),
+    ("road-24m", "spanning_tree", True),
+    ("gauss-20k-16", "fit", False),
+    ("cities-235k-3", "fit", False),
+)
 GROUP_OF = {case: group for group, cases in GROUPS.items() for case in cases}
 
 
@@ -23,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("--results", type=Path, default=FOLDER, help="folder of the result files")
     parser.add_argument("--stages", nargs="+", default=list(TABLE_STAGES), help="or groups of cases: metrics")
-    parser.add_argument("--readme", type=Path, nargs="?", const=README, help="rewrite the marked table of this file")
+    parser.add_argument("--readme", type=Path, nargs="?", const=README, help="write README_ROWS into this file's table")
     parser.add_argument("--pool", action="store_true", help="also what was measured with an rmm pool")
     parser.add_argument("--plot", type=Path, help="draw the same rows here")
     options = parser.parse_args(arguments)
-    rows = pick(load(options.results), options.stages, options.pool)
+    results = load(options.results)
+    rows = pick(results, options.stages, options.pool)
     if options.readme:
-        options.readme.write_text(put_between(options.readme.read_text(), table(rows)))
+        options.readme.write_text(put_between(options.readme.read_text(), table(readme_rows(results))))
     if options.plot:
         draw(rows, options.plot)
     if not (options.readme or options.plot):
@@ -54,6 +68,16 @@ def pick(rows: list[dict[str, Any]], names: Sequence[str], pool: bool = False) -
     return [
         row for row in rows if GROUP_OF.get(row["case"], row["stage"]) in names and (pool or not row.get("rmm_pool"))
     ]
+
+
+def readme_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest row of each of `README_ROWS`."""
+    newest = {
+        (row["case"], row["stage"], not row["file"].endswith("-cpu.json")): row
+        for row in sorted(rows, key=lambda row: row["file"])  # names start with the date
+        if not row.get("rmm_pool")
+    }
+    return [newest[key] for key in README_ROWS if key in newest]
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -60,7 +60,7 @@ def test_readme_recipes_run(tmp_path):
     np.save(tmp_path / "distances.npy", squareform(pdist(embedding)))
     recipes = "".join(readme_blocks("python")[1:-2])
     here = f"import os; os.chdir({str(tmp_path)!r})\n"
-    shown = "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(found)))\n"
+    shown = "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(labels)))\n"
     printed = python(here + recipes + shown)
     assert printed.startswith("4 ")  # clusters
     assert printed.splitlines()[-1] == f"10794 4 {len(cities) - 1} 3"
