@@ -1,4 +1,4 @@
-// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch; boxes.py says what is known of points and
+// Borůvka on a bounding volume hierarchy, all rounds in one cooperative launch; the package says what is known of points and
 // components.
 //
 // Points go by their positions along the curve, components by that of one of their points, their root. The largest component
@@ -7,7 +7,7 @@
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 6;  // a multiprocessor holds so many blocks
-constexpr int NEAREST = 5;                // as in boxes.py
+constexpr int NEAREST = 5;                // as in cuda.py
 constexpr int NO_POINT = -1;
 constexpr double SEARCH_MARGIN = 1.5;     // times the bound, up to which a search looks: that saves later searches
 
@@ -20,7 +20,7 @@ struct Points {
     const Node* nodes;
 };
 
-// What is known, by point or by root: see boxes.py. `chosen` is the point whose candidate is the component's lightest edge;
+// What is known, by point or by root: see the package. `chosen` is the point whose candidate is the component's lightest edge;
 // `following` are a point's nearest others but for the first, in NEAREST - 1 rows: how many positions they are away, 0 where
 // there are no more or one is farther than 16 bits can tell, and in the first row once they are of no more use.
 struct Growth {
@@ -31,7 +31,7 @@ struct Growth {
 
 // Zeros at first. The largest component: its size << 32 | its root; and the next point to search.
 struct Round { unsigned long long largest, next; };
-constexpr int MAX_ROUNDS = 64;  // as in boxes.py
+constexpr int MAX_ROUNDS = 64;  // as in cuda.py
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
 // The nearest others of each point, of which the first is its candidate. The points of a warp search together.
