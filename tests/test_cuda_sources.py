@@ -108,7 +108,7 @@ OPTIONS = {
     ),
     "neighbors/filter/direct/direct.cu": (direct_options(), []),
     **dict.fromkeys(
-        ["spanning_tree/boxes.cu", "neighbors/trees/long_lists.cu"],
+        ["spanning_tree/boxes/boxes.cu", "neighbors/trees/long_lists.cu"],
         (in_boxes(), [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)]),
     ),
     "neighbors/trees/bvh.cu": (

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import threadpoolctl
@@ -123,7 +123,10 @@ def _with_helpers(take_chunks: Callable[[], None], helpers: int) -> None:
 
 
 class _OneBlasThread:
-    """A block in which BLAS has one thread. If blocks overlap, the last one restores the setting before the first."""
+    """A block in which BLAS has one thread. If blocks overlap, the last one restores the setting before the first.
+
+    One thread sets and restores the limit: since threadpoolctl 3.8 only the thread that entered a context can leave it.
+    """
 
     def __init__(self) -> None:
         self._lock, self._blocks = threading.Lock(), 0
@@ -132,17 +135,24 @@ class _OneBlasThread:
     def __enter__(self) -> None:
         with self._lock:
             if not self._blocks:
-                self._limits = _blas_controller().limit(limits=1, user_api="blas")
+                limit = partial(_blas_controller().limit, limits=1, user_api="blas")
+                self._limits = _blas_thread(os.getpid()).submit(limit).result()
             self._blocks += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._blocks -= 1
             if not self._blocks:
-                self._limits.restore_original_limits()
+                _blas_thread(os.getpid()).submit(self._limits.__exit__, None, None, None).result()
 
 
 _one_blas_thread = _OneBlasThread()
+
+
+@cache
+def _blas_thread(process: int) -> ThreadPoolExecutor:
+    """The thread of that process that sets how many threads BLAS has."""
+    return ThreadPoolExecutor(1, "rapids_slink-blas")
 
 
 @cache
