@@ -89,7 +89,7 @@ def certain_edges(lists, engine):
     forest = Forest.of_points(lists, engine)
     growth = engine.kernels("spanning_tree").boruvka_rounds(lists, forest)
     taken, components = growth.edges, growth.components
-    assert taken == int(forest.taken[0]) == len(to_host(lists.ids)) - components
+    assert taken == int(forest.n_taken[0]) == len(to_host(lists.ids)) - components
     assert taken <= growth.certified <= 2 * taken  # an edge is chosen from one end or from both
     found = rows_of(forest.edges.frame.iloc[:taken])
     assert all(src < dst for src, dst, _ in found)
@@ -156,7 +156,7 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
     assert set(certified) < set(expected)
     connect_forest(forest, lists, MatrixSearch(distances, engine), engine, Report())
     assert forest.edges.frame is frame
-    assert int(forest.taken[0]) == n - 1
+    assert int(forest.n_taken[0]) == n - 1
     assert rows_of(frame)[:taken] == certified
     assert sorted(rows_of(frame)) == sorted(expected)
 
@@ -304,7 +304,7 @@ def test_rounds_from_given_components(k, engine):
     growth = engine.kernels("spanning_tree").boruvka_rounds(lists, forest)
     component = to_host(forest.component)
     assert growth.components == np.unique(component).size
-    assert growth.edges == np.unique(given).size - growth.components == int(forest.taken[0])
+    assert growth.edges == np.unique(given).size - growth.components == int(forest.n_taken[0])
     taken = rows_of(forest.edges.frame.iloc[: growth.edges])
     together = given[:, None] == given
     assert set(taken) <= set(rows_of(all_pairs_tree(np.where(together, 0.0, distances))))
