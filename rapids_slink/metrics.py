@@ -212,7 +212,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
     try:
         p = float(p)
     except OverflowError:
-        raise ValueError("p must be at most 1.8e308, what float64 holds; beyond, take metric='chebyshev'") from None
+        raise ValueError("p must be at most 1.8e308, float64's largest value; or use metric='chebyshev'") from None
     if not p > 0:
         raise ValueError(f"p must be above 0, got {p}")
     metric = NAMES[name]

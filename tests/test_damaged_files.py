@@ -82,7 +82,7 @@ def test_foreign_contents(change, message, path):
     [
         ("n_leaves_", 5, "6 labels, 5 merges, 5 edges, but 5 leaves"),
         ("n_leaves_", "6", "but 6 leaves"),
-        ("n_clusters_", "<script>", "n_clusters_ or the kind of output is not what it should be"),
+        ("n_clusters_", "<script>", "n_clusters_ or the kind of output is not valid"),
         ("linkage_", lambda z: z[["left"]], "linkage must be a DataFrame with columns left, right, height, size"),
         ("linkage_", lambda z: z.assign(left=[0, 1, 99, 3, 4]), "'left' of the linkage must hold cluster ids from 0"),
         ("linkage_", lambda z: z.assign(left=[-1, 1, 2, 3, 4]), "'left' of the linkage must hold cluster ids from 0"),

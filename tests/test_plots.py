@@ -91,7 +91,7 @@ def test_options_speak_of_the_whole_tree():
     frame = chain(50)
     names = [f"row {i}" for i in range(50)]
     assert {"row 48", "row 49", "(47)"} <= set(leaf_labels(plot_dendrogram(frame, p=4, labels=names)))
-    with pytest.raises(ValueError, match="labels must be one a row: 50, got 2"):
+    with pytest.raises(ValueError, match="labels must have one entry per row: 50, got 2"):
         plot_dendrogram(frame, labels=["a", "b"])
     seen = []
     plot_dendrogram(frame, p=3, link_color_func=lambda cluster: seen.append(cluster) or "k")

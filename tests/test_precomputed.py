@@ -124,7 +124,7 @@ def changed(row, column, value):
         (changed(2, 299, np.nan), "distance of rows 2 and 299 is nan"),
         (changed(299, 299, 1), "row 299 to itself is 1.0, not zero"),
         (np.zeros((3, 4)), r"square matrix or a condensed vector, got shape \(3, 4\)"),
-        (np.ones(4), r"n\(n - 1\)/2 entries, got 4"),
+        (np.ones(4), r"n\(n - 1\)/2 entries for some n, got 4"),
         (np.array([1.0, np.nan, 2]), "distance of rows 0 and 2 is nan"),
     ],
 )

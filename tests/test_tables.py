@@ -102,7 +102,7 @@ def test_text(run, content, arguments, index, said):
         ("\n\n", "", "it is empty"),
         ("x,y\n", "", "it has a header and no rows"),
         ("0,1\n", "--header", "it has a header and no rows"),
-        ("x,y\n1,2\n3,4,5\n", "", "row 3 has 3 cells, others have 2: mend it, or say --sep or --decimal"),
+        ("x,y\n1,2\n3,4,5\n", "", "row 3 has 3 cells, others have 2: correct it, or say --sep or --decimal"),
         ("x,y\n1,2\n3\n", "", "row 3 has 1 cell, others have 2"),
         ("x,y,z\n1,2\n3,4\n", "", "row 1 has 3 cells, others have 2"),
         ("x,y\n" + "1,2\n" * 30000 + "1,2,3\n", "", "Expected 2 fields in line 30002, saw 3"),

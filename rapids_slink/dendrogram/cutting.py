@@ -72,7 +72,7 @@ def cut_frame(
     index: Any = None,
     check: Callable[[Device], None] = lambda device: None,
 ) -> Any:
-    """Cut a linkage frame in a run of its own.
+    """Cut a linkage frame in a separate run.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ from rapids_slink.settings import Settings
 
 #: The share of a worker's memory that its tasks may take by default; the rest is for what it keeps.
 TASK_SHARE = 1 / 2
-NO_CLIENT = """a Dask collection is worked on by a Dask cluster, and there is no client of one. Two lines make it:
+NO_CLIENT = """a Dask collection needs a Dask cluster, and this process has no client of one. Two lines start it:
 
     from distributed import Client, LocalCluster   # on GPUs: from dask_cuda import LocalCUDACluster
     client = Client(LocalCluster())                #          client = Client(LocalCUDACluster())

@@ -106,7 +106,7 @@ def to_cugraph(tree: Any) -> Any:
     device = resolve("cuda")
     tree, _ = OutputKind.of(tree, device)
     if not len(tree):
-        raise ValueError("the tree has no edges, and cuGraph has no graph without")
+        raise ValueError("the tree has no edges, and cuGraph has no graph without edges")
     graph = cugraph.Graph()
     graph.from_cudf_edgelist(on_device(tree, device), source="src", destination="dst", edge_attr="weight")
     return graph

@@ -96,7 +96,7 @@ def plot_dendrogram(
 def _leaf_labels(Z: np.ndarray, clusters: np.ndarray, names: Any) -> list[str]:
     n = len(Z) + 1
     if names is not None and len(names) != n:
-        raise ValueError(f"labels must be one a row: {n}, got {len(names)}")
+        raise ValueError(f"labels must have one entry per row: {n}, got {len(names)}")
     rows = list(range(n)) if names is None else list(names)
     return [str(rows[c]) if c < n else f"({int(Z[c - n, 3])})" for c in clusters.tolist()]
 

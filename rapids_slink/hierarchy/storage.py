@@ -246,4 +246,4 @@ def _check(model: Any) -> None:
     if not np.array_equal(sizes[left] + sizes[right], size):
         raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
     if not (isinstance(model.n_clusters_, int) and isinstance(model._output, OutputKind)):
-        raise ValueError("n_clusters_ or the kind of output is not what it should be")
+        raise ValueError("n_clusters_ or the kind of output is not valid")

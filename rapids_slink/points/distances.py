@@ -64,7 +64,7 @@ def _side(m: int) -> int:
     """The n of a condensed vector of m = n(n - 1)/2 distances."""
     n = (1 + isqrt(1 + 8 * m)) // 2
     if n * (n - 1) // 2 != m:
-        raise ValueError(f"a condensed distance vector has n(n - 1)/2 entries, got {m}, which is that of no n")
+        raise ValueError(f"a condensed distance vector has n(n - 1)/2 entries for some n, got {m}")
     return n
 
 
@@ -101,7 +101,7 @@ def _checked(matrix: Any, device: Device) -> Any:
         u = int(diagonal.argmax())
         raise ValueError(
             f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero. Similarities s "
-            "are distances as 1 - s, for one"
+            "become distances as 1 - s, for example"
         )
     return _mirrored(matrix, uneven, device) if uneven else matrix
 

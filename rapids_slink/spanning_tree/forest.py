@@ -63,7 +63,7 @@ class Forest:
 
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Forest:
-        """Every point a component of its own, with the lower bound of its list."""
+        """A forest without edges: every point is a component, with the lower bound of its list."""
         xp, n = device.xp, lists.ids.shape[0]
         rows = xp.arange(n, dtype="int32")
         if lists.complete:

@@ -176,7 +176,7 @@ def _choose(readings: list[Reading]) -> Reading:
         usual = Counter(map(len, rows)).most_common(1)[0][0]
         number, width = next((i, len(row)) for i, row in enumerate(rows, 1) if len(row) != usual)
         raise ValueError(
-            f"row {number} has {counted(width, 'cell')}, others have {usual}: mend it, or say --sep or --decimal"
+            f"row {number} has {counted(width, 'cell')}, others have {usual}: correct it, or say --sep or --decimal"
         )
     if any(reading.separator == "\t" for reading in regular):
         regular = [reading for reading in regular if reading.separator != " "]  # blanks are within cells

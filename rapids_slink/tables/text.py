@@ -63,7 +63,7 @@ class Text:
         return [note for note, applies in notes.items() if applies]
 
     def read(self, index: Sequence[int]) -> pd.DataFrame:
-        """All columns. Those at the positions `index` hold integers, or text as it is written."""
+        """All columns. Those at the positions `index` hold integers, or unchanged text."""
         separator = self.layout.separator
         prefixed: dict[Any, Callable[[str], str]] = dict.fromkeys(index, "_".__add__)  # else "NA" would be missing
         with _open(self.path) as stream:
