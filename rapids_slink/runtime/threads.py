@@ -139,10 +139,19 @@ class _OneBlasThread:
         with self._lock:
             self._blocks -= 1
             if not self._blocks:
+                _let_any_thread_limit_blas()
                 self._limits.restore_original_limits()
+                _let_any_thread_limit_blas()
 
 
 _one_blas_thread = _OneBlasThread()
+
+
+def _let_any_thread_limit_blas() -> None:
+    """From threadpoolctl 3.8 on limits of a thread are ignored as long as another, which set some earlier, is alive."""
+    clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
 @cache
