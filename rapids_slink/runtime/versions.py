@@ -23,7 +23,8 @@ def show_versions() -> None:
 
     Examples
     --------
-    >>>     >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
+    >>> import rapids_slink
+    >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
     rapids_slink  ...
     """
     lines = [("rapids_slink", __version__), ("Python", sys.version.split()[0])]
