@@ -13,6 +13,7 @@ from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
@@ -101,7 +102,7 @@ def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
     return sequential(graph.estimate, forest, merged, estimate_linkage(n), estimate_cut(n, 2))
 
 
-def _forest_of_rows(edges: EdgeList, rows: Any, device: Device) -> Any:
+def _forest_of_rows(edges: EdgeList, rows: Array, device: Device) -> Any:
     """The edge frame of these rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
     columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
     # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.

@@ -56,6 +56,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
 
@@ -141,7 +142,7 @@ class Metric:
             return OVERFLOW / (4 * n_features)
         return LARGEST_DISTANCE / n_features**0.5
 
-    def true_distance_bound(self, surrogate: Any, n_features: int, xp: Any) -> Any:
+    def true_distance_bound(self, surrogate: Array, n_features: int, xp: Any) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
 
         It holds for every pair whose computed surrogate distance is at most `surrogate`.
@@ -221,7 +222,7 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
     return METRICS[SPECIAL_POWERS[p]] if p in SPECIAL_POWERS else replace(metric, p=p)
 
 
-def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
+def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
     """The reported distances of some pairs of rows, from their surrogate distances.
 
     Parameters
@@ -258,7 +259,7 @@ def distances(metric: Metric, weight: Any, ends: tuple[Any, Any], points: tuple[
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
 
-def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
+def great_circle(latitude: Array, longitude: Array, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
     """Angles between points by the haversine formula. All angles are in radians."""
     north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
     east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
@@ -268,7 +269,7 @@ def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longi
     return 2 * arcsine(xp.sqrt(xp.minimum(haversine, 1.0)), xp)
 
 
-def true_distance_bound(surrogate: Any, rounding_terms: Sequence[float], xp: Any) -> Any:
+def true_distance_bound(surrogate: Array, rounding_terms: Sequence[float], xp: Any) -> Any:
     """`Metric.true_distance_bound`, by the metric's rounding terms."""
     error, stretch, factor, more = rounding_terms
     return xp.sqrt(xp.maximum(surrogate + error, 0.0) * stretch) * factor + more

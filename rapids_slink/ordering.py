@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import CPU
@@ -77,7 +78,7 @@ def _sort_on_cpu(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> None:
     for_each_chunk(CPU, place, chunks_for_cores(rows.size, MIN_PLACED))
 
 
-def stable_order(values: Any, xp: Any) -> Any:
+def stable_order(values: Array, xp: Any) -> Any:
     """The rows of numbers without NaN in ascending order, int64. Equal numbers, such as -0.0 and 0.0, keep their order.
 
     NumPy's own sort takes twice as long.
@@ -148,7 +149,7 @@ def _order_ties(rows, src, dst, weight):
     return True
 
 
-def _sort_on_gpu(src: Any, dst: Any, weight: Any, xp: Any) -> None:
+def _sort_on_gpu(src: Array, dst: Array, weight: Array, xp: Any) -> None:
     check_arrays("int32", src, dst)
     check_arrays("float64", weight)
     m = np.int64(weight.size)

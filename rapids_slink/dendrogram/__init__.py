@@ -23,6 +23,7 @@ from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.columns import as_integer, column_values, require_edges
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -75,7 +76,7 @@ def _count_nodes(edges: int, n_nodes: int | None) -> int:
     return n
 
 
-def _check_ids(src: Any, dst: Any, n: int, forest: bool) -> None:
+def _check_ids(src: Array, dst: Array, n: int, forest: bool) -> None:
     """Refuse ids outside 0..n-1."""
     if not len(src):
         return

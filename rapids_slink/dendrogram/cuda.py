@@ -40,6 +40,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch_resident, number_a_block, resident_blocks
 
 SOURCE = "dendrogram/dendrogram.cu"
@@ -48,7 +49,7 @@ MAX_LEVELS = 32  # as there
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
 
-def merge_in_order(src: Any, dst: Any, n: int, left: Any, right: Any, size: Any) -> int:
+def merge_in_order(src: Array, dst: Array, n: int, left: Any, right: Any, size: Any) -> int:
     """As `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
     check_arrays("int32", src, dst, left, right, size)
     m = src.size

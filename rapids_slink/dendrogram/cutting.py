@@ -19,6 +19,7 @@ from rapids_slink.points.columns import as_integer, column_values, has_gaps
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true, device_of, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
@@ -141,7 +142,7 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
     return labels
 
 
-def _count_merges(height: Any, n: int, parameters: CutParameters, xp: Any) -> tuple[list[int], list[Any]]:
+def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> tuple[list[int], list[Any]]:
     """How many of the first merges each cut keeps, and the names of the cuts' columns."""
     n_clusters, distance_threshold = parameters.n_clusters, parameters.distance_threshold
     name = "distance_threshold" if n_clusters is None else "n_clusters"
@@ -233,5 +234,5 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
         raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
 
 
-def _ascends(height: Any) -> bool:
+def _ascends(height: Array) -> bool:
     return all_true(height[1:] >= height[:-1])

@@ -11,6 +11,7 @@ import numpy as np
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 
@@ -98,7 +99,7 @@ class StableClusters:
         )
 
 
-def number_of_clusters(labels: Any, n_clusters: Any) -> int:
+def number_of_clusters(labels: Array, n_clusters: Any) -> int:
     """The number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
 

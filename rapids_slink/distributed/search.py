@@ -20,6 +20,7 @@ from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
@@ -46,7 +47,7 @@ def lists_of_blocks(run: Run, blocks: Blocks, k: int, progress: bool = False) ->
 
 
 def search_blocks(
-    run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Any = None
+    run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Array = None
 ) -> Future:
     """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it."""
     settings, starts, count = blocks.settings, blocks.starts, len(blocks)
@@ -62,14 +63,16 @@ def search_blocks(
 
 
 @on_worker
-def own_lists(device: Device, settings: Settings, rows: Any, start: int, k: int) -> Any:
+def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: int) -> Any:
     """Each row's nearest others in its own block."""
     ids = device.xp.arange(len(rows), dtype="int32")
     return _lists(device, settings, (rows, rows), start, k, SearchTask(ids, max(1, min(k, len(rows) - 1)), ids, ids))
 
 
 @on_worker
-def block_lists(device: Device, settings: Settings, queries: Any, rows: Any, start: int, k: int, upper: Any) -> Any:
+def block_lists(
+    device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
+) -> Any:
     """The nearest rows of a block to each query, within the query's bound `upper` if there is one."""
     xp = device.xp
     ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")

@@ -31,6 +31,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.report import Report, counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
@@ -80,7 +81,7 @@ def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> 
     return tree
 
 
-def lists_of_block(settings: Settings, rows: Any) -> Any:
+def lists_of_block(settings: Settings, rows: Array) -> Any:
     """Ids and surrogate distances of each row's nearest others in its block, on a GPU or the host like the block.
 
     None if the trees of the block's pairs are not made from lists.
@@ -90,7 +91,7 @@ def lists_of_block(settings: Settings, rows: Any) -> Any:
     return lists if lists is None or is_on_gpu(rows) else tuple(to_host(part) for part in lists)
 
 
-def _lists_of_block(device: Device, settings: Settings, rows: Any) -> Any:
+def _lists_of_block(device: Device, settings: Settings, rows: Array) -> Any:
     (n, d), k, metric = rows.shape, list_length(settings, device), settings.metric
     if n <= k or not may_have_lists(settings, 2 * n, d, device):
         return None

@@ -25,7 +25,7 @@ from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
-from rapids_slink.neighbors.task import NeighborLists, PartLists, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite
@@ -44,7 +44,7 @@ MAX_FRAME_ROWS = 2**31 - 1
 
 
 def neighbor_lists(
-    search: Any,
+    search: Search,
     n: int,
     k: int,
     device: Device,

@@ -11,6 +11,7 @@ from rapids_slink.neighbors.distance_matrix import MatrixSearch
 from rapids_slink.neighbors.filter.choose import fused_filter
 from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
+from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
@@ -44,7 +45,7 @@ def prepare_search(
     queries: Any = None,
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
-) -> Any:
+) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
     n, d = values.shape
     if queries is None and _may_be_low_dimensional(n, d, metric, device):

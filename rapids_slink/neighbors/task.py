@@ -7,7 +7,7 @@ on either device.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.runtime.threads import Progress
@@ -108,6 +108,14 @@ class SearchResult:
     ids: Any
     weights: Any
     upper: Any
+
+
+class Search(Protocol):
+    """A prepared search over n points."""
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """The neighbours of a task's rows."""
+        ...
 
 
 def drop_above_bound(ids: Any, weights: Any, upper: Any, xp: Any) -> None:

@@ -30,6 +30,7 @@ from rapids_slink.points.validate import (
     from_objects,
 )
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory
@@ -55,7 +56,7 @@ class Points:
         The type of X.
     """
 
-    values: Any
+    values: Array
     names: list[Any] | None
     index: Any
     output: OutputKind
@@ -72,7 +73,7 @@ class Points:
                     f"{of_other!r} in Y"
                 )
 
-    def labels(self, array: Any, name: str = "label") -> Any:
+    def labels(self, array: Array, name: str = "label") -> Any:
         """One value per row: a Series with X's index for a frame, an array for an array, or cuML's output type."""
         return self.output.from_cuml_setting().labels(array, self.index, name)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from rapids_slink.points.output import is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 
 #: The largest number of columns that an error lists.
@@ -48,7 +49,7 @@ def require_edges(edges: Any, name: str) -> None:
             raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
 
 
-def has_gaps(column: Any) -> bool:
+def has_gaps(column: Array) -> bool:
     """Whether a column of numbers holds nulls or NaN."""
     nulls = getattr(column, "null_count", None)
     if nulls is None:
@@ -59,7 +60,7 @@ def has_gaps(column: Any) -> bool:
     return not all_true(values == values)
 
 
-def column_values(column: Any, device: Device) -> Any:
+def column_values(column: Array, device: Device) -> Any:
     """A column of numbers without gaps as an array of the device. It may share memory: it must not be written."""
     if device.is_gpu and library_of(column) == "cudf":
         return column.values

@@ -7,6 +7,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import c_name, check_arrays, launch_blocks, value_option
 
 SOURCE = "points/points.cu"
@@ -28,7 +29,7 @@ def squares_are_finite(*parts: Any) -> list[bool]:
     return [total <= np.finfo(np.float64).max / 8 for total in totals.tolist()]
 
 
-def is_symmetric(matrix: Any) -> bool:
+def is_symmetric(matrix: Array) -> bool:
     """Whether a square matrix is finite and symmetric to the last bit."""
     check_arrays(matrix.dtype, matrix)
     n, differs = len(matrix), cp.zeros(1, cp.int32)

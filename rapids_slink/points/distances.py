@@ -11,6 +11,7 @@ import numpy as np
 from rapids_slink.points import Following, Points, as_points, is_sparse
 from rapids_slink.points.output import array_of, library_of
 from rapids_slink.points.validate import InputTypeError
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
@@ -68,7 +69,7 @@ def _side(m: int) -> int:
     return n
 
 
-def _square(condensed: Any, device: Device) -> Any:
+def _square(condensed: Array, device: Device) -> Any:
     """The square matrix of a condensed vector."""
     n = _side(condensed.size)
     matrix = device.xp.zeros((n, n), condensed.dtype)
@@ -82,7 +83,7 @@ def _square(condensed: Any, device: Device) -> Any:
     return matrix
 
 
-def _checked(matrix: Any, device: Device) -> Any:
+def _checked(matrix: Array, device: Device) -> Any:
     """The matrix, symmetric to the last bit: itself, or a copy if only rounding makes it asymmetric."""
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
@@ -106,12 +107,12 @@ def _checked(matrix: Any, device: Device) -> Any:
     return _mirrored(matrix, uneven, device) if uneven else matrix
 
 
-def _rounding(matrix: Any) -> float:
+def _rounding(matrix: Array) -> float:
     """The largest rounding error of an entry; see `as_distances`."""
     return float(np.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
 
 
-def _is_symmetric(matrix: Any, device: Device) -> bool:
+def _is_symmetric(matrix: Array, device: Device) -> bool:
     """Whether a GPU found the matrix finite and symmetric. Otherwise its tiles are compared one by one."""
     if not device.is_gpu:
         return False
@@ -120,7 +121,7 @@ def _is_symmetric(matrix: Any, device: Device) -> bool:
     return is_symmetric(matrix)
 
 
-def _mirrored(matrix: Any, uneven: list[tuple[slice, slice]], device: Device) -> Any:
+def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) -> Any:
     """A copy with the entries above the diagonal mirrored below; raise if they differ by more than rounding."""
     xp = device.xp
     allowed, mirrored = _rounding(matrix), matrix.copy()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
@@ -51,15 +52,15 @@ class OutputKind:
         kind = CUML_KINDS.get(getattr(settings, "output_type", None))
         return self if kind is None else OutputKind(*kind)
 
-    def array(self, array: Any) -> Any:
+    def array(self, array: Array) -> Any:
         """An array of either device as an array of NumPy or CuPy."""
         return self.wrap_proxy(self._move(array))
 
-    def series(self, array: Any, index: Any = None, name: str | None = None) -> Any:
+    def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
         """An array of either device as a Series of pandas or cuDF."""
         return self.wrap_proxy(self._frames().Series(self._move(array), index=self._index(index), name=name))
 
-    def labels(self, array: Any, index: Any = None, name: str = "label") -> Any:
+    def labels(self, array: Array, index: Any = None, name: str = "label") -> Any:
         """One value per row: a Series for a frame, an array for an array."""
         return self.series(array, index=index, name=name) if self.is_frame else self.array(array)
 
@@ -84,7 +85,7 @@ class OutputKind:
             return index.to_pandas()
         return self._frames().from_pandas(index) if self.gpu and library_of(index) == "pandas" else index
 
-    def _move(self, array: Any) -> Any:
+    def _move(self, array: Array) -> Any:
         if not self.gpu:
             return to_host(without_proxy(array, CPU)[0])
         import cupy

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.memory import outside_pool
 
@@ -75,7 +76,7 @@ def frame_of(device: Device, columns: Mapping[str, Any]) -> Any:
 class _Span:
     """An array's memory in the form that pylibcudf reads."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Array) -> None:
         self.array, self.ptr, self.size = array, array.data.ptr, array.nbytes
         self.__cuda_array_interface__ = {
             "data": (self.ptr, False), "shape": (self.size,), "strides": None, "typestr": "|u1", "version": 3,

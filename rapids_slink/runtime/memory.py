@@ -26,6 +26,7 @@ from functools import cache
 from math import inf
 from typing import Any
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
@@ -182,7 +183,7 @@ def release_cached() -> None:
         run.pool.release(IDLE_BYTES if run.limit is None else 0)
 
 
-def copy_out(device: Device, array: Any) -> Any:
+def copy_out(device: Device, array: Array) -> Any:
     """An array that outlives the run."""
     if not device.is_gpu:
         return array

@@ -11,9 +11,10 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
@@ -30,7 +31,7 @@ def estimate_connect(n: int) -> MemoryEstimate:
     return MemoryEstimate(POINT_BYTES * n)
 
 
-def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Report) -> PreallocatedFrame:
+def spanning_tree(lists: NeighborLists, search: Search, device: Device, report: Report) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
 
     Returns
@@ -45,7 +46,7 @@ def spanning_tree(lists: NeighborLists, search: Any, device: Device, report: Rep
     return forest.edges
 
 
-def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: Device, report: Report) -> None:
+def connect_forest(forest: Forest, lists: NeighborLists, search: Search, device: Device, report: Report) -> None:
     """Append edges to the forest until it is a tree."""
     searched, most_components = False, inf
     while True:
@@ -74,7 +75,9 @@ def connect_forest(forest: Forest, lists: NeighborLists, search: Any, device: De
             searched = True
 
 
-def _search_crossing_edges(forest: Forest, rows: Any, search: Any, core: Any, device: Device, report: Report) -> None:
+def _search_crossing_edges(
+    forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report
+) -> None:
     """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
     upper = forest.best_weight[forest.component[rows]]
     component = forest.component

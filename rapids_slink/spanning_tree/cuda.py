@@ -8,6 +8,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, resident_blocks
 from rapids_slink.spanning_tree.forest import Growth
 
@@ -16,7 +17,7 @@ THREADS, BLOCKS, MAX_ROUNDS = 512, 2, 2048  # as in forest.cu
 _launch = partial(launch, SOURCE)
 
 
-def connected_components(ids: Any) -> int:
+def connected_components(ids: Array) -> int:
     """The number of connected components of the undirected graph of neighbour lists."""
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
@@ -53,7 +54,7 @@ def rows_to_search(forest: Any) -> Any:
     return rows[: int(count[0])]
 
 
-def record_search(forest: Any, rows: Any, result: Any) -> None:
+def record_search(forest: Any, rows: Array, result: Any) -> None:
     """As `rapids_slink.spanning_tree.cpu.record_search`."""
     f, m = forest, rows.size
     check_arrays("int32", rows, result.ids)

@@ -18,6 +18,7 @@ from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, edge_codes
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
@@ -49,7 +50,7 @@ class Forest:
         The number of edges taken so far.
     """
 
-    component: Any
+    component: Array
     cursor: Any
     nearest_outside: Any
     nearest_outside_weight: Any
@@ -72,7 +73,7 @@ class Forest:
         return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
 
     @classmethod
-    def of_components(cls, component: Any, bound: tuple[Any, Any], device: Device) -> Forest:
+    def of_components(cls, component: Array, bound: tuple[Any, Any], device: Device) -> Forest:
         """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
         return cls(

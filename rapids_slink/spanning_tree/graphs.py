@@ -14,6 +14,7 @@ import numpy as np
 from rapids_slink.points.columns import column_values, require_columns
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, device_of, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory, copy_out
@@ -46,7 +47,7 @@ class Graph:
     """
 
     edges: EdgeList
-    ids: Any = None
+    ids: Array = None
 
     @property
     def estimate(self) -> MemoryEstimate:
@@ -162,12 +163,12 @@ def _kind(dtype: Any) -> str:
     return "i" if dtype.kind == "u" else "O" if dtype.kind in "OSTU" else dtype.kind
 
 
-def _array(column: Any, device: Device) -> Any:
+def _array(column: Array, device: Device) -> Any:
     """The values of a column of numbers without gaps, contiguous on `device`."""
     return device.xp.ascontiguousarray(column_values(column, device))
 
 
-def _signed(src: Any, dst: Any) -> tuple[Any, Any]:
+def _signed(src: Array, dst: Array) -> tuple[Any, Any]:
     """Both ends as int32 or int64. An id that fits into neither becomes negative."""
     narrow = all(end.dtype.itemsize < 4 or end.dtype == np.int32 for end in (src, dst))
     ends = (end.view("int64") if end.dtype == np.uint64 else end for end in (src, dst))
@@ -175,7 +176,7 @@ def _signed(src: Any, dst: Any) -> tuple[Any, Any]:
     return src, dst
 
 
-def _factorize(src: Any, dst: Any) -> tuple[Any, Any]:
+def _factorize(src: Array, dst: Array) -> tuple[Any, Any]:
     """Codes of the ids, of ``src`` and then of ``dst``, in order of first appearance, and the ids of the codes."""
     if src.dtype != dst.dtype:
         src, dst = (c.astype(c.dtype.categories.dtype) if hasattr(c.dtype, "categories") else c for c in (src, dst))

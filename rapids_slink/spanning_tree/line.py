@@ -36,7 +36,7 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | No
     return edges, 1
 
 
-def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame | None:
+def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
     """The tree, or None if a sort does not give it.
 
     Parameters
@@ -75,7 +75,7 @@ def tree_of_line(rows: Any, metric: Metric, device: Device) -> PreallocatedFrame
     return tree
 
 
-def _weights(values: Any, steps: int, metric: Metric) -> Any:
+def _weights(values: Array, steps: int, metric: Metric) -> Any:
     """The surrogate distance between each of some ascending values and the one `steps` places further on."""
     difference = values[steps:] - values[:-steps]
     return difference * difference if metric.formula == "squared_euclidean" else difference

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.task import Search, SearchTask
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.spanning_tree.forest import LEAST_SHARE
@@ -53,7 +53,7 @@ def spanning_forest(edges: Any, device: Device) -> Any:
     return edges.iloc[rows].reset_index(drop=True)
 
 
-def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
+def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> Any:
     """The minimum spanning tree of points, from their k-NN graph and a search over all of them.
 
     Parameters
@@ -98,7 +98,7 @@ def connect_lists(edges: Any, bounds: Any, search: Any, device: Device) -> Any:
         edges, bounds = _search_outside(ranked, (listed, rank_of_bound), component, search, device)
 
 
-def _crossing(edges: Any, component: Array, rows: Any = None) -> Any:
+def _crossing(edges: Any, component: Array, rows: Array = None) -> Any:
     """The edges between two components, among some rows or all: columns a and b, the components, and rank, the row."""
     edges = edges[["src", "dst"]] if rows is None else edges[["src", "dst"]].iloc[rows]
     a, b = (component[edges[end].values] for end in ("src", "dst"))
@@ -129,7 +129,7 @@ def _merge_components(crossing: Any, bounds: Any, component: Array, device: Devi
 
 
 def _search_outside(
-    ranked: Any, ranks: tuple[Array, Array], component: Array, search: Any, device: Device
+    ranked: Any, ranks: tuple[Array, Array], component: Array, search: Search, device: Device
 ) -> tuple[Any, Any]:
     """Find the nearest outside of points whose bound comes before their component's best; returns edges and bounds."""
     xp, (listed, rank_of_bound), n = device.xp, ranks, component.size

@@ -84,7 +84,7 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | No
     return None if edges is None else (edges, components)
 
 
-def find_repeats(values: Any, device: Device) -> Repeats | None:
+def find_repeats(values: Array, device: Device) -> Repeats | None:
     """Which rows, as the metric's formula reads them, are equal; None if hardly any are."""
     xp, (n, d), hash_rows = device.xp, values.shape, kernels(device).hash_rows
     if values.nbytes > free_bytes():

@@ -22,7 +22,7 @@ together on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
 
 from __future__ import annotations
 
-from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree, prepare_search
+from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
@@ -53,11 +53,12 @@ def estimate(problem: Problem) -> MemoryEstimate:
 
 def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
     """The tree of the points."""
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
     from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
 
     device = problem.device
     with report.stage("neighbors", device):
-        search = prepare_search(rows, device, report, progress=problem.settings.progress, metric=problem.metric)
+        search = BoxSearch(rows, device, report, metric=problem.metric)
     release_cached()
     with report.stage("spanning_tree", device):
         edges = tree_of_boxes(search, report)

@@ -19,7 +19,7 @@ nearly the closest pair if the components are well separated.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -31,8 +31,10 @@ from rapids_slink.neighbors.filter.bounds import (
 )
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
 from rapids_slink.spanning_tree.component_pairs.components import (
@@ -45,6 +47,7 @@ from rapids_slink.spanning_tree.component_pairs.components import (
 from rapids_slink.spanning_tree.component_pairs.context import FOUND_BYTES, ROUNDING, JoinContext
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
+from rapids_slink.spanning_tree.forest import Forest
 
 MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
@@ -67,7 +70,7 @@ ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
 PointPairs = tuple[Any, Any, Any] | None
 
 
-def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
+def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) -> TypeGuard[BruteForceSearch]:
     """Whether connecting that many components at once costs less than rounds of searches of the `rows`.
 
     Many points of a well separated component have to search, because all their neighbours are in it.
@@ -84,7 +87,7 @@ def is_worthwhile(search: Any, components: int, forest: Any, rows: Any) -> bool:
 
 
 def connect_components(
-    search: BruteForceSearch, core: Any, component: Any, k: int, rows: Any, report: Report
+    search: BruteForceSearch, core: Array, component: Array, k: int, rows: Array, report: Report
 ) -> tuple[Any, Any, Any] | None:
     """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
 
@@ -150,7 +153,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     return pairs, (square**0.5 + moved) / filter_.scaling.scale
 
 
-def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -> bool:
+def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Array) -> bool:
     """Lower the weights of pairs of small separation to the least of their samples; False if they are too many."""
     near = context.kernels.overlapping(pairs, weight, context.radius_terms)
     width = min(SAMPLED, int((context.budget / WEIGHT_COST / max(1, near.size)) ** 0.5))
@@ -162,7 +165,7 @@ def _compare_samples(context: JoinContext, pairs: ComponentPairs, weight: Any) -
     return True
 
 
-def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Any) -> tuple[ComponentPairs, Any]:
+def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Array) -> tuple[ComponentPairs, Any]:
     """The pairs that the tree of these weights does not rule out, and their bottlenecks."""
     device = _device_for(weight.size, context)
     first, second, weight = (device.asarray(part) for part in (pairs.first, pairs.second, weight))
@@ -173,7 +176,7 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Any
     return pairs.take(at), upper
 
 
-def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> PointPairs:
+def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
     Each component is padded to whole blocks of rows, so a tile has points of one component pair only.
@@ -194,7 +197,7 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Any) -> Point
     return close_pairs
 
 
-def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radius: float) -> PointPairs:
+def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, radius: float) -> PointPairs:
     """The same by the points' projections (x - o)·w, where o is the centre of the scaling.
 
     The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
@@ -231,7 +234,7 @@ def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Any, radi
     return None
 
 
-def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Any, report: Report) -> tuple[Any, Any, Any]:
+def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
     """The minimum spanning tree of the components by these pairs of points."""
     weight = context.tighten(upper, *close_pairs)  # only the lightest of each component pair is needed
     src, dst, pair = close_pairs
@@ -248,7 +251,7 @@ def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Any, report: 
     return src[in_tree], dst[in_tree], weight[in_tree]
 
 
-def _tree(first: Any, second: Any, weight: Any, k: int, device: Device) -> Any:
+def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any:
     """The ascending positions of the edges in the minimum spanning tree of k components; the earlier of ties wins."""
     in_tree, _ = spanning_forest(EdgeList(first, second, weight, k), device)
     return device.xp.flatnonzero(in_tree)

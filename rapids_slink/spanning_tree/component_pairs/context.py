@@ -11,6 +11,7 @@ from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.spanning_tree.component_pairs.components import Components
 from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
@@ -34,7 +35,7 @@ class JoinContext:
     """
 
     search: BruteForceSearch
-    core: Any
+    core: Array
     components: Components
     budget: int
 
@@ -54,12 +55,12 @@ class JoinContext:
         """The device's."""
         return kernels(self.device)
 
-    def pair_weights(self, src: Any, dst: Any) -> Any:
+    def pair_weights(self, src: Array, dst: Array) -> Any:
         """The weights of pairs of points."""
         weight = self.search.distances(src, dst)
         return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
 
-    def tighten(self, bound: Any, src: Any, dst: Any, pair: Any) -> Any:
+    def tighten(self, bound: Array, src: Array, dst: Array, pair: Any) -> Any:
         """The weights of pairs of points. Lowers `bound`, by component pair, to the least of them."""
         weight = self.pair_weights(src, dst)
         self.search.kernels.scatter_min(bound, pair, weight[:, None])

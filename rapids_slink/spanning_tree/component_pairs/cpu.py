@@ -9,6 +9,7 @@ import numpy as np
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
@@ -157,7 +158,7 @@ def project(
 
 
 def near_points(
-    projected: Projections, components: Components, pairs: ComponentPairs, upper: np.ndarray, core: Any
+    projected: Projections, components: Components, pairs: ComponentPairs, upper: np.ndarray, core: Array
 ) -> tuple[np.ndarray, np.ndarray]:
     """The points of each component that have a point of the other within the largest difference of projections.
 

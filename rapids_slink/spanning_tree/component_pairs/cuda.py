@@ -10,6 +10,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.filter.hopper.launch import BLOCK_ROWS, TILE
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
@@ -28,7 +29,7 @@ _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)
 
 
-def sort_by_component(component: Any, k: int) -> tuple[Any, ...]:
+def sort_by_component(component: Array, k: int) -> tuple[Any, ...]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.sort_by_component`."""
     check_arrays("int32", component)
     n = component.size
@@ -56,7 +57,7 @@ def new_supports(k: int) -> Any:
     return cp.zeros((k, k), cp.uint64)
 
 
-def update_supports(product: Any, number: Any, first: int, supports: Any) -> None:
+def update_supports(product: Array, number: Array, first: int, supports: Any) -> None:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.update_supports`."""
     m, k = product.shape
     check_arrays("float32", product)
@@ -66,7 +67,7 @@ def update_supports(product: Any, number: Any, first: int, supports: Any) -> Non
     _launch_blocks("update_supports", grid, THREADS, product, *map(np.int32, (m, k, first)), number, supports)
 
 
-def measure_pairs(supports: Any, order: Any, inner: Any, errors: SeparationErrors) -> tuple[Any, ...]:
+def measure_pairs(supports: Any, order: Array, inner: Any, errors: SeparationErrors) -> tuple[Any, ...]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.measure_pairs`."""
     k = len(supports)
     check_arrays("int32", order)
@@ -78,7 +79,7 @@ def measure_pairs(supports: Any, order: Any, inner: Any, errors: SeparationError
     return first, second, separation, support
 
 
-def overlapping(pairs: ComponentPairs, weight: Any, radius_terms: tuple[float, ...]) -> Any:
+def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Any:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`, in any order."""
     n = weight.size
     check_arrays("float64", pairs.separation, weight)
@@ -124,7 +125,7 @@ def project(points: Any, origin: Any, components: Components, centroids: Any, pa
 
 
 def near_points(
-    projected: Projections, components: Components, pairs: ComponentPairs, upper: Any, core: Any
+    projected: Projections, components: Components, pairs: ComponentPairs, upper: Array, core: Array
 ) -> tuple[Any, Any]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.near_points`."""
     value, end, limit = projected

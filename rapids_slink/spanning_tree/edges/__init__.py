@@ -26,6 +26,7 @@ import numpy as np
 
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
@@ -69,24 +70,24 @@ def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
     return state.in_forest, state.parent
 
 
-def components(nodes: Any, parent: Any, device: Device) -> Any:
+def components(nodes: Any, parent: Array, device: Device) -> Any:
     """The components of these nodes, numbered 0..c-1 in order of first appearance: an int32 array."""
     kernels(device).flatten(parent)
     return kernels(device).number_by_appearance(parent[nodes], parent.size)
 
 
-def merge_order(edges: EdgeList, rows: Any, device: Device) -> Any:
+def merge_order(edges: EdgeList, rows: Array, device: Device) -> Any:
     """The rows in the order of their edges; `rows` must ascend."""
     keys = kernels(device).keys_of_rows(edges, rows)
     return rows[stable_order(keys, device.xp)]
 
 
-def inspect(src: Any, dst: Any, weight: Any, device: Device) -> tuple[int, int, bool]:
+def inspect(src: Array, dst: Array, weight: Array, device: Device) -> tuple[int, int, bool]:
     """The least and the largest id, and whether a weight is NaN; the columns must not be empty."""
     return kernels(device).inspect(src, dst, weight)
 
 
-def promote_weights(array: Any) -> Any:
+def promote_weights(array: Array) -> Any:
     """Numbers in the smallest type of four or eight bytes that holds them."""
     if array.dtype.itemsize >= 4:
         return array

@@ -13,6 +13,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
@@ -44,7 +45,7 @@ class State:
         The components that had an edge, likewise in two arrays.
     """
 
-    parent: Any
+    parent: Array
     best: Any
     best_row: Any
     in_forest: Any
@@ -116,7 +117,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     )  # fmt: skip
 
 
-def flatten(parent: Any) -> None:
+def flatten(parent: Array) -> None:
     """Point every node at its root."""
     while parent.size:
         pending = cp.zeros(1, cp.uint64)
@@ -125,7 +126,7 @@ def flatten(parent: Any) -> None:
             return
 
 
-def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
+def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
     """The keys of some rows' weights."""
     keys = cp.empty(rows.size, cp.uint64)
     weight = _columns(edges)[3:]
@@ -133,7 +134,7 @@ def keys_of_rows(edges: EdgeList, rows: Any) -> Any:
     return keys
 
 
-def number_by_appearance(labels: Any, n_labels: int) -> Any:
+def number_by_appearance(labels: Array, n_labels: int) -> Any:
     """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
     first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING` of edges.cu
     _launch("find_first", labels.size, np.int64(labels.size), labels, first)
@@ -141,7 +142,7 @@ def number_by_appearance(labels: Any, n_labels: int) -> Any:
     return (cp.cumsum(first_row == cp.arange(labels.size)) - 1).astype(cp.int32)[first_row]
 
 
-def inspect(src: Any, dst: Any, weight: Any) -> tuple[int, int, bool]:
+def inspect(src: Array, dst: Array, weight: Array) -> tuple[int, int, bool]:
     """The least and the largest id, and whether a weight is NaN."""
     extremes = cp.zeros(3, cp.uint64)
     columns = _columns(EdgeList(src, dst, weight, 0))
