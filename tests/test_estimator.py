@@ -44,7 +44,7 @@ class MixedHDBSCAN(HDBSCAN, ClusterMixin, BaseEstimator):
 ESTIMATORS = SingleLinkage, MixedSingleLinkage, HDBSCAN, MixedHDBSCAN
 
 
-# None is expected to fail. scikit-learn skips the one for arrays of other libraries unless SCIPY_ARRAY_API is set.
+# None is expected to fail. scikit-learn skips check_array_api_input unless SCIPY_ARRAY_API is set, as .ci/run sets it.
 @parametrize_with_checks([kind() for kind in ESTIMATORS])
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
