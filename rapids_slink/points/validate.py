@@ -55,6 +55,9 @@ def dimension_error(X: Any) -> str:
 
 def from_objects(values: np.ndarray, what: str) -> np.ndarray:
     """Python's numbers as float64."""
+    text = next((value for value in values.flat if isinstance(value, str | bytes)), None)
+    if text is not None:
+        raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: it holds text, such as {text!r}")
     try:
         return values.astype(np.float64)
     except OverflowError as error:
