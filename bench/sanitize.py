@@ -22,21 +22,26 @@ import numpy as np
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
+from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.distances import as_distances
+from rapids_slink.points.kernels import kernels as point_kernels
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
-from rapids_slink.spanning_tree import component_pairs, few
+from rapids_slink.spanning_tree import component_pairs, pairs
 from rapids_slink.spanning_tree import edges as graphs
 from rapids_slink.spanning_tree.connect import spanning_tree
+from rapids_slink.spanning_tree.edges.kernels import kernels as edge_kernels
+from rapids_slink.spanning_tree.kernels import kernels as tree_kernels
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
@@ -79,33 +84,32 @@ def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -
     lists = neighbor_lists(among, n, k, device, min_samples)
     src, dst, weight = spanning_tree(lists, among, device, Report()).columns.values()
     merges = [device.xp.empty_like(src) for _ in range(3)]
-    device.kernels("dendrogram").merge_in_order(src, dst, n, *merges)
-    components = device.kernels("spanning_tree").connected_components(lists.ids)
+    dendrogram_kernels(device).merge_in_order(src, dst, n, *merges)
+    components = tree_kernels(device).connected_components(lists.ids)
     return lists.ids, lists.weights, src, dst, weight, *merges, components
 
 
 def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """A frame's columns as rows, and whether they are finite."""
     columns = [device.asarray(np.ascontiguousarray(column)) for column in points.T]
-    kernels = device.kernels("points")
     if device.is_gpu:  # a frame as far as the kernel's launcher looks into one
+        from rapids_slink.points.cuda import interleave as interleaved
+
         stand_ins = [
             SimpleNamespace(null_count=lambda: 0, offset=lambda: 0, data=lambda at=at: SimpleNamespace(ptr=at.data.ptr))
             for at in columns
         ]
         table = SimpleNamespace(columns=lambda: stand_ins)
         frame = SimpleNamespace(shape=points.shape, to_pylibcudf=lambda: (table, None))
-        rows = kernels.interleave(frame, points.dtype, np.dtype(np.float32))
+        rows = interleaved(frame, points.dtype, np.dtype(np.float32))
     else:
         rows = np.column_stack(columns).astype(np.float32)
-    return rows, np.array(kernels.squares_are_finite(rows))
+    return rows, np.array(point_kernels(device).squares_are_finite(rows))
 
 
-def tree_of_few(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
+def tree_of_pairs(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
     """A tree of all pairs."""
-    if min_samples > 1 and not device.is_gpu:
-        return cluster(device, "portable", points, min_samples + 1, min_samples)[2:5]
-    return tuple(few.tree_of_few(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
+    return tuple(pairs.tree_of_pairs(device.asarray(points), EUCLIDEAN, min_samples, device).columns.values())
 
 
 def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -121,16 +125,15 @@ def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Which rows are equal, by their numbers."""
-    hashes = device.kernels("neighbors.exact").hash_rows(device.asarray(points))
+    hashes = exact_kernels(device).hash_rows(device.asarray(points))
     return (np.unique(to_host(hashes), return_index=True)[1].sum(),)
 
 
-def cluster_given(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
     """The tree of a distance matrix."""
     matrix = np.abs(points[:, None, 0] - points[None, :, 0])
     given = as_distances(device.asarray(matrix), device).values
-    search = prepare_search(given, device, Report(), metric=PRECOMPUTED)
-    return _cluster(search, len(points), device, 1)[2:5]
+    return tuple(pairs.tree_of_pairs(given, PRECOMPUTED, min_samples, device).columns.values())
 
 
 def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
@@ -175,7 +178,7 @@ def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Lists longer than a kernel's."""
     values, rows = device.asarray(points), device.xp.arange(len(points), dtype="int32")
     few = rows[:5]
-    top = device.kernels("neighbors.exact").scan(
+    top = exact_kernels(device).scan(
         ExactPoints(values, values), few, (few, rows), device.xp.full(5, np.inf), len(points) - 1
     )
     return top.ids, top.weights
@@ -190,7 +193,7 @@ def graph(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def span(device: Device, dtype: str, maximum: bool = False, as_if_large: bool = False) -> tuple[Any, ...]:
     """The spanning forest of a graph that takes several blocks."""
-    kernels, xp = device.kernels("spanning_tree.edges"), device.xp
+    kernels, xp = edge_kernels(device), device.xp
     src, dst, weight = map(device.asarray, graph(dtype))
     edges = graphs.EdgeList(src, dst, weight, 2000, maximum)
     with patch.multiple(kernels, **AS_IF_LARGE[device.name]) if as_if_large else nullcontext():
@@ -206,7 +209,7 @@ def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
     columns = Tree("small", n, joins).edges()
     order = np.argsort(columns["weight"])
     src, dst = (device.asarray(columns[name][order]) for name in ("src", "dst"))
-    kernels = device.kernels("dendrogram")
+    kernels = dendrogram_kernels(device)
     left, right, size = (device.xp.empty_like(src) for _ in range(3))
     kernels.merge_in_order(src, dst, n, left, right, size)
     return left, right, size, kernels.label_clusters(left[: n // 2], right[: n // 2], n)
@@ -241,10 +244,11 @@ def steps() -> Iterator[tuple[str, Step]]:
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
     for name in ("float32", "float64, 70 features"):
-        yield f"few points, {name}", partial(tree_of_few, points=points[name])
-    yield "few points, mutual reachability", partial(tree_of_few, points=islands, min_samples=4)
+        yield f"all pairs, {name}", partial(tree_of_pairs, points=points[name])
+    yield "all pairs, mutual reachability", partial(tree_of_pairs, points=islands, min_samples=4)
     yield "equal rows", partial(equal_rows, points=islands[np.arange(900) % 300])
-    yield "a distance matrix", partial(cluster_given, points=islands)
+    yield "a distance matrix", partial(tree_of_matrix, points=points["bytes"])
+    yield "a distance matrix, many samples", partial(tree_of_matrix, points=islands, min_samples=40)
     for d in (3, 70):
         yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):

@@ -37,11 +37,12 @@ haversine takes latitude and longitude in radians. Pairs are compared by their c
 with the angle. The angle itself is computed by the haversine formula for the pairs that are reported. So rounding may
 decide between two angles that differ by less than about 1e-15 radians (6 nm on the Earth).
 
-Two filters rule pairs out before the surrogate distance is computed. They never report a distance.
+Two filters rule pairs out before the surrogate distance is computed, the second on a GPU alone: a CPU computes the
+distances in as little time. Filters never report a distance.
 
 - product: ‖x - y‖² = ‖x‖² + ‖y‖² - 2x·y, of unit rows for cosine and correlation; `Metric.rounding_terms` bounds its
   error, and neighbors/filter/bounds.py proves that no neighbour is lost.
-- direct: the formula itself in float32, with a bound on its error; see neighbors/filter/direct.
+- direct: the formula itself in float32, with a bound on its error; see neighbors/filter/direct.py.
 
 Boxes: in few dimensions, the formula of the gaps between a point and a box is a lower bound for the points inside.
 """

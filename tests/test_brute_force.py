@@ -11,6 +11,7 @@ from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import SearchTask
@@ -25,7 +26,7 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
     n, k = 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
-    kernels, passes = engine.kernels("neighbors.exact"), []
+    kernels, passes = exact_kernels(engine), []
     new_candidates, one_pass = kernels.new_candidates, BruteForceSearch._pass
 
     def counted(*given, **more):

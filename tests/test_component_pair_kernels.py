@@ -22,11 +22,12 @@ from rapids_slink.spanning_tree.component_pairs.components import (
     Projections,
     SeparationErrors,
 )
+from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
 
 
 @pytest.fixture
 def kernels(engine):
-    return engine.kernels("spanning_tree.component_pairs")
+    return pair_kernels(engine)
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
 def test_component_pairs_in_the_fused_filter(d, of_bytes):
     """Every pair within its component pair's threshold is found, each once; of more than fit there are none."""
     engine = resolve("cuda")
-    kernels = engine.kernels("spanning_tree.component_pairs")
+    kernels = pair_kernels(engine)
     rng = np.random.default_rng(d)
     label = np.sort(np.concatenate([rng.integers(0, 9, 2400), np.full(600, 9)])).astype(np.int32)
     X = rng.integers(0, 256, (3000, d)) if of_bytes else rng.normal(size=(3000, d))

@@ -20,6 +20,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs, connect
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
@@ -144,7 +145,7 @@ def test_component_pairs_may_come_in_any_order(spread, make_search, monkeypatch)
     rng = np.random.default_rng(0)
     label = np.sort(rng.integers(0, 60, 800))
     search = make_search((spread * rng.normal(size=(60, 20)))[label] + rng.normal(size=(800, 20)))
-    kernels = search.device.kernels("spanning_tree.component_pairs")
+    kernels = pair_kernels(search.device)
     within = kernels.within_bottlenecks
     reversed_ = lambda *given: tuple(part[::-1].copy() for part in within(*given))  # noqa: E731
     monkeypatch.setattr(kernels, "within_bottlenecks", reversed_)
@@ -254,7 +255,7 @@ def test_more_pairs_than_there_is_room_for(engine, monkeypatch):
     search = BruteForceSearch(
         engine.asarray((4 * rng.normal(size=(4, 16)))[label] + rng.normal(size=(900, 16))), engine, Report()
     )
-    kernels, capacities = engine.kernels("spanning_tree.component_pairs"), []
+    kernels, capacities = pair_kernels(engine), []
     near_pairs = kernels.near_pairs
 
     def noted(*given):

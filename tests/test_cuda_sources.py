@@ -106,7 +106,7 @@ OPTIONS = {
         ],
         [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
     ),
-    "neighbors/filter/direct/direct.cu": (direct_options(), []),
+    "neighbors/filter/direct.cu": (direct_options(), []),
     **dict.fromkeys(
         ["spanning_tree/boxes/boxes.cu", "neighbors/trees/long_lists.cu"],
         (in_boxes(), [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)]),

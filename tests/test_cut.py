@@ -11,6 +11,7 @@ from sklearn.cluster import AgglomerativeClustering
 from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_points
 
 from rapids_slink import SingleLinkage, cut, fit_graph
+from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import frame_of
@@ -52,7 +53,7 @@ def test_clusters_of_the_first_merges(engine, n, shape, seed):
     rng = np.random.default_rng(seed)
     merges = linkage_on(engine, shaped_tree(rng, n, shape)).head(int(rng.integers(0, n)))
     children = [engine.asarray(merges[side].values, "int32") for side in ("left", "right")]
-    found = to_host(engine.kernels("dendrogram").label_clusters(*children, n))
+    found = to_host(dendrogram_kernels(engine).label_clusters(*children, n))
     assert found.dtype == np.int32
     assert found[:n].tolist() == cut_plainly(merges, n, n - len(merges))
     assert all((found[to_host(side)] == found[n:]).all() for side in children)

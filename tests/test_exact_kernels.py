@@ -6,12 +6,13 @@ from hard_cases import combinations, full
 from oracles import least, squared_distances
 
 from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.runtime.device import to_host
 
 
 @pytest.fixture
 def kernels(engine):
-    return engine.kernels("neighbors.exact")
+    return exact_kernels(engine)
 
 
 def expected_lists(distances, upper, k):

@@ -11,6 +11,7 @@ from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
+from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
@@ -21,7 +22,7 @@ MANY_FEATURES = pytest.mark.parametrize("d", [1, 64, full(7), full(1000)])
 
 @pytest.fixture
 def kernels(engine):
-    return engine.kernels("neighbors.filter")
+    return filter_kernels(engine)
 
 
 def dtype_of(precision, kernels):
@@ -32,7 +33,7 @@ def quantized(X, dtype, engine):
     """The scaling of some points, and these as the filter's kernels read them."""
     values = engine.asarray(X)
     scaling = scaling_of(values, device=engine)
-    return scaling, engine.kernels("neighbors.filter").quantize(values, scaling, dtype)
+    return scaling, filter_kernels(engine).quantize(values, scaling, dtype)
 
 
 def few_rows(name, dtype):

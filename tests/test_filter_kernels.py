@@ -9,20 +9,22 @@ from nvrtc import compiled
 from oracles import squared_distances
 
 from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
+from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import to_host
 
 
 @pytest.fixture
 def kernels(engine):
-    return engine.kernels("neighbors.filter")
+    return filter_kernels(engine)
 
 
 @pytest.fixture
 def new_candidates(engine):
-    return engine.kernels("neighbors.exact").new_candidates
+    return exact_kernels(engine).new_candidates
 
 
 def rows_and_points(X, m, engine, kernels):

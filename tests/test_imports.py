@@ -132,7 +132,7 @@ def test_rooms_import_one_way():
 def test_imports_are_found():
     """Otherwise the tests above would pass whatever is imported."""
     found = imports()
-    assert "rapids_slink.spanning_tree.connect" in found["rapids_slink.spanning_tree"]
+    assert "rapids_slink.spanning_tree.lists" in found["rapids_slink.spanning_tree.ways"]
     assert "rapids_slink.neighbors.plan" in found["rapids_slink.neighbors"]
     assert "rapids_slink.hierarchy.storage" in found["rapids_slink.hierarchy.base"]
     assert "rapids_slink.distributed" in found["rapids_slink.engines"]  # in a function

@@ -10,8 +10,8 @@ import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.runtime.device import CPU
 from rapids_slink.spanning_tree import line
-from rapids_slink.spanning_tree.few import tree_of_few
 from rapids_slink.spanning_tree.line import tree_of_line
+from rapids_slink.spanning_tree.pairs import tree_of_pairs
 
 METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 
@@ -37,7 +37,7 @@ def test_tree_is_that_of_all_pairs(x, name):
     metric = get_metric(name)
     tree = tree_of_line(x[:, None], metric, CPU)
     if tree is not None:
-        assert edges(tree) == edges(tree_of_few(x[:, None], metric, 1, CPU))
+        assert edges(tree) == edges(tree_of_pairs(x[:, None], metric, 1, CPU))
 
 
 @pytest.mark.parametrize("x", [[0.0, 1e-200, 1.0], [0.0, 1.0, 1e16, 1e16 + 2], [1.0, 1 + 2**-52, 2.0**53]], ids=str)

@@ -14,6 +14,7 @@ from spanning_trees import DEEP, ORDERS, SHAPES, edges, linkage_on, matrix, rank
 from rapids_slink import cut, linkage, ordering
 from rapids_slink.dendrogram import build_linkage, cut_labels
 from rapids_slink.dendrogram.cutting import CutParameters
+from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -54,7 +55,7 @@ def merge_in_order(tree, n, engine):
     """The kernel's three columns as far as edges were merged, on the host."""
     src, dst = (engine.asarray(np.ascontiguousarray(tree[column]), "int32") for column in ("src", "dst"))
     found = [engine.xp.empty_like(src) for _ in range(3)]
-    merged = engine.kernels("dendrogram").merge_in_order(src, dst, n, *found)
+    merged = dendrogram_kernels(engine).merge_in_order(src, dst, n, *found)
     return np.column_stack([to_host(column)[:merged] for column in found]), merged
 
 

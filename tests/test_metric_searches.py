@@ -12,8 +12,9 @@ from oracles import SearchKind, assert_lists, least
 
 from rapids_slink import metrics
 from rapids_slink.metrics import get_metric
-from rapids_slink.neighbors.exact import ExactPoints, formulas
+from rapids_slink.neighbors.exact import ExactPoints, powers
 from rapids_slink.neighbors.exact.cpu import pair_distances
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.direct import FilterFormula
 from rapids_slink.neighbors.rows import metric_rows
@@ -75,10 +76,13 @@ def test_lists_known_within_two_parts(metric, p, engine):
 # -------------------------------------------------------------------------------------------------- filters
 
 
+#: Metrics with each device that filters them.
 FILTERED = [
-    (metric, p) for metric, p in ALL_METRICS
-    if get_metric(metric, p).filter == "product" or FilterFormula.of(get_metric(metric, p))
-]  # fmt: skip
+    pytest.param(metric, p, device, marks=[pytest.mark.gpu] if device == "cuda" else [])
+    for metric, p in ALL_METRICS
+    for device in ("cpu", "cuda")
+    if get_metric(metric, p).filter == "product" or (device == "cuda" and FilterFormula.of(get_metric(metric, p)))
+]
 
 
 def filters(metric, rows, engine):
@@ -86,7 +90,7 @@ def filters(metric, rows, engine):
     exact = ExactPoints(*[engine.asarray(rows)] * 2, metric)
     for fused in (False, True) if engine.is_gpu and metric.filter == "product" else (False,):
         filter_, _ = choose_filter(exact, engine, fused)
-        filter_.arrange(engine.kernels("neighbors.exact").low_discrepancy_order(len(rows)))
+        filter_.arrange(exact_kernels(engine).low_discrepancy_order(len(rows)))
         yield filter_
 
 
@@ -99,7 +103,7 @@ def passed(filter_, bound, engine):
 
 
 @pytest.mark.parametrize("d", [40, full(9), full(300)])
-@pytest.mark.parametrize(("metric", "p"), FILTERED)
+@pytest.mark.parametrize(("metric", "p", "device"), FILTERED, indirect=["device"])
 def test_no_pair_fails_the_filter_at_its_own_value(metric, p, d, engine):
     """Rows as near, as far and as uneven as float64 has them; every pair must pass when its value is the bound."""
     metric = get_metric(metric, p)
@@ -121,7 +125,11 @@ def test_no_pair_fails_the_filter_at_its_own_value(metric, p, d, engine):
             assert ((ids == other[:, None]) & written).any(axis=1).all()
 
 
-@pytest.mark.parametrize(("metric", "p"), [(m, p) for m, p in FILTERED if m != "minkowski" or p in (1.5, 3.0)])
+@pytest.mark.parametrize(
+    ("metric", "p", "device"),
+    [case for case in FILTERED if case.values[0] != "minkowski" or case.values[1] in (1.5, 3.0)],
+    indirect=["device"],
+)
 def test_the_filter_is_tight(metric, p, engine):
     """A filter that lets everything pass would prove nothing."""
     metric = get_metric(metric, p)
@@ -145,7 +153,7 @@ def test_norms_and_means(centre, d, dtype, engine):
     """NumPy's mean and SciPy's norm, to the bit; SciPy shows its norm in the cosine of orthogonal rows only."""
     rng = np.random.default_rng(d)
     X = ((rng.normal(size=(40, d)) + 3) * 10.0 ** rng.integers(-5, 5, (40, 1))).astype(dtype)
-    rows = to_host(engine.kernels("neighbors.exact").with_norms(engine.asarray(X), centre))
+    rows = to_host(exact_kernels(engine).with_norms(engine.asarray(X), centre))
     expected = X.astype(np.float64)
     if centre:
         expected -= expected.mean(axis=1, keepdims=True)
@@ -157,7 +165,7 @@ def test_norms_and_means(centre, d, dtype, engine):
 def test_general_powers_are_right_to_two_units(t, p):
     with np.errstate(over="ignore", under="ignore"):
         exact = np.longdouble(t) ** np.longdouble(p)
-    found = formulas.general_power(t, p)
+    found = powers.general_power(t, p)
     if exact > np.finfo(np.float64).max:
         assert found > 1e308
     elif exact > 1e-300:
@@ -174,6 +182,6 @@ def test_powers_on_the_device_are_the_cpus(p, engine):
     X = np.concatenate([np.zeros((1, 1)), X])
     src, dst = np.zeros(5000, np.int32), np.arange(1, 5001, dtype=np.int32)
     metric = get_metric("minkowski", p)
-    found = engine.kernels("neighbors.exact").pair_distances(*map(engine.asarray, (X, src, dst)), metric=metric)
-    expected = np.minimum([formulas.power(x, p) for x in X[1:, 0]], metrics.OVERFLOW)
+    found = exact_kernels(engine).pair_distances(*map(engine.asarray, (X, src, dst)), metric=metric)
+    expected = np.minimum([powers.power(x, p) for x in X[1:, 0]], metrics.OVERFLOW)
     np.testing.assert_array_equal(to_host(found), expected)

@@ -374,5 +374,5 @@ def test_the_search_suits_the_metric():
         report = Report()
         found = prepare_search(X, CPU, report, metric=metric)
         assert type(found) is (TreeSearch if metric.boxes else BruteForceSearch), name
-        filters = {"product": "float32 tiles", "direct": "float32 terms"}
+        filters = {"product": "float32 tiles", "direct": "none"}
         assert report["neighbors"]["filter"] == ("k-d tree" if metric.boxes else filters[metric.filter]), name

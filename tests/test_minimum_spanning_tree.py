@@ -14,6 +14,7 @@ from spanning_trees import COLUMNS, NAMES, by_appearance, edges, kruskal, random
 from rapids_slink import fit_graph, minimum_spanning_tree
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import edges as rounds
+from rapids_slink.spanning_tree.edges.kernels import kernels as edge_kernels
 
 SMALL_GRAPHS = settings(
     max_examples=5 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -67,7 +68,7 @@ def graphs(draw):
 
 def light_first(engine, monkeypatch, light=1.0):
     """Let the lightest edges go first in small graphs too, about so many a node."""
-    monkeypatch.setattr(engine.kernels("spanning_tree.edges"), "LARGE", 1)
+    monkeypatch.setattr(edge_kernels(engine), "LARGE", 1)
     monkeypatch.setattr(rounds, "DENSE", 0)
     monkeypatch.setattr(rounds, "LIGHT_EDGES", light)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rapids_slink.points import InputTypeError, as_points
+from rapids_slink.points.kernels import kernels as point_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.frames import frame_of
@@ -179,7 +180,7 @@ def test_columns_of_cudf_become_rows(n, d, dtype):
     whole = np.random.default_rng(n).integers(0, 2 if dtype == "bool" else 100, (n + 7, d)).astype(dtype)
     target = np.result_type(np.float32, np.dtype(dtype)) if dtype != "bool" else np.dtype(np.float32)
     frame = cudf.DataFrame({f"x{c}": whole[:, c] for c in range(d)})
-    interleave = resolve("cuda").kernels("points").interleave
+    interleave = point_kernels(resolve("cuda")).interleave
     for part in (slice(None), slice(5, None), slice(3, n + 3)):
         found = interleave(frame.iloc[part], np.dtype(dtype), target)
         assert found.flags.c_contiguous

@@ -24,6 +24,7 @@ from rapids_slink.spanning_tree import component_pairs, connect
 from rapids_slink.spanning_tree.connect import connect_forest, spanning_tree
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
 from rapids_slink.spanning_tree.kernels import kernels
+from rapids_slink.spanning_tree.kernels import kernels as tree_kernels
 
 
 class MatrixSearch:
@@ -87,7 +88,7 @@ def rows_of(frame):
 def certain_edges(lists, engine):
     """What the lists alone certify, the rows' components afterwards and their number."""
     forest = Forest.of_points(lists, engine)
-    growth = engine.kernels("spanning_tree").boruvka_rounds(lists, forest)
+    growth = tree_kernels(engine).boruvka_rounds(lists, forest)
     taken, components = growth.edges, growth.components
     assert taken == int(forest.n_taken[0]) == len(to_host(lists.ids)) - components
     assert taken <= growth.certified <= 2 * taken  # an edge is chosen from one end or from both
@@ -149,7 +150,7 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
     assert isinstance(frame, engine.frames.DataFrame)
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == EDGE_TYPES
     assert len(frame) == n - 1
-    taken = engine.kernels("spanning_tree").boruvka_rounds(lists, forest).edges
+    taken = tree_kernels(engine).boruvka_rounds(lists, forest).edges
     certified = rows_of(frame.iloc[:taken])
     expected = rows_of(all_pairs_tree(distances))
     assert 0 < taken < n - 1
@@ -287,7 +288,7 @@ def test_all_but_the_largest_component_search(n, engine):
         bound = xp.zeros(n), xp.zeros(n, "int64")
         forest = Forest.of_components(engine.asarray(labels.astype(np.int32)), bound, engine)
         forest.best_weight[:], forest.best_code[:] = 1.0, 0
-        rows = to_host(engine.kernels("spanning_tree").rows_to_search(forest))
+        rows = to_host(tree_kernels(engine).rows_to_search(forest))
         np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(labels != np.bincount(labels).argmax()))
 
 
@@ -301,7 +302,7 @@ def test_rounds_from_given_components(k, engine):
     given = rng.integers(0, 25, n)
     given = np.array([np.flatnonzero(given == c)[0] for c in given], np.int32)
     forest.component[:] = engine.asarray(given)
-    growth = engine.kernels("spanning_tree").boruvka_rounds(lists, forest)
+    growth = tree_kernels(engine).boruvka_rounds(lists, forest)
     component = to_host(forest.component)
     assert growth.components == np.unique(component).size
     assert growth.edges == np.unique(given).size - growth.components == int(forest.n_taken[0])

@@ -5,7 +5,8 @@ import pytest
 from hard_cases import CASES
 
 from rapids_slink.metrics import get_metric
-from rapids_slink.neighbors.exact import formulas
+from rapids_slink.neighbors.exact.cpu import pair_distances
+from rapids_slink.neighbors.trees import gaps
 from rapids_slink.neighbors.trees.tree import build
 
 
@@ -39,7 +40,8 @@ def test_tree_is_a_partition_in_boxes(name):
     [("euclidean", 2.0), ("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7)],
 )
 def test_boxes_are_nearer_than_their_points(metric, p):
-    formula = get_metric(metric, p).cpu_formula
+    metric = get_metric(metric, p)
+    formula, first, rest = metric.cpu_formula, np.zeros(20, np.int32), np.arange(1, 21, dtype=np.int32)
     rng = np.random.default_rng(0)
     for scale in (1.0, 1e-12):
         inside = 1 + scale * rng.normal(size=(3, 20_000))
@@ -49,12 +51,12 @@ def test_boxes_are_nearer_than_their_points(metric, p):
         for at in range(0, 20_000, 20):
             part = inside[:, at : at + 20]
             box = part.min(axis=1)[None], part.max(axis=1)[None], 0
-            formulas.to_boxes(formula, x, *box, to_boxes)
-            assert formulas.box_to_box(formula, *around, *box) <= to_boxes.min()
+            gaps.to_boxes(formula, x, *box, to_boxes)
+            assert gaps.box_to_box(formula, *around, *box) <= to_boxes.min()
             i = at // 20 % 16
             point = x[:, i].copy()
-            assert formulas.box_to_box(formula, point, point, *box) == to_boxes[i]
-            formulas.to_points(formula, x, i, inside, at, values)
+            assert gaps.box_to_box(formula, point, point, *box) == to_boxes[i]
+            gaps.to_points(formula, x, i, inside, at, values)
             assert to_boxes[i] <= values.min()
-            of_rows = [formulas.surrogate_distance(formula, x.T, i, inside.T, at + j, np.inf) for j in range(20)]
+            of_rows = pair_distances(np.vstack([point, part.T]), first, rest, metric)
             np.testing.assert_array_equal(values, of_rows)

@@ -69,7 +69,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             if not settings.clipped or settings.min_samples > 1:
                 report["min_samples"] = settings.min_samples
             if settings.min_samples > 1:
-                settings = replace(settings, n_neighbors=list_length(settings, resolve(settings.device)))
+                settings = replace(settings, n_neighbors=list_length(settings))
             points = replace(points, settings=settings)
             blocks = make_blocks(run, points, count_blocks(run, points))
         report["device"] = settings.device
@@ -122,7 +122,7 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
     If possible, the first that also leaves room for the chunks that a search prefers.
     """
     device, itemsize = resolve(settings.device), np.dtype(dtype).itemsize
-    free, k = free_for_task(settings, device), list_length(settings, device)
+    free, k = free_for_task(settings, device), list_length(settings)
     if free is None:
         return wanted
 

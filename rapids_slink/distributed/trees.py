@@ -92,7 +92,7 @@ def lists_of_block(settings: Settings, rows: Array) -> Any:
 
 
 def _lists_of_block(device: Device, settings: Settings, rows: Array) -> Any:
-    (n, d), k, metric = rows.shape, list_length(settings, device), settings.metric
+    (n, d), k, metric = rows.shape, list_length(settings), settings.metric
     if n <= k or not may_have_lists(settings, 2 * n, d, device):
         return None
     prepared = metric_rows(metric, rows, device, alone=False)

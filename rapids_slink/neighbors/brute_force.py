@@ -80,13 +80,17 @@ class BruteForceSearch:
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
-        kernels = filter_kernels(device)
+        kernels, lists = filter_kernels(device), m * (12 * k + 8)
+        if not device.is_gpu and metric.filter == "direct":  # without a filter: tiles, and the lists of a chunk
+            from rapids_slink.neighbors.exact.cpu import TILE_BYTES
+
+            tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
+            return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
         fused = fused_filter(device) if metric.filter == "product" else None
         a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
         if metric.filter == "direct":
             a_row += 4 * d
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
-        lists = m * (12 * k + 8)
         # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
         packing = 24 * n if device.is_gpu else 40 * min(max(n, m) * d, BLOCK)
         packing_a_tile = 40 * workers(device) * min(n, kernels.TILE_POINTS) * d
@@ -108,15 +112,21 @@ class BruteForceSearch:
         reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
         unproven = xp.arange(m, dtype="int32") if task.core is None else xp.argsort(reached.upper)
         far, certified, redone = unproven[:0], 0, 0
-        if self._is_filtered(task):
+        filtered = self._is_filtered(task)
+        if filtered:
             unproven, far = self._first_pass(task, unproven, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
             if unproven.size:
                 unproven = self._pass(task, self.filter, unproven, reached, again=True)
             if unproven.size and (float64 := self.filter.to_float64()):
                 unproven = self._pass(task, float64, unproven, reached, again=True)
-        self._scan(task, unproven, reached)
-        self._scan(task, far, reached)
+        if task.is_knn_graph and not filtered and not self.device.is_gpu:
+            from rapids_slink.neighbors.exact.cpu import scan_each_pair
+
+            scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
+        else:
+            self._scan(task, unproven, reached)
+            self._scan(task, far, reached)
         scanned = unproven.size + far.size
         counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": scanned}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, Metric
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.distance_matrix import MatrixSearch
 from rapids_slink.neighbors.filter.choose import fused_filter
 from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
@@ -26,16 +25,10 @@ TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
 #: Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
 MAX_TOUCHED_SHARE = 1 / 16
+#: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
+DEFAULT_NEIGHBORS = 8
 #: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
-
-
-def default_neighbors(metric: Metric, device: Device) -> int:
-    """Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
-
-    A GPU reads the rows of a distance matrix again in less time than it sorts them.
-    """
-    return 1 if metric is PRECOMPUTED and device.is_gpu else 8
 
 
 def prepare_search(
@@ -88,13 +81,11 @@ def estimate_search(
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether n points of d features are searched by a tree: the time hardly grows with the number of points then."""
-    return _search_class(n, d, metric, device) not in (BruteForceSearch, MatrixSearch)
+    return _search_class(n, d, metric, device) is not BruteForceSearch
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of so many features."""
-    if metric is PRECOMPUTED:
-        return MatrixSearch
     if not metric.boxes or not _tree_is_worthwhile(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.points import Following, Points, as_points, is_sparse
+from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import array_of, library_of
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.arrays import Array
@@ -88,7 +89,8 @@ def _checked(matrix: Array, device: Device) -> Any:
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
-    tiles = [] if _is_symmetric(matrix, device) else [slice(a, min(a + size, n)) for a in range(0, n, size)]
+    is_symmetric = kernels(device).is_symmetric(matrix)  # else find where it is not
+    tiles = [] if is_symmetric else [slice(a, min(a + size, n)) for a in range(0, n, size)]
     uneven = []
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
@@ -110,15 +112,6 @@ def _checked(matrix: Array, device: Device) -> Any:
 def _rounding(matrix: Array) -> float:
     """The largest rounding error of an entry; see `as_distances`."""
     return float(np.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
-
-
-def _is_symmetric(matrix: Array, device: Device) -> bool:
-    """Whether a GPU found the matrix finite and symmetric. Otherwise its tiles are compared one by one."""
-    if not device.is_gpu:
-        return False
-    from rapids_slink.points.cuda import is_symmetric
-
-    return is_symmetric(matrix)
 
 
 def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) -> Any:

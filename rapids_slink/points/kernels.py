@@ -12,6 +12,7 @@ class Kernels(Protocol):
     """`cpu` or `cuda`."""
 
     def squares_are_finite(self, *parts: Array) -> list[bool]: ...
+    def is_symmetric(self, matrix: Array) -> bool: ...
 
 
 def kernels(device: Device) -> Kernels:

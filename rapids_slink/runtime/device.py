@@ -1,10 +1,11 @@
 """The two devices that the pipeline runs on.
 
-A device provides the array module, the frame module and the kernels of a stage:
+A device provides the array module and the frame module:
 
-    device.xp                           numpy        or cupy
-    device.frames                       pandas       or cudf
-    device.kernels("spanning_tree")     .cpu         or .cuda of that folder
+    device.xp        numpy     or cupy
+    device.frames    pandas    or cudf
+
+A folder with kernels for both devices has a file `kernels.py`, whose function `kernels` returns a device's module.
 """
 
 from __future__ import annotations
@@ -49,10 +50,6 @@ class Device:
     def frames(self) -> ModuleType:
         """pandas or cuDF."""
         return importlib.import_module("cudf" if self.is_gpu else "pandas")
-
-    def kernels(self, folder: str) -> ModuleType:
-        """The module of this device in a folder of the package."""
-        return importlib.import_module(f"rapids_slink.{folder}.{self.name}")
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """`array` on this device, copied only if it has to be."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.plan import default_neighbors, estimate_search, prepare_search
+from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
@@ -22,7 +21,7 @@ def serves(problem: Problem) -> bool:
 
 def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows, the search, the lists and the tree."""
-    k, settings = list_length(problem.settings, problem.device), problem.settings
+    k, settings = list_length(problem.settings), problem.settings
     search = estimate_search(
         problem.n,
         problem.n_features,
@@ -40,7 +39,7 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
     device, settings = problem.device, problem.settings
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=settings.progress, metric=problem.metric)
-        k = list_length(settings, device)
+        k = list_length(settings)
         lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists)
     release_cached()
     with report.stage("components", device):
@@ -48,10 +47,10 @@ def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
     return spanning_tree(lists, search, device, report), components
 
 
-def list_length(settings: Settings, device: Device) -> int:
+def list_length(settings: Settings) -> int:
     """The length of the neighbour lists.
 
     With core distances it exceeds the core, so that edges that weigh the core distance come before the list's bound.
     """
-    k = settings.n_neighbors or default_neighbors(settings.metric, device)
+    k = settings.n_neighbors or DEFAULT_NEIGHBORS
     return k if settings.min_samples == 1 else max(k, settings.min_samples + 1)

@@ -12,7 +12,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import boxes, few, line, lists, repeats
+from rapids_slink.spanning_tree import boxes, line, lists, pairs, repeats
 from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 
 #: Bytes of a tree's edge.
@@ -31,7 +31,7 @@ class Way:
 
 WAYS = (
     Way("line", line.serves, line.tree),  # one feature: n log n, a sort
-    Way("pairs", few.serves, few.tree, few.estimate),  # few points: n² distances
+    Way("pairs", pairs.serves, pairs.tree, pairs.estimate),  # few points, or given distances: n²
     Way("repeats", repeats.serves, repeats.tree),  # repeated rows: n, and the tree of the distinct rows
     Way("boxes", boxes.serves, boxes.tree, boxes.estimate),  # few features on a GPU: n log n
     Way("lists", lists.serves, lists.tree, lists.estimate),  # all others: n² tests, or n log n if a tree searches

@@ -1,26 +1,25 @@
-"""The exact kernels on the CPU, in Numba.
-
-Functions take the number of a list, never a slice, and tests are one expression without branches: otherwise Numba
-updates the arrays' reference counts in each call, for which threads contend.
-"""
+"""The exact kernels on the CPU. Distances are computed in tiles (`tiles`), in Numba."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
-from rapids_slink.neighbors.exact.formulas import dot, surrogate_distance
-from rapids_slink.neighbors.slices import golden_stride, row_blocks
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity, tiles
+from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
+from rapids_slink.neighbors.exact.tiles import comes_before, reachability
+from rapids_slink.neighbors.slices import equal_slices, golden_stride, row_blocks
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
-from rapids_slink.runtime.threads import for_each_chunk
+from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
 
 HASHED = 2**18  # values that are hashed at a time
 
 MAX_LIST = 2**31  # lists of any length
+TILE_BYTES = sum(part.nbytes for part in new_tile())  # what a thread takes to compute distances
 NO_CORE = np.empty(0)
 
 
@@ -60,11 +59,9 @@ def rerank(
     core : (n,) float64 array, optional
         As in a `SearchTask`.
     """
-    core, lists = NO_CORE if core is None else core, (top.ids, top.weights)
-    points = exact.queries, exact.points
-    _rerank(
-        exact.metric.cpu_formula, points, rows, candidates.ids, candidates.count, core, upper, lists, top.overflowed
-    )
+    points, listed = (exact.queries, exact.points), (candidates.ids, candidates.count)
+    state = NO_CORE if core is None else core, upper, top.ids, top.weights
+    tiles.rerank(exact.metric.cpu_formula, points, rows, listed, state, top.overflowed, new_tile(1))
 
 
 def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any = None) -> TopLists:
@@ -72,10 +69,35 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
-    top = empty_lists(rows.size, k)
-    core, lists = NO_CORE if core is None else core, (top.ids, top.weights)
-    _scan(exact.metric.cpu_formula, (exact.queries, exact.points), rows, groups, core, upper, lists)
+    top, stride = empty_lists(rows.size, k), golden_stride(len(exact.points))
+    state = NO_CORE if core is None else core, upper, top.ids, top.weights
+    tiles.scan(exact.metric.cpu_formula, (exact.queries, exact.points), rows, groups, state, stride, new_tile())
     return top
+
+
+def scan_each_pair(points: Any, metric: Metric, top: TopLists, upper: Any, progress: Progress | None = None) -> None:
+    """Merge all others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
+
+    Each distance is computed once, for both its points. Blocks of points meet in rounds, in which a block has one
+    partner, and so a list one thread.
+    """
+    n, state = len(points), (upper, top.ids, top.weights)
+    order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
+    rounds = _rounds([order[n * b // count : n * (b + 1) // count] for b in range(count)])
+
+    def scan_two(blocks: tuple[Any, Any]) -> None:
+        tiles.scan_both(metric.cpu_formula, points, *blocks, state, new_tile())
+
+    for pairs in with_progress(rounds, count, progress):
+        for_each_chunk(CPU, scan_two, pairs)
+
+
+def _rounds(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
+    """Pairs of blocks, of which there is an even number: each with itself, then as in a round-robin tournament."""
+    *others, last = blocks
+    yield [(block, block) for block in blocks]
+    for turn, first in enumerate(others):
+        yield [(first, last), *((others[turn - i], others[turn + i - len(others)]) for i in range(1, len(blocks) // 2))]
 
 
 def scan_bytes(n: int, k: int) -> int:
@@ -102,7 +124,21 @@ def scatter_min(least: Any, group: Any, weights: Any) -> None:
 
 def pair_distances(values: Any, src: Any, dst: Any, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """The surrogate distances of pairs of rows."""
-    return _pair_distances(metric.cpu_formula, values, src, dst)
+    out = np.empty(src.size)
+    tiles.weigh_pairs(metric.cpu_formula, values, src, dst, new_tile(1), out)
+    return out
+
+
+def all_distances(values: Any, metric: Metric) -> np.ndarray:
+    """The surrogate distances of all pairs of rows, (n, n), each computed once."""
+    n = len(values)
+    matrix = np.empty((n, n))
+
+    def fill(rows: slice) -> None:
+        tiles.fill_rows(metric.cpu_formula, values, rows.start, rows.stop, new_tile(), matrix)
+
+    for_each_chunk(CPU, fill, equal_slices(slice(0, n), ROWS))
+    return matrix
 
 
 def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
@@ -133,53 +169,15 @@ def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _pair_distances(formula, values, src, dst):
-    out = np.empty(src.size)
-    for i in range(src.size):
-        out[i] = surrogate_distance(formula, values, src[i], values, dst[i], np.inf)
-    return out
-
-
-@njit(nogil=True, cache=True)
 def _put_norms(rows):
+    """Squares are summed as a dot product is: even and odd features apart, and the last of an odd number at the end."""
     d = rows.shape[1] - 1
     for i in range(rows.shape[0]):
-        rows[i, d] = np.sqrt(dot(rows, i, rows, i, d))
-
-
-@njit(cache=True)
-def comes_before(weight, id_, other_weight, other_id):
-    """The total order on the edges of one point."""
-    return (weight < other_weight) | ((weight == other_weight) & (id_ < other_id))
-
-
-@njit(cache=True)
-def insert(ids, weights, i, id_, weight):
-    """Put (weight, id) into the sorted list i, dropping its last."""
-    at = ids.shape[1] - 1
-    while at > 0 and comes_before(weight, id_, weights[i, at - 1], ids[i, at - 1]):
-        ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
-        at -= 1
-    ids[i, at], weights[i, at] = id_, weight
-
-
-@njit(cache=True)
-def comes_before_last(ids, weights, i, id_, weight):
-    """Whether (weight, id) belongs into the sorted list i, which is full."""
-    last_id, last = ids[i, -1], weights[i, -1]
-    return comes_before(weight, id_, last, last_id) | ((weight == last) & (last_id < 0))
-
-
-@njit(cache=True)
-def core_above(core, j, bound):
-    """Whether every pair with point j has a weight above `bound` by its core distance alone; False without cores."""
-    return core[j] > bound if core.size else False
-
-
-@njit(cache=True)
-def reachability(surrogate, core, i, j):
-    """The mutual reachability of points i and j, whose surrogate distance is given; itself if there are no cores."""
-    return max(surrogate, core[i], core[j]) if core.size else surrogate
+        even, odd = 0.0, 0.0
+        for f in range(0, d - 1, 2):
+            even += rows[i, f] * rows[i, f]
+            odd += rows[i, f + 1] * rows[i, f + 1]
+        rows[i, d] = np.sqrt(even + odd + (rows[i, d - 1] * rows[i, d - 1] if d % 2 else 0.0))
 
 
 @njit(nogil=True, cache=True)
@@ -198,31 +196,3 @@ def _sort_by_reachability(ids, weights, core, begin, end):
                     ids[v, at], weights[v, at] = ids[v, at - gap], weights[v, at - gap]
                     at -= gap
                 ids[v, at], weights[v, at] = id_, weight
-
-
-@njit(nogil=True, cache=True)
-def _rerank(formula, points, rows, candidates, count, core, upper, lists, overflowed):
-    (queries, others), (ids, weights) = points, lists
-    capacity = candidates.shape[1]
-    for i in range(rows.size):
-        for c in range(min(count[i], capacity)):
-            j = candidates[i, c]
-            if j >= 0 and not core_above(core, j, upper[i]):
-                surrogate = surrogate_distance(formula, queries, rows[i], others, j, upper[i])
-                weight = reachability(surrogate, core, rows[i], j)
-                if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
-                    insert(ids, weights, i, j, weight)
-        upper[i] = min(upper[i], weights[i, -1])
-        overflowed[i] |= count[i] > capacity
-
-
-@njit(nogil=True, cache=True)
-def _scan(formula, points, rows, groups, core, upper, lists):
-    (queries, others), (row_group, point_group), (ids, weights) = points, groups, lists
-    for i in range(rows.size):
-        for j in range(others.shape[0]):
-            if point_group[j] != row_group[i] and not core_above(core, j, upper[i]):
-                surrogate = surrogate_distance(formula, queries, rows[i], others, j, upper[i])
-                weight = reachability(surrogate, core, rows[i], j)
-                if weight <= upper[i] and comes_before_last(ids, weights, i, j, weight):
-                    insert(ids, weights, i, j, weight)

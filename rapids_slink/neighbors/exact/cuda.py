@@ -90,7 +90,7 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
     check_arrays("int32", rows, *groups)
     check_arrays("float64", upper, core)
     if k > MAX_LIST:
-        distance = all_distances(exact.queries, exact.points, exact.metric, rows, groups)
+        distance = _distances_between(exact.queries, exact.points, exact.metric, rows, groups)
         return lists_by_sorting(distance, rows, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
     ids = cp.empty((m, parts * k), cp.int32)
@@ -156,7 +156,12 @@ def hash_rows(values: Any, rows: Any = None) -> Any:
     return found
 
 
-def all_distances(
+def all_distances(values: Any, metric: Metric) -> Any:
+    """The surrogate distances of all pairs of rows, (n, n)."""
+    return _distances_between(values, values, metric)
+
+
+def _distances_between(
     queries: Any, points: Any, metric: Metric, rows: Any = None, groups: tuple[Any, Any] = (None, None)
 ) -> Any:
     """The surrogate distances of some queries, or all, to all points; infinite within a group."""

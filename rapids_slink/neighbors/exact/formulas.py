@@ -1,279 +1,231 @@
 """The formulas of surrogate distances on the CPU; `formulas.cuh` is the same for the GPU, operation by operation.
 
+A formula is made of sums over the features, one or two. A tile of rows and points is summed at a time, with the points
+stored feature by feature: the inner loops run along the points, in vector instructions, and each pass over them adds
+four features. Features that are zero in both points fill the last pass up; no term may change a sum then.
+
 Nothing here may be compiled with fast math: no sum is reordered and no product fused with a sum.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rapids_slink.metrics import FORMULAS, OVERFLOW
+from rapids_slink.neighbors.exact.powers import general_power, is_half_integer, power
 from rapids_slink.runtime.compiling import njit
 
 (
     _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, COSINE, INNER_PRODUCT,
 ) = range(len(FORMULAS))  # fmt: skip
 
+PASS = 4  # features that are added in one pass
+#: The most rows and points of a tile, and the features that it holds at a time: it stays in the second-level cache.
+ROWS, POINTS, FEATURES = 64, 256, 64
+LANES = 8  # points are padded to a multiple of this
+MAX_PRODUCT = 8  # powers below are products of at most three factors
 
-@njit(cache=True)
-def surrogate_distance(formula, x, i, y, j, bound):
-    """The surrogate distance of rows i of x and j of y, or something above `bound` if it is.
+#: For what only kernels call. A division by zero is no error, but a value that is not selected.
+_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+class Tile(NamedTuple):
+    """Memory for a tile of distances.
+
+    Attributes
+    ----------
+    rows : (m, FEATURES) float64 array
+        Some features of its rows.
+    columns : (FEATURES, w) float64 array
+        The same features of its points.
+    total, other : (m, w) float64 arrays
+        The sums; in the end `total` holds the distances.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    total: np.ndarray
+    other: np.ndarray
+
+
+def new_tile(rows: int = ROWS) -> Tile:
+    """Memory for so many rows and `POINTS` points."""
+    width = POINTS + LANES  # no power of two, or a feature's values of all points would share a few cache lines
+    columns = np.zeros((FEATURES, width))  # what pads the points must be numbers
+    return Tile(np.empty((rows, FEATURES)), columns, np.empty((rows, width)), np.empty((rows, width)))
+
+
+@njit(nogil=True, cache=True)
+def weigh(formula, x, rows, y, points, tile):
+    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y.
 
     `formula` is `Metric.cpu_formula`. squared_euclidean is passed as None: Numba compiles each function once more for
-    None, without the branch.
+    None, without the branches.
     """
-    if formula is None:
-        return squared(x, i, y, j)
-    return _other_formula(formula, x, i, y, j, bound)
-
-
-@njit(cache=True)
-def squared(x, i, y, j):
-    """Squared Euclidean."""
-    total = 0.0
-    for f in range(x.shape[1]):
-        difference = np.float64(x[i, f]) - np.float64(y[j, f])
-        total += difference * difference
-    return total
-
-
-@njit(cache=True)
-def _other_formula(formula, x, i, y, j, bound):
-    """Sums of non-negative terms never decrease, rounding included, so a partial sum above the bound ends the loop."""
-    kind, p = formula
     d = x.shape[1]
-    if kind == COSINE:
-        return cosine(x, i, y, j)
-    if kind == INNER_PRODUCT:
-        return -dot(x, i, y, j, d)
-    if kind == BRAYCURTIS:
-        return braycurtis(x, i, y, j)
-    if kind == JACCARD:
-        return jaccard(x, i, y, j)
-    total = 0.0
-    if kind == CANBERRA:
-        for f in range(d):
-            a, b = np.float64(x[i, f]), np.float64(y[j, f])
-            if a != b:
-                total += abs(a - b) / (abs(a) + abs(b))
-                if total > bound:
-                    break
-    elif kind == HAMMING:
-        for f in range(d):
-            total += x[i, f] != y[j, f]
-    else:
-        for f in range(d):
-            total = add_gap(kind, p, total, np.float64(x[i, f]) - np.float64(y[j, f]))
-            if total > bound:
-                break
-    return total
+    lanes = 0, -(-points.size // LANES) * LANES
+    for begin in range(0, d, FEATURES):
+        width = min(FEATURES, d - begin)
+        _copy_features(x, rows, begin, width, tile.rows)
+        _copy_features(y, points, begin, width, tile.columns.T)
+        for i in range(rows.size):
+            add_features(formula, tile.rows, tile.columns, (tile.total, tile.other), i, lanes, (begin, d))
 
 
-@njit(cache=True, inline="always")
-def add_gap(kind, p, total, gap):
-    """A norm's sum with one more difference of features."""
-    if kind == MANHATTAN:
-        return total + abs(gap)
+@njit(nogil=True, forceinline=True)
+def _copy_features(values, rows, begin, width, out):
+    """Some features of some rows, and zeros to fill the last pass up. Unsigned indices are not tested for signs."""
+    begin, width = np.uint64(begin), np.uint64(width)
+    for i in range(rows.size):
+        row = np.uint64(rows[i])
+        for f in range(width):
+            out[i, f] = values[row, begin + f]
+        for f in range(width, width + -width % np.uint64(PASS)):
+            out[i, f] = 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def add_features(formula, x, columns, sums, i, lanes, span):
+    """Add features of row i of `x` and of the columns from lanes[0] to lanes[1] to the sums of the row and the lanes.
+
+    They are the features from span[0] on of span[1], as many as `x` holds. After the last the first of the two sums is
+    the distance.
+    """
+    (total, other), (a, b), (begin, d) = sums, lanes, span
+    width = min(x.shape[1], d - begin)
+    padded = width + -width % PASS
+    if begin == 0:
+        total[i, a:b] = 0.0
+    if formula is None:
+        _add_squares(x, columns, total, i, lanes, padded, 2.0)
+        return
+    if begin == 0:
+        other[i, a:b] = 0.0
+    kind, p = formula
     if kind == CHEBYSHEV:
-        return max(total, abs(gap))
-    return min(total + power(abs(gap), p), OVERFLOW)
-
-
-@njit(cache=True)
-def dot(x, i, y, j, d):
-    """The dot product of d features: even and odd ones are summed separately, an odd last one is added at the end."""
-    even, odd = 0.0, 0.0
-    for f in range(0, d - 1, 2):
-        even += np.float64(x[i, f]) * np.float64(y[j, f])
-        odd += np.float64(x[i, f + 1]) * np.float64(y[j, f + 1])
-    total = even + odd
-    if d % 2:
-        total += np.float64(x[i, d - 1]) * np.float64(y[j, d - 1])
-    return total
-
-
-@njit(cache=True)
-def cosine(x, i, y, j):
-    """Of rows that are followed by their norms."""
-    d = x.shape[1] - 1
-    return 1.0 - max(-1.0, min(1.0, dot(x, i, y, j, d) / (x[i, d] * y[j, d])))
-
-
-@njit(cache=True)
-def braycurtis(x, i, y, j):
-    """`OVERFLOW` where the sums vanish."""
-    difference, total = 0.0, 0.0
-    for f in range(x.shape[1]):
-        a, b = np.float64(x[i, f]), np.float64(y[j, f])
-        difference += abs(a - b)
-        total += abs(a + b)
-    return min(difference / total, OVERFLOW) if total > 0 else OVERFLOW
-
-
-@njit(cache=True)
-def jaccard(x, i, y, j):
-    """Zero for two rows without a true value."""
-    differ, either = 0, 0
-    for f in range(x.shape[1]):
-        differ += x[i, f] != y[j, f]
-        either += (x[i, f] != 0) | (y[j, f] != 0)
-    return differ / either if either else 0.0
-
-
-# For trees, whose points are stored feature by feature: column p of `points` is a point.
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def box_to_box(formula, lowest, highest, low, high, v):
-    """A lower bound of the surrogate distances between a box, or a point, and the points of box v.
-
-    It is the formula of the features' gaps between the boxes. Each gap is at most the difference of two points inside,
-    rounding is monotone, and sums are taken in the same order.
-    """
-    total = 0.0
-    for f in range(lowest.size):
-        total = _with_gap(formula, total, max(low[v, f] - highest[f], lowest[f] - high[v, f], 0.0))
-    return _surely_below(formula, total)
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def to_boxes(formula, points, low, high, v, out):
-    """`box_to_box` of as many points as `out` has and box v, in vector instructions."""
-    for j in range(out.size):
-        out[j] = 0.0
-    for f in range(points.shape[0]):
-        for j in range(np.uint64(out.size)):
-            gap = max(low[v, f] - points[f, j], points[f, j] - high[v, f], 0.0)
-            out[j] = _with_gap(formula, out[j], gap)
-    for j in range(out.size):
-        out[j] = _surely_below(formula, out[j])
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def _with_gap(formula, total, gap):
-    """`add_gap`, of squares as well."""
-    if formula is None:
-        return total + gap * gap
-    kind, p = formula
-    return add_gap(kind, p, total, gap)
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def _surely_below(formula, total):
-    """A box's sum, less the error of `general_power`, which is below 2⁻⁴⁸ relative but need not be monotone."""
-    if formula is None:
-        return total
-    kind, p = formula
-    return total * (1 - 2.0**-44) if kind == MINKOWSKI and not is_half_integer(p) else total
-
-
-@njit(nogil=True, cache=True, forceinline=True)
-def to_points(formula, points, p, columns, a, out):
-    """The surrogate distances of a point and the columns from `a` on, as many as `out` has.
-
-    Unsigned indices let LLVM vectorize the loops.
-    """
-    a = np.uint64(a)
-    for j in range(out.size):
-        out[j] = 0.0
-    for f in range(points.shape[0]):
-        x = points[f, p]
-        if formula is None:
-            for j in range(np.uint64(out.size)):
-                difference = x - columns[f, a + j]
-                out[j] += difference * difference
+        _add_largest_gap(x, columns, total, i, lanes, padded, p)
+    elif kind == MINKOWSKI:
+        if p < MAX_PRODUCT and is_half_integer(p):
+            _add_powers(x, columns, total, i, lanes, padded, p)
         else:
-            kind, exponent = formula
-            for j in range(np.uint64(out.size)):
-                out[j] = add_gap(kind, exponent, out[j], x - columns[f, a + j])
+            _add_any_powers(x, columns, total, i, lanes, width, p)
+    elif kind == CANBERRA:
+        _add_shares(x, columns, total, i, lanes, padded, p)
+    elif kind == HAMMING:
+        _add_unequal(x, columns, total, i, lanes, padded, p)
+    elif kind in (COSINE, INNER_PRODUCT):
+        _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
+    else:
+        _add_gaps(x, columns, total, i, lanes, padded, 1.0)
+        if kind != MANHATTAN:
+            _add_gaps(x, columns, other, i, lanes, padded, -1.0)
+    if begin + width == d:
+        _finish(kind, x, columns, sums, i, lanes, width - 1)
 
 
-@njit(cache=True, inline="always")
-def is_half_integer(p):
-    """`Metric.has_half_integer_power`."""
-    return 2 * p == math.floor(2 * p) and p < 1073741824.0
+@_kernel
+def _finish(kind, x, columns, sums, i, lanes, last):
+    """Make the distances of the sums. For COSINE the last of the features are norms."""
+    (total, other), (a, b) = sums, lanes
+    for j in range(a, b):
+        if kind == MINKOWSKI:
+            total[i, j] = min(total[i, j], OVERFLOW)
+        elif kind == BRAYCURTIS:  # `OVERFLOW` where the sums vanish
+            total[i, j] = min(total[i, j] / other[i, j], OVERFLOW) if other[i, j] > 0 else OVERFLOW
+        elif kind == JACCARD:  # of counts; zero for two rows without a true value
+            total[i, j] = total[i, j] / ((total[i, j] + other[i, j]) / 2) if other[i, j] > 0 else 0.0
+        elif kind == COSINE:
+            total[i, j] = 1.0 - max(-1.0, min(1.0, total[i, j] / (x[i, last] * columns[last, j])))
+        elif kind == INNER_PRODUCT:
+            total[i, j] = -total[i, j]
 
 
-@njit(cache=True)
-def power(t, p):
-    """t to the p, t not negative: by products and a root for multiples of a half, else by `general_power`."""
-    if not is_half_integer(p):
-        return general_power(t, p)
-    halves = np.int64(2 * p)
-    result, square, left = math.sqrt(t) if halves & 1 else 1.0, t, halves >> 1
-    while left:
-        if left & 1:
-            result *= square
-        left >>= 1
-        if left:
-            square *= square
-    return result
+@_kernel
+def _add_dot_product(x, columns, sums, i, lanes, span):
+    """Even and odd features are summed separately; of an odd number the last is added at the end."""
+    (total, other), (begin, size) = sums, span
+    a, b = np.uint64(lanes[0]), np.uint64(lanes[1])
+    paired = min(x.shape[1], size - size % 2 - begin)
+    for f in range(0, paired, PASS):
+        q, r = x[i, f], x[i, f + 1]
+        s, t = (x[i, f + 2], x[i, f + 3]) if f + 2 < paired else (0.0, 0.0)
+        for j in range(a, b):
+            total[i, j] = (total[i, j] + q * columns[f, j]) + s * columns[f + 2, j]
+            other[i, j] = (other[i, j] + r * columns[f + 1, j]) + t * columns[f + 3, j]
+    last = size - 1 - begin
+    if 0 <= last < x.shape[1]:
+        for j in range(a, b):
+            total[i, j] += other[i, j]
+            if size % 2:
+                total[i, j] += x[i, last] * columns[last, j]
 
 
-LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")  # times an exponent, exact
-LN2_LOW = float.fromhex("0x1.ef35793c76730p-45")
-LOG_SERIES = tuple(2 / (2 * k + 3) for k in range(13))  # of 2 artanh(s) after its first term
-EXP_SERIES = tuple(1 / math.factorial(k + 2) for k in range(13))
+def _summing(term: Callable[..., float]) -> Any:
+    """A kernel that adds the terms of a row's features and of some columns'; unsigned indices let LLVM vectorize it."""
+    term = _kernel(term)
+
+    @_kernel
+    def add(x, columns, sums, i, lanes, width, p):
+        a, b = np.uint64(lanes[0]), np.uint64(lanes[1])
+        for f in range(0, width, PASS):
+            q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
+            for j in range(a, b):
+                total = term(term(sums[i, j], q, columns[f, j], p), r, columns[f + 1, j], p)
+                sums[i, j] = term(term(total, s, columns[f + 2, j], p), t, columns[f + 3, j], p)
+
+    return add
 
 
-@njit(cache=True)
-def general_power(t, p):
-    """exp(p log t), right to a few 2⁻⁵³ of itself, from operations that are the same on every machine.
-
-    With t = 2ᵉm, m next to 1, and s = (m - 1) / (m + 1), log t = e log 2 + 2 artanh s is summed with what is lost to
-    rounding kept in a second number (Dekker, "A floating-point technique for extending the available precision",
-    1971). Its error, at most 2⁻⁵⁸ in all, is p times as large in p log t, and 1/p of that in the p-th root.
-    """
-    if t == 0.0 or t == 1.0 or t > OVERFLOW:
-        return t
-    m, e = math.frexp(t)
-    if m < 0.7071067811865476:
-        m, e = 2 * m, e - 1
-    f, g = m - 1.0, m + 1.0
-    g_low = m - (g - 1.0)
-    s = f / g
-    h, h_low = times(s, g)
-    s_low = ((f - h) - h_low - s * g_low) / g
-    z = s * s
-    tail = 0.0
-    for k in range(len(LOG_SERIES) - 1, -1, -1):
-        tail = tail * z + LOG_SERIES[k]
-    tail = tail * z * s
-    log, lost = plus(e * LN2_HIGH, 2.0 * s)
-    log, log_low = plus(log, ((2.0 * s_low + e * LN2_LOW) + lost) + tail)
-    y, y_low = times(p, log)
-    if y > 710.0:
-        return math.inf
-    if y < -746.0:
-        return 0.0
-    y_low += p * log_low
-    k = np.rint(y * 1.4426950408889634)
-    r = (y - k * LN2_HIGH) + (y_low - k * LN2_LOW)
-    series = 0.0
-    for j in range(len(EXP_SERIES) - 1, -1, -1):
-        series = series * r + EXP_SERIES[j]
-    result = 1.0 + (r + r * r * series)
-    half = int(k) // 2
-    return result * math.ldexp(1.0, half) * math.ldexp(1.0, int(k) - half)
+@_summing
+def _add_squares(total, x, y, p):
+    difference = x - y
+    return total + difference * difference
 
 
-@njit(cache=True)
-def plus(a, b):
-    """a + b rounded, and what was lost."""
-    total = a + b
-    other = total - a
-    return total, (a - (total - other)) + (b - other)
+@_summing
+def _add_gaps(total, x, y, sign):
+    """Of differences, or of sums if the sign is -1."""
+    return total + abs(sign * x - y)
 
 
-@njit(cache=True)
-def times(a, b):
-    """a·b rounded, and what was lost."""
-    product = a * b
-    c = 134217729.0 * a
-    a_high = c - (c - a)
-    c = 134217729.0 * b
-    b_high = c - (c - b)
-    a_low, b_low = a - a_high, b - b_high
-    return product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+@_summing
+def _add_largest_gap(total, x, y, p):
+    return max(total, abs(x - y))
+
+
+@_summing
+def _add_shares(total, x, y, p):
+    return total + (abs(x - y) / (abs(x) + abs(y)) if x != y else 0.0)
+
+
+@_summing
+def _add_unequal(total, x, y, p):
+    return total + (1.0 if x != y else 0.0)
+
+
+@_summing
+def _add_powers(total, x, y, p):
+    """`power` for multiples of a half below `MAX_PRODUCT`; LLVM moves the branches out of the loop over the points."""
+    t, halves = abs(x - y), np.int64(2 * p)
+    result = math.sqrt(t) if halves & 1 else 1.0
+    result = result * t if halves & 2 else result
+    t *= t
+    result = result * t if halves & 4 else result
+    t *= t
+    return total + (result * t if halves & 8 else result)
+
+
+@_kernel
+def _add_any_powers(x, columns, total, i, lanes, width, p):
+    a, b = np.uint64(lanes[0]), np.uint64(lanes[1])
+    for f in range(width):
+        if is_half_integer(p):
+            for j in range(a, b):
+                total[i, j] += power(abs(x[i, f] - columns[f, j]), p)
+        else:
+            for j in range(a, b):
+                total[i, j] += general_power(abs(x[i, f] - columns[f, j]), p)

@@ -5,7 +5,7 @@
     product.py      products of matrices, tile by tile: BLAS, cuBLAS
     hopper/         the same products tested in registers and never written: Hopper's tensor cores; of bytes, whose
                     proof is in fused.cu
-    direct/         metrics without a product form: sums of float32 terms, and the proof for each metric
+    direct.py       metrics without a product form, on a GPU: sums of float32 terms, and the proof for each metric
 
 `brute_force.BruteForceSearch` re-ranks the pairs that pass a filter.
 """

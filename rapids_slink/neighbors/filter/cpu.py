@@ -143,7 +143,7 @@ def _passes(product, half_norm, radius, point_half_norm, point_error, passed):
 
 
 @njit(cache=True, inline="always")
-def append_passed(passed, row_group, point_group, ids, out, count):
+def _append_passed(passed, row_group, point_group, ids, out, count):
     """Append the points that passed for a row and are of another group; returns how many it has now, kept or not.
 
     The length of `passed` is a multiple of eight.
@@ -167,7 +167,7 @@ def _append_candidates(product, norms, row_group, point_group, ids, out, count):
     passed = np.zeros(-(-n_points // 8) * 8, np.uint8)
     for i in range(n_rows):
         _passes(product[i], half_norm[i], radius[i], point_half_norm, point_error, passed)
-        count[i] = append_passed(passed, row_group[i], point_group, ids, out[i], count[i])
+        count[i] = _append_passed(passed, row_group[i], point_group, ids, out[i], count[i])
 
 
 @njit(nogil=True, cache=True)

@@ -4,7 +4,7 @@ The rows that start in one leaf, at most `LEAF`, search together, in vector inst
 leaf they step up to the root, and at each step search the sibling's subtree, nearer child first, if any row's bound
 reaches it. Lists begin with the points of that leaf, sorted (`ranking`), unless they are very short.
 
-`formulas.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
+`gaps.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.cpu import comes_before_last, insert, reachability
-from rapids_slink.neighbors.exact.formulas import box_to_box, to_boxes, to_points
+from rapids_slink.neighbors.exact.tiles import comes_before_last, insert, reachability
+from rapids_slink.neighbors.trees.gaps import box_to_box, to_boxes, to_points
 from rapids_slink.neighbors.trees.ranking import MIN_RANKED, begin_lists
 from rapids_slink.neighbors.trees.tree import LEAF
 from rapids_slink.runtime.compiling import njit

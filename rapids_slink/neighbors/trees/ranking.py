@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.cpu import reachability
-from rapids_slink.neighbors.exact.formulas import to_points
+from rapids_slink.neighbors.exact.tiles import reachability
+from rapids_slink.neighbors.trees.gaps import to_points
 from rapids_slink.neighbors.trees.tree import LEAF
 from rapids_slink.runtime.compiling import njit
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact.formulas import box_to_box, to_points
 from rapids_slink.neighbors.slices import inverse
+from rapids_slink.neighbors.trees.gaps import box_to_box, to_points
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers

@@ -1,4 +1,4 @@
-"""The direct filter: the formula itself, of points rounded to float32, in tiles of rows and points.
+"""A GPU's direct filter: the formula itself, of points rounded to float32, in tiles of rows and points (`direct.cu`).
 
 Let z be a row's features, scaled by a power of two so that |z| <= 1, and centred where only differences count; y is z
 in float32. With u = 2⁻²⁴ a float32 sum of d terms that are not negative is off by less than a factor of 1 ± (d + 1)u.
@@ -37,6 +37,7 @@ from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.cuda import check_arrays, launch_blocks
 from rapids_slink.runtime.device import Device
 
 NORMS = ("manhattan", "chebyshev", "minkowski")
@@ -46,6 +47,7 @@ MAX_HALVES = 16  # of the exponent: powers up to the eighth
 MAX_DIRECT_FEATURES = 2**18  # so that d times float32's spacing stays small
 SEED_POINTS = 128  # at least, that give each row its first bound
 UNIT = 2.0**-23  # 2u
+THREADS, TILE = 256, 128  # as in direct.cu
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,6 @@ class DirectFilter(TileFilter):
     def __init__(self, exact: ExactPoints, formula: FilterFormula, centre: Any, scale: float, device: Device) -> None:
         super().__init__(exact.points, exact.queries, exact.metric, device)
         self.exact, self.formula, self.centre, self.scale = exact, formula, centre, scale
-        self.direct_kernels = device.kernels("neighbors.filter.direct")
 
     def quantize(self, values: Any, order: Any = None) -> RoundedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
@@ -136,8 +137,7 @@ class DirectFilter(TileFilter):
         y, error = xp.empty((n, d), "float32"), xp.zeros(n)
         for rows in row_blocks(n, d):
             z = ((values[rows] if order is None else values[order[rows]]).astype("float64") - self.centre) * self.scale
-            with np.errstate(over="ignore", under="ignore"):  # hamming: beyond float32 all numbers are equal
-                y[rows] = z
+            y[rows] = z  # hamming: beyond float32 all numbers are equal
             if self.formula.name in (*NORMS, "braycurtis"):
                 moved = xp.abs(z - y[rows].astype("float64")).sum(axis=1) + d * SMALLEST_NORMAL
                 error[rows] = moved * self._slack() + self.formula.tiny
@@ -150,20 +150,27 @@ class DirectFilter(TileFilter):
     def radius(self, bound: Any, rows: RoundedPoints) -> Any:
         """The thresholds of the tests, (m,) float32."""
         name, xp = self.formula.name, self.device.xp
-        with np.errstate(over="ignore", under="ignore"):
-            if name in NORMS:
-                return (rows.error + self._norm_bound(bound) * (self.scale * self._slack())).astype("float32")
-            if name == "canberra":
-                return (bound * self._slack() + 16 * self.n_features * UNIT).astype("float32")
-            if name == "inner_product":
-                # The distance's products lose at most this to underflow; what else it rounds is in the errors.
-                scaled = (bound + self.n_features * 5e-324) * self.scale * self.scale
-                return (scaled + xp.abs(scaled) * (4 * UNIT) + TINY).astype("float32")
-            return ((bound + 5e-324) * self._slack()).astype("float32")
+        if name in NORMS:
+            return (rows.error + self._norm_bound(bound) * (self.scale * self._slack())).astype("float32")
+        if name == "canberra":
+            return (bound * self._slack() + 16 * self.n_features * UNIT).astype("float32")
+        if name == "inner_product":
+            # The distance's products lose at most this to underflow; what else it rounds is in the errors.
+            scaled = (bound + self.n_features * 5e-324) * self.scale * self.scale
+            return (scaled + xp.abs(scaled) * (4 * UNIT) + TINY).astype("float32")
+        return ((bound + 5e-324) * self._slack()).astype("float32")
 
     def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
-        self.direct_kernels.append_candidates(self.formula, rows, points, radius, groups, ids, into)
+        (m, d), n = rows.y.shape, points.y.shape[0]
+        check_arrays("float32", rows.y, points.y, radius, rows.error, points.error)
+        check_arrays("int32", *groups, ids, into.ids, into.count)
+        launch_blocks(
+            "neighbors/filter/direct.cu", "append_candidates", (-(-n // TILE), -(-m // TILE)), THREADS,
+            rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups, ids,
+            np.int32(into.capacity), into.ids, into.count,
+            options=(f"-DFORMULA={self.formula.name}", f"-DHALVES={self.formula.halves}"),
+        )  # fmt: skip
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by their distances to a sample of points."""

@@ -1,9 +1,12 @@
-// The spanning tree of few points by a matrix of all their distances: Borůvka's rounds in one cooperative launch.
+// The spanning tree of points by a matrix of all their distances, VALUEs: Borůvka's rounds in one cooperative launch.
 #include "neighbors/exact/formulas.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/resident.cuh"
 #include "spanning_tree/boruvka.cuh"
 
+#ifndef VALUE
+#define VALUE double
+#endif
 constexpr int THREADS = 256, BLOCKS = 4;  // a multiprocessor holds so many blocks
 constexpr double INFINITE = 1.0 / 0.0;
 
@@ -20,17 +23,17 @@ __device__ void find_least(int n, Weight weight_of, Wanted wanted, double& weigh
 }
 
 // Each point's distance from its min_samples-th neighbour. One warp per row, which it reads min_samples times.
-extern "C" __global__ void find_cores(const double* __restrict__ matrix, int n, int min_samples, double* __restrict__ core) {
+extern "C" __global__ void find_cores(const VALUE* __restrict__ matrix, int n, int min_samples, double* __restrict__ core) {
     int row = thread_index() / WARP;
     if (row >= n) return;
-    const double* values = matrix + (long long)row * n;
+    const VALUE* values = matrix + (long long)row * n;
     double weight = -INFINITE, last;
     int id = -1, last_id;
     for (int s = 0; s < min_samples; s++) {
         last = weight, last_id = id;
         find_least(
-            n, [&](int j) { return values[j]; },
-            [&](int j) { return j != row && before(last, last_id, values[j], j); }, weight, id);
+            n, [&](int j) { return widen(values[j]); },
+            [&](int j) { return j != row && before(last, last_id, widen(values[j]), j); }, weight, id);
     }
     if (threadIdx.x % WARP == 0) core[row] = weight;
 }
@@ -42,7 +45,7 @@ extern "C" __global__ void find_cores(const double* __restrict__ matrix, int n, 
 // (`best_weight`, `best_code`). Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for
 // each, the lighter ones. `counters`, two zeros, count the blocks at a barrier and the edges taken.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
-    const double* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
+    const VALUE* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
     long long* code, double* best_weight, long long* best_code, double* taken_weight, long long* taken_code,
     int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight, unsigned long long* counters) {
     ResidentBlocks blocks{counters};
@@ -52,11 +55,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     do {
         blocks.wait();
         for (int v = warp; v < n; v += warps) {
-            const double* values = matrix + (long long)v * n;
+            const VALUE* values = matrix + (long long)v * n;
             int own = component[v], other;
             double least;
             find_least(
-                n, [&](int j) { return core ? reachability(values[j], core[v], core[j]) : values[j]; },
+                n, [&](int j) { return core ? reachability(widen(values[j]), core[v], core[j]) : widen(values[j]); },
                 [&](int j) { return component[j] != own; }, least, other);
             if (lane == 0) {
                 lightest[v] = least, code[v] = edge_code(v, other);
