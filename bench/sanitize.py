@@ -45,11 +45,8 @@ from rapids_slink.spanning_tree.kernels import kernels as tree_kernels
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
-#: Sources and kernels for the fused filter alone, which only Hopper GPUs have.
-HOPPER_ONLY = {
-    "neighbors/filter/hopper/fused.cu", "neighbors/filter/hopper/tighten.cu", "quantize_bytes", "split_byte_norms",
-    "count_items", "list_items", "fill_blocks",
-}  # fmt: skip
+#: The bodies of the fused filter's kernel, of which a GPU has one.
+BODIES = {"neighbors/filter/fused/wgmma.cu", "neighbors/filter/fused/mma.cu"}
 #: What makes the edges' kernels take a small graph for a large one, by device.
 AS_IF_LARGE: dict[str, dict[str, Any]] = {"cpu": {"LARGE": 1}, "cuda": {"LARGE": 1, "MOST_PACKED": 1}}
 Step = Callable[[Device], tuple[Any, ...]]
@@ -300,10 +297,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{'DIFFERENT' if differs else 'same':>9}  {name}", flush=True)
             wrong += differs
     missing = set() if only else kernels_of_package() - launched
-    from rapids_slink.neighbors.filter.hopper import is_hopper
-
-    if not is_hopper():
-        missing = {kernel for kernel in missing if not HOPPER_ONLY & set(kernel)}
+    if any(source in BODIES for source, _ in launched):
+        missing = {(source, kernel) for source, kernel in missing if source not in BODIES}
     for source, name in sorted(missing):
         print(f"not launched: {name} of {source}")
     return 1 if wrong or missing else 0

@@ -24,7 +24,7 @@ from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_k
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
-#: On a GPU of another generation than Hopper the filter finds nothing, and projections do.
+#: Where the filter finds nothing, projections do.
 WAYS = [
     ("cpu", "projection"),
     *(pytest.param(("cuda", way), marks=pytest.mark.gpu) for way in ("filter", "projection", "tiles")),

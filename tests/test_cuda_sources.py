@@ -119,9 +119,9 @@ OPTIONS = {
         [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 64))],
         [defined(KEYS_PER_LANE=keys) for keys in (2, 4, 8, 16, 32)],
     ),
-    "neighbors/filter/hopper/tighten.cu": (
-        [defined(KEYS_PER_LANE=4)],
-        [defined(KEYS_PER_LANE=keys) for keys in (8, 16, 32, 64, 128, 256, 512)],
+    "neighbors/filter/fused/tighten.cu": (
+        [defined(KEYS_PER_LANE=4, INT8=int8) for int8 in (0, 1)],
+        [defined(KEYS_PER_LANE=keys, INT8=1) for keys in (8, 16, 32, 64, 128, 256, 512)],
     ),
     **dict.fromkeys(
         [
@@ -148,25 +148,38 @@ def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options)
     assert_compiles(source, "sm_90", *options)
 
 
-FUSED = "neighbors/filter/hopper/fused.cu"
+FUSED = "neighbors/filter/fused/"
 #: What one launch does: all rows with some points, each pair for both its points, or between components.
 PASSES = {"rows": (0, 0), "symmetric": (1, 0), "between components": (0, 1)}
 
 
-@pytest.mark.parametrize("of_bytes", [0, 1])
+@pytest.mark.parametrize("int8", [0, 1])
 @pytest.mark.parametrize("pass_", PASSES)
 @pytest.mark.parametrize(
     ("resident_atoms", "last_steps"),
     combinations(range(5), range(1, 5), quick=[(atoms, 1 + atoms % 4) for atoms in range(5)]),
 )
-def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, of_bytes):
+def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, int8):
     """The compiler says so if it has each of their instructions wait for the one before."""
     symmetric, between = PASSES[pass_]
     flags = defined(
         RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
-        BYTES=of_bytes,
+        INT8=int8,
     )  # fmt: skip
-    assert "serialized" not in assert_compiles(FUSED, "sm_90a", *flags)
+    assert "serialized" not in assert_compiles(FUSED + "wgmma.cu", "sm_90a", *flags)
+
+
+@pytest.mark.parametrize("architecture", ["sm_75", *(full(f"sm_{number}") for number in (80, 86, 89, 90, 100, 120))])
+@pytest.mark.parametrize("int8", [0, 1])
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize(("warps", "stages", "resident"), [(4, 3, 1), (4, 2, 0), full(8, 3, 1), full(8, 2, 0)])
+def test_mma_compiles(warps, stages, resident, pass_, int8, architecture):
+    symmetric, between = PASSES[pass_]
+    flags = defined(
+        WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
+        BETWEEN_COMPONENTS=between, INT8=int8,
+    )  # fmt: skip
+    assert_compiles(FUSED + "mma.cu", architecture, *flags)
 
 
 def test_every_option_of_a_launcher_is_compiled():
@@ -174,9 +187,10 @@ def test_every_option_of_a_launcher_is_compiled():
     given = {option for quick, rest in OPTIONS.values() for options in quick + rest for option in options}
     flags = Path(__file__).read_text().split("flags = defined(")[1].split(")")[0]
     launchers = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
-    (fused,) = re.findall(r'names = ((?:"[A-Z_]+"(?:, )?)+)', launchers)
-    assert {option.split("=")[0] for option in given} == set(re.findall(r"-D[A-Z_]+(?==)", launchers))
-    assert set(re.findall(r"[A-Z_]+(?==)", flags)) == set(re.findall(r"[A-Z_]+", fused))
+    (fused,) = re.findall(r'names = ((?:"[A-Z_0-9]+"(?:, )?)+)', launchers)
+    spelt = set(re.findall(r"-D[A-Z_0-9]+(?==)", launchers)) - {"-DWARPS", "-DSTAGES"}  # test_mma_compiles has these
+    assert {option.split("=")[0] for option in given} == spelt
+    assert set(re.findall(r"[A-Z_0-9]+(?==)", flags)) == set(re.findall(r"[A-Z_0-9]+", fused))
 
 
 @pytest.mark.parametrize(

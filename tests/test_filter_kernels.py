@@ -117,7 +117,7 @@ def test_seed_bounds(size, k, cores, engine, kernels):
 @pytest.mark.parametrize("resident", [0, 2])
 def test_fused_filter_stops_where_shared_memory_is_not_aligned(resident):
     """Its swizzle goes by the lower ten bits of an address, which nothing but a trap holds to be zero."""
-    source = cuda_source("neighbors/filter/hopper/fused.cu")
+    source = cuda_source("neighbors/filter/fused/wgmma.cu")
     options = "--std=c++17", "-arch=sm_90a", f"-DRESIDENT_ATOMS={resident}"
     ptx, log = compiled(source, "fused.cu", *options)
     assert ptx, log

@@ -23,7 +23,7 @@ from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capaci
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
-from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, seed_points
+from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
@@ -99,7 +99,7 @@ class BruteForceSearch:
         peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
         preferred = 0
         if metric.filter == "product":
-            preferred = 4 * min(m * seed_points(n, k), kernels.TILE_ROWS * kernels.TILE_POINTS)  # the seeds' products
+            preferred = 4 * min(m * n_seeds(n, k), kernels.TILE_ROWS * kernels.TILE_POINTS)  # the seeds' products
             preferred += fused.symmetric_bytes(n, k) if fused and m == n else 0
         return MemoryEstimate(peak, quantized + lists, chunks, preferred)
 
@@ -117,10 +117,10 @@ class BruteForceSearch:
         if filtered:
             unproven, far = self._first_pass(task, unproven, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
-            if unproven.size:
-                unproven = self._pass(task, self.filter, unproven, reached, again=True)
-            if unproven.size and (float64 := self.filter.to_float64()):
-                unproven = self._pass(task, float64, unproven, reached, again=True)
+            finer = self.filter
+            while unproven.size and finer is not None:
+                unproven = self._pass(task, finer, unproven, reached, again=True)
+                finer = finer.finer() if unproven.size else None
         if task.is_knn_graph and not filtered and not self.device.is_gpu:
             from rapids_slink.neighbors.exact.cpu import scan_each_pair
 
@@ -243,6 +243,9 @@ class BruteForceSearch:
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split)
         for offsets in with_progress(slices, len(slices), task.progress(self.progress)):
             filter_.append_both(offsets, bound, survivors, split)
+            if filter_.is_coarse(survivors):
+                self.filter = filter_.finer()
+                return self._symmetric_pass(task, reached)
             filter_.tighten(survivors, bound, k)
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
@@ -319,6 +322,6 @@ def _chunks(rows: Array, size: int) -> list[Any]:
 
 def _row_bytes(n: int, d: int, k: int, device: Device) -> int:
     """Bytes of a row of a chunk: its products, quantized features, candidates and lists."""
-    products = 4 * max(filter_kernels(device).TILE_POINTS, seed_points(n, k))
+    products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
     of_scan = exact_kernels(device).scan_bytes(n, k)
     return max(products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64, of_scan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from math import gcd
+from math import ceil, gcd
 from typing import Any
 
 from rapids_slink.runtime.arrays import Array
@@ -30,12 +30,12 @@ def inverse(order: Array, xp: Any) -> Any:
     return position
 
 
-def geometric_slices(first: int, last: int, growth: int) -> list[slice]:
+def geometric_slices(first: int, last: int, growth: float) -> list[slice]:
     """0 to `last` in slices, of which the first ends at `first` and each further one `growth` times as far."""
     ends, end = [0], first
     while end < last:
         ends.append(end)
-        end *= growth
+        end = ceil(end * growth)
     return [slice(a, b) for a, b in pairwise([*ends, last]) if a < b]
 
 

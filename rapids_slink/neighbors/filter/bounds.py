@@ -5,17 +5,17 @@ surrogate distance is at most w has, with U = scale·Metric.true_distance_bound(
 
     ‖y_i - y_j‖ <= U + e_i + e_j              (triangle inequality)
 
-and ‖y_i - y_j‖² = n_i + n_j - 2 y_i·y_j, n = ‖y‖², where the product is known up to η‖y_i‖‖y_j‖ <= η(n_i + n_j)/2.
-Hence every such pair passes the test that the filter's kernels make,
+and ‖y_i - y_j‖² = n_i + n_j - 2 y_i·y_j, n = ‖y‖², where the product is known up to η‖y_i‖‖y_j‖ <= η(n_i + n_j)/2, and
+up to ηn_j/2 more if its sum begins at -n_j/2. Hence every such pair passes the test that the filter's kernels make,
 
     product >= half_norm_i + half_norm_j - (filter_radius_i + error_j)²,
 
-with half_norm <= n(1 - η)/2, filter_radius >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in the
+with half_norm <= n(1 - 2η)/2, filter_radius >= (U + e)/√2 and error >= e/√2. Evaluating the right-hand side in the
 accumulator's precision takes six roundings; the factors with `SLACK` roundings absorb them.
 
 The converse bounds a surrogate distance from above by the product alone. Let h be `half_norm`, s the sum
-product - h_j as a filter computes it, and half = h_i - s. Norms n are at most 2h/(1 - η - slack). The sum s is off by
-at most η(n_i + n_j)/2 + ηh_j, and what it has for h_j is at least h_j(1 - η) - `ABSOLUTE_SLACK`. All in all
+product - h_j as a filter computes it, and half = h_i - s. Norms n are at most 2h/(1 - 2η - slack). The sum s is off by
+at most η(n_i + 2n_j)/2. All in all
 
     ‖y_i - y_j‖² <= 2(half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK),
 
@@ -35,13 +35,10 @@ SMALLEST_NORMAL = 2.0**-126  # of float32
 SLACK = 8  # in units of the accumulator's spacing
 #: Its square is above what a sum of products may lose to underflow in float32; it is negligible against |y|.
 TINY = 1e-15
-#: Further features, by which a filter may have the product subtract the norms.
-NORM_FEATURES = 8
-#: Of a half norm below 2³⁰, at most so much is missing once it is cut into the fused filter's units (less than 2⁻²⁴ is;
-#: the rest is for float32's underflow).
+#: Above what half a squared distance may lose to underflow in float32.
 ABSOLUTE_SLACK = 2.0**-19
 #: With more, the error of a sum may be as large as the sum, and the filter proves nothing.
-MAX_FEATURES = 2**21
+MAX_FEATURES = 2**20
 
 
 def accumulation_bound(n_features: int, accumulator: str) -> float:
@@ -69,7 +66,7 @@ def round_up_factor(epsilon: float) -> float:
 
 def shrink_factor(n_features: int, accumulator: str) -> float:
     """The factor of squared norms by which the test allows for the error of the product."""
-    error = accumulation_bound(n_features, accumulator) + SLACK * EPSILONS[accumulator]
+    error = 2 * accumulation_bound(n_features, accumulator) + SLACK * EPSILONS[accumulator]
     return 1 - error - n_features * EPSILONS["float64"]
 
 
@@ -110,12 +107,13 @@ class UpperBound:
 
     @classmethod
     def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
-        """That of quantized points.
+        """That of points in float32 or fp16.
 
-        A norm is n <= 2hr, and the sum is off by η(n_i + n_j)/2 + ηh_j: of either half norm r(1 + 2η) - (1 - η) is
-        missing at most. All of it needs r, and so `shrink_factor`, to be positive.
+        A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn of either; a filter that has the
+        product subtract the norms may subtract ηh too little. So h(1 + 2η)/r - h(1 - η) is missing of a half norm at
+        most. All of it needs r to be positive.
         """
-        width = -(-n_features // 8) * 8 + NORM_FEATURES
+        width = -(-n_features // 8) * 8
         eta, slack = accumulation_bound(width, "float32"), SLACK * EPSILONS["float32"]
         norm_slack = (1 + slack) / shrink_factor(width, "float32") * (1 + 2 * eta) - (1 - eta) + slack
         return cls(norm_slack, ABSOLUTE_SLACK, 2**0.5 / scale, *metric.surrogate_bound_terms(n_features))

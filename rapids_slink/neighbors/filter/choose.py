@@ -10,13 +10,16 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.direct import direct_filter
 from rapids_slink.neighbors.filter.kernels import kernels
-from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
+from rapids_slink.neighbors.filter.product import ProductFilter, ProjectedFilter, TileFilter
+from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.runtime.device import Device
 
 #: Rows, about, that the centre is found by.
 CENTRE_ROWS = 2**10
+#: Read on two cores; float32 moves no coordinate far.
+CPU_COSTS = FilterCosts(2e-11, 1e-7, 2.5e-10, rounding=1e-6)
 #: Squares of shorter rows lose bits to underflow, and no bound holds for what is computed from them.
 SHORTEST_ROW = 1e-140
 
@@ -53,9 +56,12 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
         values = on_device.to_uint8(points, scaling)
         rows = values if queries is points else on_device.to_uint8(queries, scaling)
         exact = replace(exact, points=values, queries=rows)
-    kind = fused_filter(device, exact.points) if fused else None
+    kind = fused_filter(device) if fused else None
     if kind is None:
-        return ProductFilter(points, queries, metric, device, scaling), exact
+        projection = None if device.is_gpu else worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device)
+        if projection is None:
+            return ProductFilter(points, queries, metric, device, scaling), exact
+        return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
     return kind(points, queries, metric, device, scaling, exact), exact
 
 
@@ -77,15 +83,10 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     return Scaling(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values)
 
 
-def fused_filter(device: Device, values: Any = None) -> Any:
-    """The class of the fused filter, or None if the device does not support it.
-
-    With `values`, the points as they are re-ranked, the fastest class that supports them.
-    """
-    if not device.is_gpu:
+def fused_filter(device: Device) -> Any:
+    """The class of the fused filter, or None on a CPU, or where a GPU's sums are not as precise as they should be."""
+    if not device.is_gpu or not kernels(device).keeps_accumulation_bound("float16"):
         return None
-    from rapids_slink.neighbors.filter.hopper import ByteFilter, FusedFilter, is_hopper
+    from rapids_slink.neighbors.filter.fused.filter import FusedFilter
 
-    if not is_hopper() or not kernels(device).keeps_accumulation_bound("float16"):
-        return None
-    return ByteFilter if values is not None and ByteFilter.supports(values) else FusedFilter
+    return FusedFilter

@@ -13,7 +13,6 @@ from cupy_backends.cuda.libs import cublas
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
-    NORM_FEATURES,
     TINY,
     UpperBound,
     accumulation_bound,
@@ -113,13 +112,10 @@ def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> Qu
     return QuantizedPoints(made.y.reshape(n, -1), made.half_norm, made.error)
 
 
-def quantize_rows(
-    values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0, with_norms: bool = False
-) -> QuantizedPoints:
+def quantize_rows(values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0) -> QuantizedPoints:
     """The fp16 points of `rows` (None: all) of `values`, filled up to `padded` rows.
 
-    They are laid out row by row, or as an image of so many `atoms` a row, with norm columns if they are wanted:
-    see `hopper/fused.cu`.
+    They are laid out row by row, or as an image of `atoms` atoms a row: see `fused/pass.cuh`.
     """
     check_arrays(values.dtype, values)
     check_arrays("float64", scaling.centre)
@@ -127,21 +123,17 @@ def quantize_rows(
     d, m = values.shape[1], values.shape[0] if rows is None else rows.size
     chunks = -(-d // 8)
     width = chunks * 8
-    shrink = shrink_factor(width + NORM_FEATURES, "float32")
+    shrink = shrink_factor(width, "float32")
     y = cp.empty(padded * (64 * atoms or width), cp.float16)
-    norm_columns = cp.empty(padded * 16, cp.float16) if with_norms else None
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
-    # The accumulator's error is relative to |y_i . y_j| + half_norm_j, so its bound is applied once more, to the norm
-    # columns.
-    norm_shrink = 1 - accumulation_bound(width + NORM_FEATURES, "float32")
     launch_blocks(
         QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
         values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
         np.float64(shrink / 2), np.float64(round_up_factor(EPSILONS["float32"])), np.float64(TINY),
-        np.float64(norm_shrink), np.int32(chunks), np.int32(atoms), y, norm_columns, half_norm, error,
+        np.int32(chunks), np.int32(atoms), y, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip
-    return QuantizedPoints(y, half_norm, error, norm_columns)
+    return QuantizedPoints(y, half_norm, error)
 
 
 def centre_of_rows(values: Any, step: int) -> Any:

@@ -13,12 +13,6 @@ __device__ __forceinline__ u16 to_half(double x) {
     asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
     return h;
 }
-__device__ __forceinline__ u16 to_half_towards_zero(double x) {
-    u16 h;
-    asm("cvt.rz.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
-    return h;
-}
-
 template <class T> __device__ __forceinline__ T from_half(u16 h);
 template <> __device__ __forceinline__ float from_half(u16 h) {
     float x;

@@ -9,8 +9,9 @@ from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
+from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import equal_slices, inverse
+from rapids_slink.neighbors.slices import equal_slices, inverse, row_blocks
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.device import Device
 
@@ -120,8 +121,8 @@ class TileFilter:
         """Tighten the rows' infinite bounds by a sample of points, at most so many rows at a time."""
         raise NotImplementedError
 
-    def to_float64(self) -> TileFilter | None:
-        """The same filter in float64, for rows that this one leaves unproven, if there is one."""
+    def finer(self) -> TileFilter | None:
+        """A more precise filter, if there is one, for rows that this one leaves unproven."""
         return None
 
 
@@ -157,23 +158,28 @@ class ProductFilter(TileFilter):
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by the converse of the test, for a sample of points."""
-        sample = slice(0, seed_points(self.points.shape[0], task.k))
-        points, ids, group = self.points_at(sample), self.order[sample], task.groups(rows)
+        sample = slice(0, n_seeds(self.points.shape[0], task.k))
+        points, ids, group = self.seed_points(sample), self.order[sample], task.groups(rows)
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
-            queries = self.quantized(rows[at])
+            queries = self.seed_queries(rows[at])
             product = self.workspace.product(queries, points)
             groups = group[at], task.point_group
             core = None if task.core is None else (rows[at], task.core)
             self.kernels.seed_bounds(product, queries, points, groups, ids, task.k, upper_bound, bound[at], core)
 
-    def quantized(self, rows: Any) -> QuantizedPoints:
-        """Some queries, as the kernels for tiles read them."""
-        found: QuantizedPoints = self.query(rows)
-        return found
+    def seed_queries(self, rows: Any) -> QuantizedPoints:
+        """Some queries, with all their features."""
+        quantized: QuantizedPoints = self.query(rows)
+        return quantized
 
-    def to_float64(self) -> TileFilter | None:
+    def seed_points(self, positions: slice) -> QuantizedPoints:
+        """The points at these positions of the order, likewise."""
+        quantized: QuantizedPoints = self.points_at(positions)
+        return quantized
+
+    def finer(self) -> TileFilter | None:
         """The same filter with products in float64, if the device's keep the bound."""
         if not self.kernels.keeps_accumulation_bound("float64"):
             return None
@@ -184,6 +190,9 @@ class ProductFilter(TileFilter):
 
 class Float64Filter(ProductFilter):
     """Products in float64. Nothing is kept in that precision: rows and points are quantized tile by tile."""
+
+    def finer(self) -> None:
+        """There is none."""
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
         """The values of `order`, centred and scaled."""
@@ -203,6 +212,52 @@ class Float64Filter(ProductFilter):
         return self.quantize(self.points, self.order[positions])
 
 
-def seed_points(n: int, k: int) -> int:
+class ProjectedFilter(ProductFilter):
+    """The filter on the coordinates of a projection."""
+
+    def __init__(
+        self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, projection: Projection
+    ) -> None:
+        super().__init__(points, queries, metric, device, scaling)
+        self.projection = projection
+        d, width = projection.axes.shape
+        self.name = f"{self.name}, {width + REST} coordinates for {d} features"
+
+    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+        """The coordinates of the values of `order` (default: all), rounded."""
+        xp, n = self.device.xp, len(values) if order is None else order.size
+        width = self.projection.axes.shape[1] + REST
+        dtype = self.kernels.FILTER_DTYPE
+        parts, unscaled = [], Scaling(xp.zeros(width), 1.0)
+        for block in row_blocks(n, values.shape[1]):
+            z = self.projection.coordinates(values[block] if order is None else values[order[block]])
+            parts.append(self.kernels.quantize(z, unscaled, dtype))
+        y, half_norm, error = (
+            xp.concatenate([getattr(part, name) for part in parts]) for name in ("y", "half_norm", "error")
+        )
+        return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error))
+
+    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
+        """`bounds.filter_radius` of the rows."""
+        scale = self.scaling.scale * self.projection.stretch
+        return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
+
+    def seed_queries(self, rows: Any) -> QuantizedPoints:
+        """Some queries, with all their features: a partial distance bounds no distance from above."""
+        return super().quantize(self.queries, rows)
+
+    def seed_points(self, positions: slice) -> QuantizedPoints:
+        """The points at these positions of the order, likewise."""
+        return super().quantize(self.points, self.order[positions])
+
+    def finer(self) -> TileFilter | None:
+        """The filter on all features."""
+        finer = ProductFilter(self.points, self.queries, self.metric, self.device, self.scaling)
+        finer.arrange(self.order)
+        finer.far = self.far
+        return finer
+
+
+def n_seeds(n: int, k: int) -> int:
     """How many of n points the first bounds come from."""
     return min(n, max(SEED_POINTS, 32 * k))

@@ -1,7 +1,7 @@
 // The fp16 points of quantize.py, one warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the
 // rounding.
 //
-// y is written row by row or, for hopper/fused.cu, as that file's image and norm columns: see there.
+// y is written row by row or, for the fused filter, as an image: see fused/pass.cuh.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "runtime/include/atomics.cuh"
@@ -10,11 +10,11 @@
 #ifndef VALUE
 #define VALUE float
 #endif
-typedef unsigned char byte;
-typedef unsigned long long u64;
 
 constexpr int MAX_EXACT_INTEGER = 2048;  // as in quantize.py
-constexpr int CHUNK = 8;                 // features in 16 bytes
+// With it no sum of a row or column passes: the others' slack is at most 2^30, and their products stay below 2^29.
+constexpr int PADDING_NORM = 3 << 29;
+constexpr int CHUNK = 8, BYTE_CHUNK = 16;  // features in 16 bytes
 constexpr int TILE = 128;                // rows of an image's tile
 constexpr int ATOM = 8;                  // chunks of an atom
 
@@ -24,14 +24,12 @@ union Chunk {
 };
 
 // Rows `rows` of `values` (all in order if it is null) to rows 0.. of y, which have `chunks` times 8 features.
-// `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are those of bounds.round_up. `norm_columns`, if given, get
-// -half_norm, times `norm_shrink`, in the units of fused.cu, each part rounded towards zero. Rows from m to `padded` are zeros
-// with an infinite half norm and the least norm columns there are.
+// `half_shrink` is (1 - eta) / 2 with all slack, `round_up` and `tiny` are those of bounds.round_up. Rows from m to
+// `padded` are zeros with an infinite half norm.
 extern "C" __global__ void quantize(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
-    const double* __restrict__ centre, double scale, double half_shrink, double round_up, double tiny, double norm_shrink,
-    int chunks, int atoms, uint4* __restrict__ y, uint4* __restrict__ norm_columns,
-    float* __restrict__ half_norm, float* __restrict__ error) {
+    const double* __restrict__ centre, double scale, double half_shrink, double round_up, double tiny,
+    int chunks, int atoms, uint4* __restrict__ y, float* __restrict__ half_norm, float* __restrict__ error) {
     long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     int lane = threadIdx.x % WARP;
     if (r >= padded) return;
@@ -57,66 +55,71 @@ extern "C" __global__ void quantize(
     }
     norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
     if (lane) return;
-    float half = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
-    half_norm[r] = half;
+    half_norm[r] = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
     error[r] = real ? (float)((sqrt(moved) + sqrt(length) * 0x1p-52) * round_up + tiny) : 0;
-    if (!norm_columns) return;
-    Chunk parts;
-    double remainder = half * norm_shrink;
-    const double units[CHUNK] = {0x1p15, 0x1p8, 1, 0x1p-7, 0x1p-14};
+}
+
+// The Walsh-Hadamard transform of a warp's values, times the root of 32.
+__device__ __forceinline__ float mixed(float value, int lane) {
 #pragma unroll
-    for (int e = 0; e < CHUNK; e++) {
-        u16 part = 0;
-        if (!real) part = e ? 0 : 0x7bff;  // 65504
-        else if (units[e] > 0) part = to_half_towards_zero(remainder / units[e]), remainder -= from_half<double>(part) * units[e];
-        parts.half[e] = part ^ 0x8000;
+    for (int step = 1; step < WARP; step *= 2) {
+        float other = __shfl_xor_sync(ALL_LANES, value, step);
+        value = lane & step ? other - value : value + other;
     }
-    int slot = in_tile >> 2 & 1;
-    norm_columns[r * 2 + slot] = parts.bits;
-    norm_columns[r * 2 + 1 - slot] = make_uint4(0, 0, 0, 0);
+    return value;
 }
 
-// Points of bytes for fused.cu, one warp a row: all values less 128, and half of each row's squared norm,
-// rounded down; those alone if `y` is null. Rows of `values` have a stride of `pitch` bytes, a multiple of 16; rows from
-// m to `padded` become zeros, their norms too.
-extern "C" __global__ void quantize_bytes(
-    const byte* __restrict__ values, int pitch, const int* __restrict__ rows, long long m, long long padded, int atoms,
-    uint4* __restrict__ y, int* __restrict__ half_norm) {
+// The int8 points of encodings.py, one warp a row: z = M (x - centre) `scale`, y its rounding to bytes as an image, and what
+// bounds the rounding. M puts the `width` features, those after the d-th zero, into the order of a `shuffle`, a negative
+// number ~f for feature f with the other sign, transforms each 32 of them, and does so again with the second shuffle, if
+// `shuffles` are given. The transforms' factor is in `scale`; `rotation_error` is relative to z, and `lost` is what else it may
+// be off by. Values beyond a byte are cut off. Rows from m to `padded` are padding: zeros that pass no test. With `z_out` that
+// gets z, (m, width), and nothing else is written.
+extern "C" __global__ void quantize_int8(
+    const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
+    const double* __restrict__ centre, double first_scale, double scale, int width, const int* __restrict__ shuffles,
+    double rotation_error, double lost, double round_up, double tiny, int atoms, uint4* __restrict__ y,
+    int* __restrict__ half_norm, float* __restrict__ error, float* __restrict__ z_out) {
+    extern __shared__ float buffers[];
     long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
-    int lane = threadIdx.x % WARP;
+    int lane = threadIdx.x % WARP, in_tile = r % TILE, norm = 0;
     if (r >= padded) return;
-    int in_tile = r % TILE, norm = 0;
-    const uint4* x = (const uint4*)(values + (r < m ? (size_t)(rows ? rows[r] : r) * pitch : 0));
-    for (int c = lane; c < atoms * ATOM; c += WARP) {
-        uint4 out = make_uint4(0, 0, 0, 0);
-        if (r < m && c < pitch / 16) {
-            const unsigned sign = 0x80808080;  // taking 128 from a byte flips it, as the integer is signed then
-            out = x[c];
-            out.x ^= sign, out.y ^= sign, out.z ^= sign, out.w ^= sign;
+    bool real = r < m;
+    float *from = buffers + threadIdx.x / WARP * 2 * width, *to = from + width;
+    const VALUE* x = values + (real ? (size_t)(rows ? rows[r] : r) * d : 0);
+    for (int f = lane; f < width; f += WARP)
+        from[f] = real && f < d ? (float)times(minus(widen(x[f]), centre[f]), first_scale) : 0;
+    __syncwarp();
+    for (int s = 0; s < 2 && shuffles; s++) {
+        for (int f = lane; f < width; f += WARP) {
+            int of = shuffles[s * width + f];
+            to[f] = mixed(of < 0 ? -from[~of] : from[of], lane);
         }
-        norm = __dp4a((int)out.x, (int)out.x, __dp4a((int)out.y, (int)out.y, norm));
-        norm = __dp4a((int)out.z, (int)out.z, __dp4a((int)out.w, (int)out.w, norm));
-        if (y) y[((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7))] = out;
+        __syncwarp();
+        float* last = from;
+        from = to, to = last;
     }
-    norm = warp_sum(norm);
-    if (lane == 0) half_norm[r] = norm >> 1;
-}
-
-// -(half_norm - least) as the sum of a row's 32 signed bytes times the units 1, 1, 255, 255, ...; the least sum there is for
-// the rows from m on.
-extern "C" __global__ void split_byte_norms(
-    const int* __restrict__ half_norm, int least, long long m, long long padded, uint4* __restrict__ norm_columns) {
-    long long r = thread_index();
-    if (r >= padded) return;
-    union { uint4 half[2]; byte part[32]; } out;
-    int norm = half_norm[r] - least, ones = norm % 255, units = norm / 255;
-    for (int f = 0; f < 32; f++) {
-        int part = f == 0 ? min(ones, 128) : f == 1 ? ones - min(ones, 128) : min(max(units - 128 * (f - 2), 0), 128);
-        out.part[f] = -(r < m ? part : 128);
+    if (z_out) {
+        for (int f = lane; f < width; f += WARP) z_out[r * width + f] = from[f] * (float)scale;
+        return;
     }
-    int slot = r % TILE >> 2 & 1;
-    norm_columns[r * 2 + slot] = out.half[0];
-    norm_columns[r * 2 + 1 - slot] = out.half[1];
+    double moved = 0, length = 0;
+    for (int c = lane; c < atoms * ATOM; c += WARP) {
+        union { uint4 bits; signed char byte[BYTE_CHUNK]; } out;
+        for (int e = 0; e < BYTE_CHUNK; e++) {
+            int f = c * BYTE_CHUNK + e;
+            double value = f < width ? times(widen(from[f]), scale) : 0;
+            int rounded = __double2int_rn(fmin(fmax(value, -128.0), 127.0));
+            double off = rounded - value;
+            out.byte[e] = rounded, norm += rounded * rounded, moved += off * off, length += value * value;
+        }
+        y[((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7))] = out.bits;
+    }
+    norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
+    if (lane) return;
+    half_norm[r] = real ? norm >> 1 : PADDING_NORM;
+    double off = sqrt(moved) * (1 + 0x1p-36) + sqrt(length) * rotation_error + lost;
+    error[r] = real ? (float)(off * round_up + tiny) : 0;
 }
 
 // Raises *most to the largest value of the warp.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rapids_slink.neighbors.filter.bounds import EPSILONS, NORM_FEATURES, SMALLEST_NORMAL, round_up, shrink_factor
+from rapids_slink.neighbors.filter.bounds import EPSILONS, SMALLEST_NORMAL, round_up, shrink_factor
 from rapids_slink.neighbors.slices import row_blocks
 
 #: fp16 holds integers up to here.
@@ -56,18 +56,15 @@ class QuantizedPoints:
     Attributes
     ----------
     y : array
-        fp16, float32 or float64: (n, d'), fp16 rows padded with zeros to a multiple of eight features, or the image of
-        `hopper/fused.cu`.
+        fp16, float32 or float64: (n, d'), fp16 rows padded with zeros to a multiple of eight features, or an image of
+        fp16 or int8, see `fused/pass.cuh`.
     half_norm, error : (n,) array
-        float32, or float64 for a float64 `y`; see `bounds`.
-    norm_columns : array, optional
-        The image's norms as further features.
+        float32, or float64 for a float64 `y`; see `bounds`. The half norms of an int8 image are int32.
     """
 
     y: Any
     half_norm: Any
     error: Any
-    norm_columns: Any = None
 
     @property
     def accumulator(self) -> str:
@@ -85,7 +82,7 @@ def quantize(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = No
     width = d if dtype != "float16" else -(-d // 8) * 8
     accumulator = "float64" if dtype == "float64" else "float32"
     epsilon = EPSILONS[accumulator]
-    shrink = shrink_factor(width + NORM_FEATURES, accumulator)
+    shrink = shrink_factor(width, accumulator)
     y = xp.zeros((n, width), dtype)
     half_norm, error = xp.empty(n, accumulator), xp.empty(n, accumulator)
     for rows in row_blocks(n, d):

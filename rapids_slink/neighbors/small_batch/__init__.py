@@ -14,7 +14,6 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
-    NORM_FEATURES,
     TINY,
     UpperBound,
     accumulation_bound,
@@ -40,7 +39,7 @@ TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in sizes.cuh
 STAGE_BYTES = 2 * TILE * (2 * (4 * STEP + 8) + 16)
 QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
 #: The float32 sums of norms add the error of this number of features more, and once more for the converse.
-SUM_FEATURES = 64
+SUM_FEATURES = 72
 #: The most products, weighted by their cost, for which this is faster than quantizing and ordering the points first. It
 #: is lower in up to three dimensions, where fp16 resolves too few distances and more queries fail.
 MAX_WORK, MAX_WORK_IN_SPACE = 4e11, 5e10
@@ -152,7 +151,7 @@ class SmallBatchSearch:
     @property
     def _search(self) -> Any:
         """The struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1."""
-        features = self._width + SUM_FEATURES + NORM_FEATURES
+        features = self._width + SUM_FEATURES
         half, norm = shrink_factor(features, "float32") / 2, 1 - accumulation_bound(features, "float32")
         rounding = map(np.float32, (half, norm, round_up_factor(EPSILONS["float32"]), TINY))
         sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity

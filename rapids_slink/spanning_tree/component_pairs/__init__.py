@@ -25,7 +25,6 @@ from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
-    NORM_FEATURES,
     accumulation_bound,
     shrink_factor,
 )
@@ -138,12 +137,12 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
     by_memory = context.capacity(8 * (len(components) + filter_.n_features) + 64)
     for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
-        rows = filter_.quantized(components.order[at])
+        rows = filter_.seed_queries(components.order[at])
         product = filter_.workspace.product(rows, centroids)
         context.kernels.update_supports(product, components.number[at], at.start, supports)
         half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
     y = centroids.y.astype("float64")
-    width = centroids.y.shape[1] + NORM_FEATURES
+    width = centroids.y.shape[1]
     rounding = 2 * EPSILONS["float32"]
     square = 2 * float(half_norm) / shrink_factor(width, "float32") * (1 + rounding)  # of the longest y
     moved = 2**0.5 * float(error)

@@ -9,7 +9,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.filter.hopper.launch import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
 from rapids_slink.spanning_tree.component_pairs.components import (

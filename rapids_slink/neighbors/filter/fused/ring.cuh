@@ -16,13 +16,14 @@ __device__ __forceinline__ void release(Ring& ring, u32 last, int lane) {
     if constexpr (LATER > 0) release<LATER - 1>(ring, last, lane);
 }
 
-// Shared memory: the rows' pieces if they are resident, the ring of stages, that of norm columns, the warps' queues.
+// Shared memory: the rows' pieces if they are resident, the ring of stages, their tiles' half norms, the warps' queues.
 struct Memory {
-    char *resident, *stages, *norms;
+    char *resident, *stages;
+    sum_t* norms;
     u64* queues;
     __device__ Memory(char* begin)
-        : resident(begin), stages(begin + RESIDENT_ATOMS * 2 * PIECE_BYTES), norms(stages + STAGES * STAGE_BYTES),
-          queues((u64*)(norms + NORM_SLOTS * NORM_BYTES)) {
+        : resident(begin), stages(begin + RESIDENT_ATOMS * 2 * PIECE_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
+          queues((u64*)(norms + STAGES * COLUMNS)) {
         // The swizzle depends on the address's lower bits, which the descriptors omit. The compiler assumes the declared
         // alignment and would drop the test: hence an address that is opaque to it.
         u32 address = shared_address(begin);
@@ -34,10 +35,10 @@ struct Memory {
 // Copies the pieces of every work item's tiles into the ring, by one thread. It begins with the item of the block's own
 // number; the others go to whichever block is ready, counted by `next_item`.
 __device__ __forceinline__ void produce(
-    Ring& ring, const Memory& memory, const char* rows, const char* columns, const char* norm_columns, int atoms, int blocks,
+    Ring& ring, const Memory& memory, const char* rows, const char* columns, const sum_t* column_norm, int atoms, int blocks,
     int splits, int first_tile, int last_tile, ColumnTiles among, int capacity, const u32* count, int* next_item,
     const int4* given) {
-    u32 turn = 0, items = 0, tiles = 0;  // stages used, items and tiles done
+    u32 turn = 0, items = 0;  // stages used, items done
     for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
         int slot = items % SLOTS;
         if (items >= SLOTS) barrier_wait(ring.item_empty + slot, (items / SLOTS + 1) & 1);
@@ -49,16 +50,15 @@ __device__ __forceinline__ void produce(
         WorkItem item(i, splits, first_tile, last_tile, given);
         const char* own = rows + (u64)item.row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, 2 * atoms * PIECE_BYTES, ring.item_full + slot);
-        for (int i = item.first; i < item.last; i++, tiles++) {
+        for (int i = item.first; i < item.last; i++) {
             u64 t = item.tile(i, among);
             for (int a = 0; a < atoms; a++, turn++) {
                 int s = turn % STAGES;
-                char *stage = memory.stages + s * STAGE_BYTES, *norms = memory.norms + tiles % NORM_SLOTS * NORM_BYTES;
-                bool last = a == atoms - 1;  // a tile's last stage brings the norm columns
+                char* stage = memory.stages + s * STAGE_BYTES;
                 if (turn >= STAGES) barrier_wait(ring.empty + s, (turn / STAGES + 1) & 1);
-                barrier_expect(ring.full + s, STAGE_BYTES + (last ? NORM_BYTES : 0));
+                barrier_expect(ring.full + s, STAGE_BYTES + (a ? 0 : NORM_BYTES));  // a tile's first brings the norms
                 bulk_copy(stage, columns + (t * atoms + a) * PIECE_BYTES, PIECE_BYTES, ring.full + s);
-                if (last) bulk_copy(norms, norm_columns + t * NORM_BYTES, NORM_BYTES, ring.full + s);
+                if (!a) bulk_copy(memory.norms + s * COLUMNS, column_norm + t * COLUMNS, NORM_BYTES, ring.full + s);
                 if (!RESIDENT_ATOMS)
                     for (int g = 0; g < 2; g++) {
                         const char* piece = own + (g * atoms + a) * PIECE_BYTES;

@@ -1,16 +1,12 @@
-// Barriers, bulk copies and products of a warpgroup, in PTX: of fp16 with float32 sums or, with BYTES, of bytes with int32 sums.
-#if BYTES
-typedef int sum_t;
+// Barriers, bulk copies and products of a warpgroup, in PTX.
+#if INT8
 #define IN_OUT "+r"
 #define MMA_TILE "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
-#define MMA_NORMS "wgmma.mma_async.sync.aligned.m64n128k32.s32.u8.s8 "
 #define SCALES ""
 #else
-typedef float sum_t;
 #define IN_OUT "+f"
 #define MMA_TILE "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-#define MMA_NORMS MMA_TILE
-#define SCALES ", 1, 1"
+#define SCALES ", 1, 1, 0, 0"
 #endif
 
 __device__ __forceinline__ void barrier_init(u64* b, u32 arrivals) {
@@ -35,48 +31,24 @@ __device__ __forceinline__ void bulk_copy(void* to, const void* from, u32 bytes,
 __device__ __forceinline__ u64 descriptor(const void* p) {
     return (u64)(shared_address(p) >> 4) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
-// The same in the 32-byte swizzle: 256 bytes.
-__device__ __forceinline__ u64 norm_descriptor(const void* p) {
-    return (u64)(shared_address(p) >> 4) | (u64)1 << 16 | (u64)(256 >> 4) << 32 | (u64)3 << 62;
-}
 
 #define EIGHT(v, i) IN_OUT(v[i]), IN_OUT(v[i + 1]), IN_OUT(v[i + 2]), IN_OUT(v[i + 3]), IN_OUT(v[i + 4]), IN_OUT(v[i + 5]), IN_OUT(v[i + 6]), IN_OUT(v[i + 7])
-#if BYTES
-#define TRANSPOSED ""
-#define NORMS_TRANSPOSED ""
-#else
-#define TRANSPOSED ", 0, 0"
-#define NORMS_TRANSPOSED ", 0"
-#endif
-
-// sum (+)= 64 rows x 128 columns over 32 bytes of features.
-__device__ __forceinline__ void mma_tile(sum_t (&sum)[64], u64 a, u64 b, int add) {
+// sum += 64 rows x 128 columns over 32 bytes of features.
+__device__ __forceinline__ void mma_tile(sum_t (&sum)[64], u64 a, u64 b) {
     asm volatile(
-        "{\n .reg .pred add;\n setp.ne.b32 add, %66, 0;\n" MMA_TILE
+        MMA_TILE
         "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
         "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"
-        "%57,%58,%59,%60,%61,%62,%63}, %64, %65, add" SCALES TRANSPOSED ";\n}"
+        "%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1" SCALES ";"
         : EIGHT(sum, 0), EIGHT(sum, 8), EIGHT(sum, 16), EIGHT(sum, 24), EIGHT(sum, 32), EIGHT(sum, 40), EIGHT(sum, 48),
           EIGHT(sum, 56)
-        : "l"(a), "l"(b), "r"(add));
-}
-
-// The same with the norm columns, for 64 rows that are all alike: `row` is this thread's fragment of them.
-__device__ __forceinline__ void mma_norms(sum_t (&sum)[64], const u32 (&row)[4], u64 b) {
-    asm volatile(
-        "{\n " MMA_NORMS
-        "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,"
-        "%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,"
-        "%57,%58,%59,%60,%61,%62,%63}, {%64,%65,%66,%67}, %68, 1" SCALES NORMS_TRANSPOSED ";\n}"
-        : EIGHT(sum, 0), EIGHT(sum, 8), EIGHT(sum, 16), EIGHT(sum, 24), EIGHT(sum, 32), EIGHT(sum, 40), EIGHT(sum, 48),
-          EIGHT(sum, 56)
-        : "r"(row[0]), "r"(row[1]), "r"(row[2]), "r"(row[3]), "l"(b));
+        : "l"(a), "l"(b));
 }
 
 // Starts the products of 64 rows and 128 columns over the first `steps` times 32 bytes of a piece's features.
-__device__ __forceinline__ void mma_piece(sum_t (&sum)[64], u64 rows, u64 columns, int add, int steps) {
+__device__ __forceinline__ void mma_piece(sum_t (&sum)[64], u64 rows, u64 columns, int steps) {
 #pragma unroll
-    for (int k = 0; k < steps; k++) mma_tile(sum, rows + 2 * k, columns + 2 * k, add | k);
+    for (int k = 0; k < steps; k++) mma_tile(sum, rows + 2 * k, columns + 2 * k);
 }
 __device__ __forceinline__ void fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

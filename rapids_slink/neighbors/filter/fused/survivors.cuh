@@ -30,12 +30,12 @@ __device__ __forceinline__ bool is_first(const int* point, u32 position) {
 }
 
 // Appends survivors to the candidates. A slot among a row's candidates takes an atomic addition, and a warp that waited for one
-// at every hit would stall the other three of its warpgroup: 32 survivors are queued first.
+// at every hit would stall the others that it waits with: 32 survivors are queued first.
 //
 // In the queue a survivor takes 64 bits: in the lower half whether it passed for its row, its column or both, the row among the
-// warp's 16 and the column among the work item's; in the upper, half of its squared distance, by the product.
+// warp's 16 or 32 and the column among the work item's; in the upper, half of its squared distance, by the product.
 constexpr u32 PASSED_ROW = 1u << 31, PASSED_COLUMN = 1u << 30;
-constexpr int COLUMN_BITS = 26;
+constexpr int COLUMN_BITS = 25;
 struct Survivors {
     u64* queue;  // of this warp: up to QUEUE
     int* out;
@@ -43,7 +43,7 @@ struct Survivors {
     const int *row_group, *column_group;
     ColumnTiles among;
     int capacity, lane;
-    u32 queued;
+    u32 queued, first_row;  // in the queue, and of the warp
 
     __device__ __forceinline__ void put(u32 position, u32 other, u32 half) {
         u32 slot = atomicAdd(count + position, 1u);
@@ -63,13 +63,13 @@ struct Survivors {
             out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = component_pair;
     }
     // Takes the last `n`, at most 32, from the queue.
-    __device__ __forceinline__ void append(u32 n, const WorkItem& item, u32 first_row) {
+    __device__ __forceinline__ void append(u32 n, const WorkItem& item) {
         __syncwarp();
         u64 survivor = lane < n ? queue[queued - n + lane] : 0;
         queued -= n;
         __syncwarp();
         u32 place = survivor, half = survivor >> 32, in_item = place & (1u << COLUMN_BITS) - 1;
-        u32 row = first_row + (place >> COLUMN_BITS & 15);
+        u32 row = first_row + (place >> COLUMN_BITS & 31);
         u32 column = item.tile(item.first + in_item / COLUMNS, among) * COLUMNS + in_item % COLUMNS;
         if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, item.component_pair);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
@@ -77,10 +77,10 @@ struct Survivors {
         if (SYMMETRIC && place & PASSED_COLUMN) put(column, row, half);
     }
     // All lanes take part; those that are `wanted` have a survivor.
-    __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const WorkItem& item, u32 first_row) {
+    __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const WorkItem& item) {
         u32 votes = __ballot_sync(~0u, wanted);
         if (wanted) queue[queued + __popc(votes & ((1u << lane) - 1))] = (u64)(u32&)half << 32 | place;
         queued += __popc(votes);
-        if (queued >= 32) append(32, item, first_row);
+        if (queued >= 32) append(32, item);
     }
 };

@@ -9,10 +9,10 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, candidate_capacity
-from rapids_slink.neighbors.filter.bounds import UpperBound, radius_terms
-from rapids_slink.neighbors.filter.cuda import WARP, quantize_rows
-from rapids_slink.neighbors.filter.hopper.launch import (
-    ATOM_STEPS,
+from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.neighbors.filter.cuda import WARP
+from rapids_slink.neighbors.filter.fused.encodings import MAX_FEATURES, Fp16, Int8, Projected
+from rapids_slink.neighbors.filter.fused.launch import (
     BLOCK_ROWS,
     TILE,
     Destination,
@@ -20,20 +20,39 @@ from rapids_slink.neighbors.filter.hopper.launch import (
     Radii,
     Survivors,
     append_survivors,
+    is_hopper,
     item_splits,
     padded,
 )
-from rapids_slink.neighbors.filter.product import ProductFilter
+from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
+from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, power_of_two
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.cuda import (
+    c_struct,
+    check_arrays,
+    launch,
+    launch_blocks,
+    power_of_two,
+    value_option,
+)
 from rapids_slink.runtime.device import Device
 
-TIGHTEN = "neighbors/filter/hopper/tighten.cu"
+TIGHTEN = "neighbors/filter/fused/tighten.cu"
 TIGHTEN_WARPS = 2  # a block
 #: Outliers: points whose bounds, of squared distances, exceed so many times the median, if they are at most so many.
 FAR, MAX_FAR = 2**14, 32
+#: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
+COSTS = {
+    hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
+    for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
+}
+FP16_TIME, FP16_SURVIVORS = {True: 0.5e-15, False: 1.7e-15}, 200
+#: The share of the rows that may overflow in a slice before the filter gives way to a finer one.
+MAX_OVERFLOWED = 1 / 4
+ON_AXES, ALL_FEATURES, PRECISE = range(3)  # int8, int8, fp16
 #: The first and the largest capacity for pairs of points between components.
 FIRST_PAIRS, MAX_PAIRS = 2**20, 2**26
 
@@ -47,38 +66,74 @@ class FusedFilter(ProductFilter):
         As of a `ProductFilter`.
     exact : ExactPoints
         The same as they are re-ranked.
+    tier : int
+        `ON_AXES` where that takes less time, `ALL_FEATURES` or `PRECISE`.
     """
 
-    name = "fp16 tensor cores (fused)"
     is_symmetric = True
-    step = 16  # features a wgmma takes
-    threshold_type = "float32"
     #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
     #: for.
     first_band, growth = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
-    first_offsets, offset_growth = 4, 2
+    first_offsets, offset_growth = 4, 1.5
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
     def __init__(
-        self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, exact: ExactPoints
+        self,
+        points: Array,
+        queries: Array,
+        metric: Metric,
+        device: Device,
+        scaling: Scaling,
+        exact: ExactPoints,
+        tier: int = 0,
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
         self.exact = exact
-        self.steps = -(-points.shape[1] // self.step)
-        self.atoms = -(-self.steps // ATOM_STEPS)
-        self.radius_struct = c_struct(*radius_terms(self.n_features, scaling.scale, metric))
+        self.encoding: Fp16 | Int8
+        if tier == PRECISE or self.n_features > MAX_FEATURES:
+            self.encoding = Fp16(self.n_features, scaling)
+        else:
+            self.encoding = self._cheapest(len(queries)) if tier == ON_AXES else Int8(points, scaling)
+        self.name = self.encoding.name
+        terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
+        self.radius_struct = c_struct(*terms)
 
     @staticmethod
     def row_bytes(d: int) -> int:
-        """What a row of d features takes in the image, its norm columns included."""
-        return 128 * -(-d // (FusedFilter.step * ATOM_STEPS)) + 40
+        """What a row of d features takes in the image of the larger type, and beside it."""
+        return 128 * -(-d // 64) + 8
 
     @staticmethod
     def symmetric_bytes(n: int, k: int) -> int:
         """Bytes of a symmetric pass, in addition to the result: all rows' bounds, survivors and lists."""
         return n * (24 + 12 * k + 8 * survivor_capacity(k))
+
+    def _cheapest(self, m: int) -> Fp16 | Int8:
+        """The encoding with which m queries take the least time.
+
+        fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
+        `FP16_SURVIVORS` fewer a query. Bytes are exact in either.
+        """
+        (n, d), itemsize = self.points.shape, self.points.dtype.itemsize
+        hopper, cost = is_hopper(), COSTS[is_hopper()]
+        projection = worthwhile_projection(self.points, m, self.scaling, cost, self.device)
+        if projection:
+            return Projected(self.points, projection)
+        saved = FP16_SURVIVORS * (cost.survivor + cost.byte * d * itemsize)
+        if self.scaling.byte_values or n * d * FP16_TIME[hopper] > saved:
+            return Int8(self.points, self.scaling)
+        return Fp16(d, self.scaling)
+
+    def finer(self) -> TileFilter | None:
+        """The same filter with all features in int8, then in fp16, then in float64."""
+        if isinstance(self.encoding, Fp16):
+            return super().finer()
+        tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
+        finer = FusedFilter(self.points, self.queries, self.metric, self.device, self.scaling, self.exact, tier)
+        finer.arrange(self.order, self.far)
+        return finer
 
     def arrange(self, order: Any, far: Any = None) -> None:
         """Put the points into this order but for some far ones; their image is made when it is first needed."""
@@ -93,7 +148,7 @@ class FusedFilter(ProductFilter):
 
     def query(self, rows: Any) -> QuantizedPoints:
         """The image of the rows."""
-        return quantize_rows(self.queries, self.scaling, rows, padded(rows.size, BLOCK_ROWS), self.atoms)
+        return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
     def candidates(
         self,
@@ -122,11 +177,11 @@ class FusedFilter(ProductFilter):
         self._append(products, radii, Destination(found, counts[m:], row_group, point_group))
         return found
 
-    def quantized(self, rows: Any) -> QuantizedPoints:
+    def seed_queries(self, rows: Any) -> QuantizedPoints:
         """Some queries as the kernels for tiles read them, not kept."""
         return self.quantize(self.queries, rows)
 
-    def points_at(self, positions: slice) -> QuantizedPoints:
+    def seed_points(self, positions: slice) -> QuantizedPoints:
         """The points at these positions of the order, likewise."""
         return self.quantize(self.points, self.order[positions])
 
@@ -161,12 +216,19 @@ class FusedFilter(ProductFilter):
         last = blocks if split else blocks // 2 + 1
         return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, self.offset_growth)
 
+    def is_coarse(self, survivors: Survivors) -> bool:
+        """Whether so many rows have more survivors than there is room for that a finer encoding takes less time."""
+        if self.encoding.sum_type != "int32":
+            return False
+        overflowed = int((survivors.count > survivors.capacity).sum())
+        return overflowed > MAX_OVERFLOWED * survivors.count.size
+
     def empty_survivors(self, k: int) -> Survivors:
         """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
         n = self.order.size
         shape = n, survivor_capacity(k)
         ids, count = cp.empty(shape, cp.int32), cp.zeros(n, cp.int32)
-        return Survivors(ids, count, self.order, cp.empty(shape, self.threshold_type))
+        return Survivors(ids, count, self.order, cp.empty(shape, self.encoding.sum_type))
 
     def append_both(self, offsets: slice, bound: Any, into: Survivors, split: int = 0) -> None:
         """Append to the candidates of every point, taken as a row in that order, those of the blocks at these offsets.
@@ -184,23 +246,21 @@ class FusedFilter(ProductFilter):
         radii = self.radii(bound, image.error, image.half_norm.size)
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 
-    def tighten(self, found: Survivors, bound: Any, k: int) -> None:
+    def tighten(self, survivors: Survivors, bound: Array, k: int) -> None:
         """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
-        image = self.image()
-        upper_bound = c_struct(*UpperBound.of(self.n_features, self.scaling.scale, self.metric).terms)
-        norms = image.half_norm, image.error, *self.tile_norms
-        self._tighten("tighten", found, bound, k, *norms, self.radius_struct, upper_bound)
-
-    def _tighten(self, kernel: str, found: Survivors, bound: Any, k: int, *known: Any) -> None:
-        check_arrays("int32", found.ids, found.count)
-        check_arrays(self.threshold_type, found.half_sq_dist)
+        image, n = self.image(), self.order.size
+        check_arrays("int32", survivors.ids, survivors.count)
+        check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         check_arrays("float64", bound)
-        n = self.order.size
-        keys = max(4, power_of_two(-(-found.capacity // WARP)))  # few sizes, each of which is compiled
+        keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
+        known = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
+        int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
-            TIGHTEN, kernel, (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
-            np.int32(n), np.int32(k), np.int32(found.capacity), *known, bound, found.ids, found.half_sq_dist,
-            found.count, options=(f"-DKEYS_PER_LANE={keys}",),
+            TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
+            np.int32(n), np.int32(k), np.int32(survivors.capacity), self.points, np.int32(self.n_features), self.order,
+            image.error, self.tile_error, self.radius_struct, known, np.float32(self.missing), bound, survivors.ids,
+            survivors.half_sq_dist, survivors.count,
+            options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
     # ------------------------------------------------------------------------- pairs of points between components
@@ -230,8 +290,7 @@ class FusedFilter(ProductFilter):
         try:
             image = self.image()
             # A row's radius is its own error; the component pair's threshold is added to it.
-            own = cp.zeros_like(image.half_norm) if image.error is None else image.error
-            products, radii = Products(image, len(items), 1, (0, 0), order.size), Radii(own, None)
+            products, radii = Products(image, len(items), 1, (0, 0), order.size), Radii(image.error, None)
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
             for capacity in sorted({min(FIRST_PAIRS, most), min(MAX_PAIRS // 4, most), most}):
                 counts = cp.zeros(2, cp.uint64)  # found, and the next work item
@@ -248,38 +307,28 @@ class FusedFilter(ProductFilter):
     # ------------------------------------------------------------------------------------------------ the image
 
     def image(self) -> QuantizedPoints:
-        """All points in their order, with norm columns."""
+        """All points in their order."""
         if self.points_image is None:
-            self.points_image = self._make_image()
+            self.points_image = image = self.encoding.encode(
+                self.points, self.order, padded(self.order.size, BLOCK_ROWS)
+            )
+            self.missing = self.encoding.missing(image.half_norm[: self.order.size])
+            self.tile_error = cp.empty(image.error.size // TILE, cp.float32)  # the largest of each
+            sizes = (self.tile_error.size,), TILE, np.int64(self.order.size)
+            launch_blocks(TIGHTEN, "largest_of_tiles", *sizes, image.error, self.tile_error)
         return self.points_image
 
-    def _make_image(self) -> QuantizedPoints:
-        size = padded(self.order.size, BLOCK_ROWS)
-        image = quantize_rows(self.points, self.scaling, self.order, size, self.atoms, with_norms=True)
-        tiles = size // TILE
-        self.tile_norms = cp.empty(tiles, cp.float32), cp.empty(tiles, cp.float32)  # the largest half norms and errors
-        norms = image.half_norm, image.error, *self.tile_norms
-        launch_blocks(TIGHTEN, "largest_of_tiles", (tiles,), TILE, np.int64(self.order.size), *norms)
-        return image
-
-    @property
-    def tile_error(self) -> Any:
-        """The largest error of each tile of points."""
-        return self.tile_norms[1]
-
-    def radii(self, bound: Any, error: Any, size: int) -> Radii:
+    def radii(self, bound: Array, error: Array, size: int) -> Radii:
         """`bounds.filter_radius` of rows with these bounds and errors (None: of no error), in one launch."""
-        return self._radii("radius_of_rows", bound, size, error, self.radius_struct)
-
-    def _radii(self, kernel: str, bound: Any, size: int, *arguments: Any) -> Radii:
         check_arrays("float64", bound)
-        found = Radii(cp.empty(size, self.threshold_type), cp.empty(size // TILE, self.threshold_type))
-        outputs = found.of_row, found.of_tile
-        launch_blocks(TIGHTEN, kernel, (size // TILE,), TILE, np.int64(bound.size), bound, *arguments, *outputs)
-        return found
+        radii = Radii(cp.empty(size, cp.float32), cp.empty(size // TILE, cp.float32))
+        arguments = np.int64(bound.size), bound, error, self.radius_struct, radii.of_row, radii.of_tile
+        launch_blocks(TIGHTEN, "radius_of_rows", (size // TILE,), TILE, *arguments)
+        return radii
 
     def _append(self, products: Products, radii: Radii, into: Destination) -> None:
-        append_survivors(products, self.image(), self.steps, radii, self.tile_error, into)
+        image = self.image()
+        append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
 
     def _by_position(self, point_group: Any) -> Any:
         """Groups by id as groups by position in the order."""

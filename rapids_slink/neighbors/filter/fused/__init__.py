@@ -1,0 +1,8 @@
+"""The fused product filter: products are tested in registers by a GPU's tensor cores and never written.
+
+- filter.py: the filter; encodings.py: points as it reads them, and what their errors are
+- launch.py: what the kernel is given
+- pass.cuh: what the kernel's two bodies share (tile_test.cuh, survivors.cuh); wgmma.cu (wgmma.cuh, ring.cuh) is for
+  Hopper, mma.cu (mma.cuh) for all others
+- tighten.cu: bounds from what passed
+"""

@@ -1,0 +1,176 @@
+"""Points as the fused filter's images: fp16, or int8 after a rotation, on all features or on principal axes.
+
+An int8 image holds y, the rounding of s·M(x - c), where M is linear and lengthens no vector by more than `stretch`:
+‖M v‖ <= stretch·‖v‖. So a pair of points within U is within stretch·s·U in the image, and the test of `bounds` loses no
+neighbour. M is a rotation, which spreads a row's values evenly over the features: then eight bits lose little.
+
+A rotation orders the features anew, changes some signs and multiplies each 32 of them by a Hadamard matrix over √32,
+twice. In float32 the differences w = x - c are rounded twice, and each of the two times five additions of a transform
+once (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 24: an error of √32·5·2⁻²⁴ at most, relative
+to the transform's length): M w is off by less than `ROTATION_ERROR`·‖M w‖. Integers that are bytes anyway are not
+rotated, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.filter.bounds import (
+    ABSOLUTE_SLACK,
+    EPSILONS,
+    SMALLEST_NORMAL,
+    TINY,
+    UpperBound,
+    round_up_factor,
+)
+from rapids_slink.neighbors.filter.cuda import QUANTIZE, WARP, quantize_rows
+from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE
+from rapids_slink.neighbors.filter.projection import Projection
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option
+
+ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
+PART = 2**24  # values of the points whose coordinates are formed at a time
+MIXED = 32  # features that a Hadamard matrix mixes
+MIXES = 2
+#: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.
+ROTATION_ERROR = 2.0**-18
+#: Rows that the scale is found by. A row with values above `LARGEST` times their median of maxima is cut off: its error
+#: is large.
+SCALE_ROWS, LARGEST = 2**12, 4
+#: With more features, a row and its mix would not fit into shared memory.
+MAX_FEATURES = 4096
+
+
+class Fp16:
+    """The points as `quantize_rows` has them: float32 sums, which `bounds.accumulation_bound` bounds."""
+
+    name = "fp16 tensor cores (fused)"
+    sum_type = "float32"
+    stretch = 1.0
+
+    def __init__(self, n_features: int, scaling: Scaling) -> None:
+        self.scaling, self.scale = scaling, scaling.scale
+        self.norm_slack = UpperBound.of(n_features, scaling.scale, EUCLIDEAN).norm_slack
+        self.steps = -(-n_features // 16)
+
+    def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
+        """The image of some rows, filled up to `size` rows."""
+        return quantize_rows(values, self.scaling, rows, size, -(-self.steps // ATOM_STEPS))
+
+    def missing(self, half_norm: Array) -> float:
+        """What a half squared distance of rows with these half norms lacks at most."""
+        return 2 * self.norm_slack * float(half_norm.max()) + ABSOLUTE_SLACK
+
+
+class Int8:
+    """Signed bytes, whose products are exact.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    scaling : Scaling
+        The first scale; another one follows the rotation.
+    """
+
+    name = "int8 tensor cores (fused)"
+    sum_type = "int32"
+
+    def __init__(self, points: Array, scaling: Scaling) -> None:
+        n, d = points.shape
+        self.steps = -(-d // MIXED)
+        self.width, self.atoms = self.steps * MIXED, -(-self.steps // ATOM_STEPS)
+        self.rotates = not scaling.byte_values
+        self.centre = scaling.centre if self.rotates else cp.full(d, 128.0)
+        self.error = ROTATION_ERROR if self.rotates else 0.0
+        self.stretch, self.lost = 1.0, 0.0  # beside what is relative
+        self.first_scale, self.last_scale = (scaling.scale if self.rotates else 1.0), 1.0
+        self.scale = 1.0
+        if self.rotates:
+            self.last_scale = self._scale_of(points, cp.arange(0, n, max(1, n // SCALE_ROWS), dtype=cp.int32))
+            self.scale = self.first_scale * self.last_scale * MIXED
+            self.lost = max(1.0, self.first_scale) * self.last_scale * MIXED * d**0.5 * SMALLEST_NORMAL
+
+    def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
+        """The image of some rows, filled up to `size` rows."""
+        image = self._empty(size)
+        self._launch(values, rows, rows.size, size, image)
+        return image
+
+    def missing(self, half_norm: Array) -> float:
+        """What a half squared distance lacks at most: halves are rounded down."""
+        return 1.0
+
+    def _empty(self, size: int) -> QuantizedPoints:
+        y = cp.empty(size * self.atoms * ATOM_BYTES, cp.int8)
+        return QuantizedPoints(y, cp.empty(size, cp.int32), cp.empty(size, cp.float32))
+
+    def _launch(
+        self, values: Array, rows: Array, m: int, size: int, image: QuantizedPoints | None, z: Array = None
+    ) -> None:
+        """The image of m rows, or their z."""
+        check_arrays(values.dtype, values)
+        check_arrays("int32", rows)
+        d = values.shape[1]
+        outputs = (None, None, None) if image is None else (image.y, image.half_norm, image.error)
+        launch_blocks(
+            QUANTIZE, "quantize_int8", (size,), WARP,
+            values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),
+            np.float64(self.last_scale), np.int32(self.width), self._shuffles, np.float64(self.error),
+            np.float64(self.lost), np.float64(round_up_factor(EPSILONS["float32"])), np.float64(TINY),
+            np.int32(self.atoms), *outputs, z, options=(value_option(values.dtype),), shared_memory=2 * 4 * self.width,
+        )  # fmt: skip
+
+    @cached_property
+    def _shuffles(self) -> Array:
+        """The order of the features before each transform; a feature whose sign changes is ~f."""
+        if not self.rotates:
+            return None
+        rng = np.random.default_rng(0)
+        shuffles = np.stack([rng.permutation(self.width) for _ in range(MIXES)])
+        return cp.asarray(np.where(rng.random(shuffles.shape) < 0.5, ~shuffles, shuffles).astype(np.int32))
+
+    def _scale_of(self, points: Array, sample: Array) -> float:
+        """What brings the sample's values to 127, or nearly all rows' values."""
+        z = cp.empty((sample.size, self.width), cp.float32)
+        self._launch(points, sample, sample.size, sample.size, None, z)
+        largest = abs(z).max(axis=1)
+        top = float(cp.minimum(largest.max(), LARGEST * cp.median(largest))) or float(largest.max())
+        return 127 / top if top > 0 else 1.0
+
+
+class Projected(Int8):
+    """Signed bytes of the coordinates of a projection.
+
+    Parameters
+    ----------
+    points : (n, d) array
+    projection : Projection
+    """
+
+    def __init__(self, points: Array, projection: Projection) -> None:
+        sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])
+        super().__init__(sample, Scaling(cp.zeros(sample.shape[1]), 1.0))
+        self.lost += projection.error * self.last_scale * MIXED
+        self.scale *= projection.scaling.scale
+        self.stretch, self.projection = projection.stretch, projection
+        self.name = f"{Int8.name}, {sample.shape[1]} coordinates for {points.shape[1]} features"
+
+    def missing(self, half_norm: Array) -> float:
+        """A partial distance bounds no distance from above."""
+        return float("inf")
+
+    def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
+        """The image of some rows, filled up to `size` rows."""
+        image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
+        for part in equal_slices(slice(0, size), max(1, PART // values.shape[1] // TILE) * TILE):
+            first, own = part.start, rows[part]
+            rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])
+            self._launch(self.projection.coordinates(values[own]), None, own.size, part.stop - first, rest)
+        return image

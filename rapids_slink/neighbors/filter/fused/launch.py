@@ -1,0 +1,214 @@
+"""The launch of the fused filter's kernel: its arguments, and the body that suits the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.cuda import NULL, c_struct, check_arrays, cuda_kernel, current_gpu, multiprocessors
+
+FUSED = "neighbors/filter/fused/"
+BLOCK_ROWS, TILE = 256, 128  # rows of a work item, points of a tile, as in pass.cuh
+ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
+PIECE_BYTES, NORM_BYTES = 128 * 128, 128 * 4  # of 128 rows of one atom, and of their half norms
+WGMMA_WARPS, QUEUE_BYTES = 16, 64 * 8  # warps that test; a warp's survivors that are not written yet
+RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
+#: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken.
+MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1)
+#: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
+WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**18
+
+
+def is_hopper() -> bool:
+    """Whether the current GPU has Hopper's own instructions."""
+    return _is_hopper(current_gpu())
+
+
+@cache
+def _is_hopper(gpu: int) -> bool:
+    return str(cp.cuda.Device(gpu).compute_capability) == "90"
+
+
+@dataclass(frozen=True)
+class Radii:
+    """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`."""
+
+    of_row: Array
+    of_tile: Array
+
+
+@dataclass(frozen=True)
+class Survivors(Candidates):
+    """Candidates collected over the slices of a symmetric pass.
+
+    Attributes
+    ----------
+    half_sq_dist : (rows, capacity) float32 or int32 array
+        Half of each one's squared distance as the converse in `bounds` has it.
+    """
+
+    half_sq_dist: Array = None
+
+
+@dataclass(frozen=True)
+class Products:
+    """Which products a launch forms.
+
+    Attributes
+    ----------
+    rows : QuantizedPoints
+        An image.
+    blocks, splits : int
+        Blocks of rows, or given work items, and into how many items each is divided.
+    tiles : (int, int)
+        The first tile of points and the one after the last; in a symmetric pass counted from the block's own.
+    n_points : int
+        Points after these are padding.
+    among : (int, int)
+        In a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles.
+    """
+
+    rows: QuantizedPoints
+    blocks: int
+    splits: int
+    tiles: tuple[int, int]
+    n_points: int
+    among: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where survivors go.
+
+    Attributes
+    ----------
+    found : Candidates
+    next_item : int array
+        The work item that the next block takes, less the number of blocks; 0 at first.
+    row_group, point_group : int32 arrays, optional
+        By position: pairs of one group are left out. Between components, `point_group` is the order.
+    items : (m, 4) int32 array, optional
+        Between components, the work items.
+    thresholds : float32 array, optional
+        Between components, what is added to the rows' radii, by component pair.
+    """
+
+    found: Candidates
+    next_item: Array
+    row_group: Array = None
+    point_group: Array = None
+    items: Array = None
+    thresholds: Array = None
+
+
+def append_survivors(
+    products: Products, image: QuantizedPoints, steps: int, radii: Radii, tile_error: Array, into: Destination
+) -> None:
+    """Form the products of some rows with tiles of an image, and append the pairs that pass.
+
+    Parameters
+    ----------
+    products : Products
+    image : QuantizedPoints
+        The points.
+    steps : int
+        Tensor core instructions that a row's features take.
+    radii : Radii
+        Of the rows.
+    tile_error : (tiles,) float32 array
+        The largest error of each tile of the image.
+    into : Destination
+        `Survivors` if every pair is tested for both its points.
+    """
+    rows, survivors = products.rows, into.found
+    half_sq_dist = getattr(survivors, "half_sq_dist", None)
+    check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
+    check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
+    check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
+    if radii.of_row.size != rows.half_norm.size:
+        raise ValueError(f"{rows.half_norm.size} rows, of which {radii.of_row.size} have a radius")
+    atoms = -(-steps // ATOM_STEPS)
+    kind = half_sq_dist is not None, into.items is not None, image.half_norm.dtype == cp.int32
+    body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    arguments = (
+        rows.y, image.y, image.half_norm, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
+        *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
+        radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
+        survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
+    )  # fmt: skip
+    items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
+    if blocks := min(items, body.blocks * multiprocessors()):
+        arguments = tuple(NULL if a is None else a for a in arguments)
+        body.kernel((blocks,), (body.threads,), arguments, shared_mem=body.shared)
+
+
+def item_splits(blocks: int, tiles: int) -> int:
+    """The number of work items into which a band's tiles are divided for each block of rows.
+
+    Some blocks have several times the work of others, since in an order by bounds points that are near to many come
+    together. There are enough items to balance that: each goes to the multiprocessor that is ready first.
+    """
+    by_work = min(tiles // MIN_ITEM_TILES, -(-WORK_ITEMS_PER_SM * multiprocessors() // max(1, blocks)))
+    return max(1, -(-tiles // MAX_ITEM_TILES), by_work)
+
+
+def padded(n: int, size: int) -> int:
+    """n, rounded up to a multiple."""
+    return -(-n // size) * size
+
+
+@dataclass(frozen=True)
+class _Body:
+    """A compiled kernel: rows and threads of a block, blocks of a multiprocessor, a block's bytes of shared memory."""
+
+    kernel: Any
+    rows: int
+    threads: int
+    blocks: int
+    shared: int
+
+
+@cache
+def _compiled(atoms: int, last_steps: int, kind: tuple[bool, bool, bool], hopper: bool, gpu: int) -> _Body:
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "INT8"
+    more: tuple[str, ...]
+    if hopper:
+        resident = atoms if atoms <= 4 else 0
+        stages = (4, 8, 8, 6, 5)[resident]  # as in wgmma.cu
+        pieces = 2 * resident + (1 if resident else 3) * stages
+        shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
+        source, shape, more = "wgmma.cu", (BLOCK_ROWS, 128 + 32 * WGMMA_WARPS, 1), ("-arch=sm_90a",)
+    else:
+        resident = int(atoms == 1)
+        warps, stages, blocks = _shape(resident, gpu)
+        shared = _mma_bytes(resident, warps, stages)
+        source, shape, more = "mma.cu", (32 * warps, 32 * warps, blocks), (f"-DWARPS={warps}", f"-DSTAGES={stages}")
+    values = resident, last_steps, *kind
+    options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
+    kernel = cuda_kernel(FUSED + source, "append_survivors", *options)
+    kernel.max_dynamic_shared_size_bytes = shared
+    return _Body(kernel, *shape, shared)
+
+
+def _mma_bytes(resident: int, warps: int, stages: int) -> int:
+    """Shared memory of a block, except its queues."""
+    tiles = warps * 32 // TILE
+    return resident * tiles * PIECE_BYTES + stages * ((1 if resident else 1 + tiles) * PIECE_BYTES + NORM_BYTES)
+
+
+def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
+    """The first of `MMA_SHAPES` that fits, or the last."""
+    attributes = cp.cuda.Device(gpu).attributes
+    for warps, stages, blocks in MMA_SHAPES:
+        block = _mma_bytes(resident, warps, stages) + warps * QUEUE_BYTES + RESERVED_BYTES
+        fits = blocks * block <= attributes["MaxSharedMemoryPerMultiprocessor"]
+        if fits and block <= attributes["MaxSharedMemoryPerBlockOptin"]:
+            return warps, stages, blocks
+    return MMA_SHAPES[-1]

@@ -1,0 +1,109 @@
+// The body of the fused filter for all GPUs: mma.sync.
+//
+// A block of WARPS warps has 32 rows a warp, and all warps copy the pieces that come next into a ring of STAGES stages while
+// they form the products of one. Two blocks share a multiprocessor, so that one tests while the other multiplies.
+#include "neighbors/filter/fused/pass.cuh"
+#include "neighbors/filter/fused/mma.cuh"
+
+#ifndef WARPS
+#define WARPS 4
+#endif
+#ifndef STAGES
+#define STAGES 3
+#endif
+constexpr int THREADS = 32 * WARPS, BLOCKS = 8 / WARPS;  // of a multiprocessor
+constexpr int BLOCK_TILES = WARPS * 32 / COLUMNS;        // tiles of rows
+constexpr int STAGE_PIECES = RESIDENT_ATOMS ? 1 : 1 + BLOCK_TILES;  // the columns' first, then the rows' if not resident
+
+__device__ __forceinline__ void copy_bytes(void* to, const void* from, int bytes) {
+    for (int b = threadIdx.x * 16; b < bytes; b += THREADS * 16) copy<16>((char*)to + b, (const char*)from + b);
+}
+__device__ __forceinline__ void commit_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits for all copies but the last LATER groups.
+template <int LATER> __device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+#endif
+}
+
+// As append_survivors of wgmma.cu, with the same arguments.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
+    const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
+    int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
+    const float* __restrict__ radius, const float* __restrict__ tile_radius, const float* __restrict__ tile_error,
+    const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
+    u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
+    const float* __restrict__ threshold) {
+    extern __shared__ __align__(128) char shared[];
+    constexpr int STAGE_BYTES = STAGE_PIECES * PIECE_BYTES + NORM_BYTES, PARTS = ROWS / (BLOCK_TILES * COLUMNS);
+    char *resident = shared, *stages = shared + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;
+    __shared__ u64 queues[WARPS][QUEUE];
+    __shared__ int next;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, among, capacity, lane, 0, 0};
+    for (int taken = blockIdx.x; taken < blocks * splits * PARTS; taken = next) {
+        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given);
+        int row_tile = item.row_tile + taken % PARTS * BLOCK_TILES;
+        survivors.first_row = row_tile * COLUMNS + warp * 32;
+        Strip strips[2];
+#pragma unroll
+        for (int s = 0; s < 2; s++)
+            strips[s].load(survivors.first_row + 16 * s, lane, half_norm, radius, tile_error,
+                           BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
+        const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
+        if (RESIDENT_ATOMS) copy_bytes(resident, own, RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES);
+        int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.first, atom_loaded = 0;
+        auto load = [&] {  // the piece, or pieces, that come next
+            if (loaded < turns) {
+                char* stage = stages + loaded % STAGES * STAGE_BYTES;
+                u64 t = item.tile(tile_loaded, among);
+                copy_bytes(stage, columns + (t * atoms + atom_loaded) * PIECE_BYTES, PIECE_BYTES);
+                if (!RESIDENT_ATOMS)
+                    for (int g = 0; g < BLOCK_TILES; g++)
+                        copy_bytes(stage + (1 + g) * PIECE_BYTES, own + (g * atoms + atom_loaded) * PIECE_BYTES, PIECE_BYTES);
+                if (!atom_loaded) copy_bytes(stage + STAGE_PIECES * PIECE_BYTES, column_norm + t * COLUMNS, NORM_BYTES);
+                if (++atom_loaded == atoms) atom_loaded = 0, tile_loaded++;
+            }
+            loaded++;
+            commit_copies();
+        };
+        for (int s = 0; s < STAGES - 1; s++) load();
+        int turn = 0;
+        for (int i = item.first; i < item.last; i++) {
+            int t = item.tile(i, among);
+            sum_t sum[2][64];
+            for (int a = 0; a < atoms; a++, turn++) {
+                wait_for_copies<STAGES - 2>();
+                __syncthreads();
+                load();
+                const char* stage = stages + turn % STAGES * STAGE_BYTES;
+                if (!a) {
+                    const sum_t* norms = (const sum_t*)(stage + STAGE_PIECES * PIECE_BYTES);
+                    begin_sums(sum[0], norms, lane), begin_sums(sum[1], norms, lane);
+                }
+                int tile = warp * 32 / COLUMNS, row = warp * 32 % COLUMNS;
+                const char* piece = RESIDENT_ATOMS ? resident + (tile * atoms + a) * PIECE_BYTES : stage + (1 + tile) * PIECE_BYTES;
+                int steps = a == atoms - 1 ? LAST_STEPS : 4;
+                if (RESIDENT_ATOMS == 1) steps = LAST_STEPS;
+                mma_piece(sum, shared_address(piece), row, shared_address(stage), steps, lane);
+            }
+#pragma unroll
+            for (int s = 0; s < 2; s++) {
+                TileTest test = strips[s].test_of(t, for_columns(i, blocks, among), lane, radius, tile_radius, tile_error);
+                push_passing(sum[s], test, strips[s], survivors, item, i, t, n_columns);
+            }
+        }
+        survivors.append(survivors.queued, item);
+        wait_for_copies<0>();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            bool full = BETWEEN_COMPONENTS && *(volatile u64*)count > capacity;
+            next = full ? blocks * splits * PARTS : gridDim.x + atomicAdd(next_item, 1);
+        }
+        __syncthreads();
+    }
+}

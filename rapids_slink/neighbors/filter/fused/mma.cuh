@@ -1,0 +1,54 @@
+// Products of a warp by mma.sync, of 32 rows and 128 columns over the pieces of both.
+#pragma once
+
+// Four 8x16-byte matrices of a piece, whose rows this thread's `row` and `chunk` address.
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 piece, u32 row, u32 chunk) {
+    u32 at = piece + row * 128 + ((chunk ^ row & 7) << 4);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at));
+}
+
+// sum[0..3] += 16 rows x 8 columns over 32 bytes of features.
+__device__ __forceinline__ void mma_tile(sum_t* sum, const u32 (&a)[4], u32 b0, u32 b1) {
+#if INT8 && __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif INT8
+    const u32 b[2] = {b0, b1};
+#pragma unroll
+    for (int r = 0; r < 2; r++)  // rows 0 to 7, and 8 to 15
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};"
+                : "+r"(sum[2 * r]), "+r"(sum[2 * r + 1]) : "r"(a[r + 2 * k]), "r"(b[k]));
+#elif __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    const u32 b[2] = {b0, b1};
+#pragma unroll
+    for (int k = 0; k < 2; k++)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) : "r"(a[2 * k]), "r"(a[2 * k + 1]), "r"(b[k]));
+#endif
+}
+
+// The first `steps` times 32 bytes of a piece's features: the warp's rows begin at `row` of the piece `rows`.
+__device__ __forceinline__ void mma_piece(sum_t (&sum)[2][64], u32 rows, u32 row, u32 columns, int steps, int lane) {
+    u32 own_row = row + (lane & 15), column = (lane >> 4) * 8 + (lane & 7);
+#pragma unroll
+    for (int k = 0; k < steps; k++) {
+        u32 a[2][4], b[2][4];  // b of 16 columns, and of the next
+        load_matrices(b[0], columns, column, 2 * k + (lane >> 3 & 1));
+#pragma unroll
+        for (int s = 0; s < 2; s++) load_matrices(a[s], rows, own_row + 16 * s, 2 * k + (lane >> 4));
+#pragma unroll
+        for (int q = 0; q < 8; q++) {
+            if (q < 7) load_matrices(b[(q + 1) % 2], columns, column + 16 * (q + 1), 2 * k + (lane >> 3 & 1));
+#pragma unroll
+            for (int s = 0; s < 2; s++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) mma_tile(sum[s] + 8 * q + 4 * h, a[s], b[q % 2][2 * h], b[q % 2][2 * h + 1]);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+// What both bodies of the fused filter share: the product of two images is tested tile by tile in registers and never written.
+//
+//     wgmma.cu   Hopper: wgmma, 64 rows a warpgroup, fed by bulk copies
+//     mma.cu     all others: mma.sync, 32 rows a warp, fed by plain asynchronous copies
+//
+// bounds.py derives the test; here error_j is replaced by the largest of its tile of columns, E, and the sums begin at -half_norm_j:
+//     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
+// The rows of the product are the queries, its columns the points.
+//
+// An image holds tiles of 128 rows; a tile is `atoms` pieces, a piece 128 rows of 128 bytes, the eight 16-byte chunks of row r
+// stored at chunk ^ (r & 7): the 128-byte swizzle that wgmma's descriptors expect, in which ldmatrix has no bank conflicts
+// either. A work item is 256 rows and a range of column tiles.
+//
+// INT8: features are signed bytes and their sums exact. With h the half of a squared norm, rounded down, a pair within the bound
+// has 2 product = |y_i|^2 + |y_j|^2 - distance^2 >= 2 h_i + 2 h_j - 2 (radius_i + E)^2, and so passes the test with the square
+// rounded down. Otherwise features are fp16 and the sums float32.
+//
+// LAST_STEPS is how many times 32 bytes of the last atom's features are in use. RESIDENT_ATOMS is the number of atoms, if the
+// rows' pieces fit into shared memory and stay there; with 0 a stage carries a piece of the rows as well.
+//
+// SYMMETRIC: rows and columns are of one image. A block's columns are counted from its own number on, modulo theirs, and a pair
+// is formed once and tested for both: for the columns' sake with the largest of the tile's radii first. Columns are all points
+// or, if the pairs within each of two parts are known, the second part; the rows are the first then.
+//
+// BETWEEN_COMPONENTS: the work items are given, each of 256 rows and a range of tiles; the pairs wanted are those within their
+// component pair's threshold.
+#pragma once
+#include "runtime/include/copies.cuh"
+
+#ifndef RESIDENT_ATOMS
+#define RESIDENT_ATOMS 1
+#endif
+#ifndef LAST_STEPS
+#define LAST_STEPS 4
+#endif
+#ifndef SYMMETRIC
+#define SYMMETRIC 0
+#endif
+#ifndef INT8
+#define INT8 0
+#endif
+#ifndef BETWEEN_COMPONENTS
+#define BETWEEN_COMPONENTS 0
+#endif
+typedef unsigned int u32;
+typedef unsigned long long u64;
+#if INT8
+typedef int sum_t;
+#else
+typedef float sum_t;
+#endif
+
+constexpr int ROWS = 256, COLUMNS = 128;
+constexpr int PIECE_BYTES = 128 * 128;               // of 128 rows of one atom
+constexpr int NORM_BYTES = COLUMNS * sizeof(sum_t);  // of a tile's half norms
+constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
+
+// v[i] of N values in registers.
+template <int N>
+__device__ __forceinline__ sum_t select(const sum_t* v, u32 i) {
+    if constexpr (N == 1) return v[0];
+    else {
+        sum_t low = select<N / 2>(v, i), high = select<N / 2>(v + N / 2, i);
+        return i & N / 2 ? high : low;
+    }
+}
+
+struct __align__(8) Pair {
+    sum_t x, y;
+};
+
+// Sums of 16 or 64 rows and 128 columns, of which a thread has 64, begin with the columns' half norms.
+__device__ __forceinline__ void begin_sums(sum_t (&sum)[64], const sum_t* half_norm, int lane) {
+#pragma unroll
+    for (int j = 0; j < 64; j += 4) {
+        Pair norms = ((const Pair*)half_norm)[j + lane % 4];
+        sum[j] = sum[j + 2] = -norms.x, sum[j + 1] = sum[j + 3] = -norms.y;
+    }
+}
+
+__device__ __forceinline__ u32 warp_or(u32 x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(~0u, x);
+#else
+    for (int step = 16; step; step /= 2) x |= __shfl_xor_sync(~0u, x, step);
+    return x;
+#endif
+}
+
+#include "neighbors/filter/fused/survivors.cuh"
+#include "neighbors/filter/fused/tile_test.cuh"
+
+// Whether the pairs of a block with the i-th tile from its own number are tested for the columns as well. Among all points the
+// pairs of offset 0 and of half the blocks, if that is whole, are formed by both blocks.
+__device__ __forceinline__ bool for_columns(int i, int blocks, ColumnTiles among) {
+    return SYMMETRIC && (among.first || (i >= 2 && i / 2 * 2 != blocks));
+}

@@ -1,0 +1,129 @@
+// architectures: sm_90a
+// The body of the fused filter for Hopper's tensor cores.
+//
+//     producer warp ──bulk copies──▶ ring of stages ──▶ four warpgroups, 64 rows each: wgmma, test, append
+//
+// A warpgroup issues all products of a tile and tests them while those of the others are formed. A test is a chain of short
+// dependent steps, whose latency takes four warps per scheduler to hide.
+#include "neighbors/filter/fused/pass.cuh"
+#include "neighbors/filter/fused/wgmma.cuh"
+
+constexpr int STAGE_BYTES = RESIDENT_ATOMS ? PIECE_BYTES : 3 * PIECE_BYTES;  // a piece of columns; two of rows if not resident
+constexpr int STAGES = RESIDENT_ATOMS == 0 ? 4 : RESIDENT_ATOMS <= 2 ? 8 : RESIDENT_ATOMS == 3 ? 6 : 5;
+constexpr int SLOTS = RESIDENT_ATOMS ? 1 : 2;  // work items at a time: the ring need not run dry between two
+constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;  // warpgroups of 64 rows, and their warps
+constexpr int THREADS = 128 * (1 + CONSUMERS);
+
+#include "neighbors/filter/fused/ring.cuh"
+
+// Starts all products of 64 rows, by the descriptor `own`, with the tile that comes next in the ring; `turn` goes on.
+__device__ __forceinline__ void form_tile(
+    sum_t (&sum)[64], Ring& ring, u32& turn, u64 own, u64 first_stage, const sum_t* norms, int atoms, int lane) {
+    constexpr int STAGE_STEP = STAGE_BYTES >> 4, PIECE_STEP = PIECE_BYTES >> 4;  // in the descriptors' units
+    barrier_wait(ring.full + turn % STAGES, turn / STAGES & 1);
+    begin_sums(sum, norms + turn % STAGES * COLUMNS, lane);
+    if (RESIDENT_ATOMS) {
+#pragma unroll
+        for (int a = 0; a < RESIDENT_ATOMS; a++) {
+            int s = (turn + a) % STAGES;
+            if (a) barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
+            fence();
+            mma_piece(sum, own + a * PIECE_STEP, first_stage + s * STAGE_STEP, a < RESIDENT_ATOMS - 1 ? 4 : LAST_STEPS);
+            commit();
+        }
+        turn += RESIDENT_ATOMS;
+        return;
+    }
+#pragma unroll 1
+    for (int a = 0; a < atoms - 1; a++, turn++) {
+        int s = turn % STAGES;
+        barrier_wait(ring.full + s, turn / STAGES & 1);
+        fence();
+        mma_piece(sum, own + s * STAGE_STEP, first_stage + s * STAGE_STEP, 4);
+        commit();
+        if (a) {  // the previous piece has been read: its stage is free
+            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+            if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
+        }
+    }
+    // The last piece separately: ptxas serializes wgmmas that have branches between them.
+    int s = turn % STAGES;
+    barrier_wait(ring.full + s, turn / STAGES & 1);
+    fence();
+    mma_piece(sum, own + s * STAGE_STEP, first_stage + s * STAGE_STEP, LAST_STEPS);
+    commit();
+    turn++;
+}
+
+// Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
+// left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
+// rows, each with its share of the columns. `next_item` is zero at first.
+//
+// SYMMETRIC: tiles are counted from the block's own, modulo those of `among`; i is appended to j's candidates as well, and only
+// the row itself is left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product -
+// half_norm_j) of each pair.
+//
+// BETWEEN_COMPONENTS: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns
+// and the one after the last, and their component pair, whose `threshold` is added to the row's radius. By `column_group` both
+// are points, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
+// `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
+// are started.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
+    const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
+    int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
+    const float* __restrict__ radius, const float* __restrict__ tile_radius, const float* __restrict__ tile_error,
+    const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
+    u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
+    const float* __restrict__ threshold) {
+    extern __shared__ __align__(1024) char shared[];
+    __shared__ __align__(8) Ring ring;
+    const Memory memory(shared);
+    int warpgroup = __shfl_sync(~0u, threadIdx.x >> 7, 0);  // uniform over the warp, as the compiler can see
+    int thread = threadIdx.x & 127;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
+        for (int s = 0; s < SLOTS; s++) barrier_init(ring.item_full + s, 1), barrier_init(ring.item_empty + s, CONSUMERS);
+        asm volatile("fence.mbarrier_init.release.cluster;");
+    }
+    __syncthreads();
+    if (warpgroup == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        if (thread == 0)
+            produce(ring, memory, rows, columns, column_norm, atoms, blocks, splits, first_tile, last_tile, among, capacity,
+                    count, next_item, given);
+        return;
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+    u32 turn = 0, items = 0;  // stages used, items done
+    int warp = thread >> 5, lane = thread & 31, g = warpgroup - 1;
+    const char* rows_of_group =
+        RESIDENT_ATOMS ? memory.resident + g / 2 * RESIDENT_ATOMS * PIECE_BYTES : memory.stages + (1 + g / 2) * PIECE_BYTES;
+    const u64 own = descriptor(rows_of_group + g % 2 * (PIECE_BYTES / 2));  // the next atom, or stage, is so much further on
+    const u64 first_stage = descriptor(memory.stages);
+    u64* queue = memory.queues + (4 * g + warp) * QUEUE;
+    Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, among, capacity, lane, 0, 0};
+    for (;; items++) {
+        int slot = items % SLOTS;
+        barrier_wait(ring.item_full + slot, items / SLOTS & 1);
+        int taken = __shfl_sync(~0u, lane ? 0 : atomicOr(ring.item + slot, 0), 0);
+        if (taken >= blocks * splits) return;
+        WorkItem item(taken, splits, first_tile, last_tile, given);
+        Strip strip;
+        survivors.first_row = item.row_tile * COLUMNS + g * 64 + warp * 16;
+        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
+        for (int i = item.first; i < item.last; i++) {
+            int t = item.tile(i, among);
+            sum_t sum[64];
+            form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
+            TileTest test = strip.test_of(t, for_columns(i, blocks, among), lane, radius, tile_radius, tile_error);
+            release<(RESIDENT_ATOMS ? RESIDENT_ATOMS : 2) - 1>(ring, turn - 1, lane);
+            __syncwarp();
+#pragma unroll
+            for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
+            push_passing(sum, test, strip, survivors, item, i, t, n_columns);
+        }
+        survivors.append(survivors.queued, item);
+        asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
+        if (thread == 0) barrier_arrive(ring.item_empty + slot);
+    }
+}

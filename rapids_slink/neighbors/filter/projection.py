@@ -1,0 +1,172 @@
+"""Fewer coordinates than features: partial distances on principal axes, and the length of the rest.
+
+Let P have m nearly orthonormal columns, z = Pᵀw for w = scale·(x - c) and r = ‖w - P z‖, the length of what P leaves
+out. Then ‖w_i - w_j‖² >= ‖z_i - z_j‖² + (r_i - r_j)²: a test on m + 1 coordinates loses no neighbour. (Panorama, arXiv
+2510.00566, has partial distances on rotated axes, too.) With PᵀP = 1 + E and ‖E‖ <= δ the right-hand side is at most
+(1 + δ + δ²)‖w_i - w_j‖², since 1 - A + A² for A = PPᵀ has no larger eigenvalue: that is `stretch`.
+
+r is computed as √(‖w‖² - ‖z‖²), which is off by at most √(δ + 2(d + 8)ε)·‖w‖ in float64, for |√a - √b| <= √|a - b|.
+It is shared out to `REST` coordinates of r / √REST each, less a constant, so that it fits into bytes.
+
+The axes need not be eigenvectors. They come from the orthogonal factor of C(CΩ), C the covariance of a sample and Ω
+random: its leading columns span nearly the leading eigenvectors' space, for every m at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from rapids_slink.neighbors.filter.quantize import Scaling
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+
+#: Coordinates that the length of the rest is shared out to. With them there are a multiple of `STEP`.
+REST, STEP = 4, 32
+#: The sample of the covariance; that of the queries and of the points among which survivors are counted.
+SAMPLE, QUERIES, POINTS = 4096, 128, 2**14
+NEIGHBORS = 8  # of each query
+#: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
+STEPS, MAX_SHARE = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64), 0.8
+#: Fewer products cost too little for the choice to pay. Covariances whose eigenvalues are nearly equal, as tr(C)² over
+#: d tr(C²) says, have no few principal axes.
+MIN_PRODUCTS, MAX_FLATNESS = {"cpu": 2**36, "cuda": 2**46}, 1 / 3
+
+
+@dataclass(frozen=True)
+class FilterCosts:
+    """What a filter takes.
+
+    Attributes
+    ----------
+    product, survivor, byte : float
+        Seconds for a product of one feature, for a survivor, and for each byte of its row.
+    rounding : float
+        How far rounding moves a coordinate, relative to their root mean square.
+    """
+
+    product: float
+    survivor: float
+    byte: float
+    rounding: float
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The map from points to coordinates.
+
+    Attributes
+    ----------
+    scaling : Scaling
+    axes : (d, m) float64 array
+        Nearly orthonormal columns.
+    offset : float
+        What is taken from the coordinates of the rest.
+    departure : float
+        δ.
+    device : Device
+    """
+
+    scaling: Scaling
+    axes: Array
+    offset: float
+    departure: float
+    device: Device
+
+    @classmethod
+    def of(cls, points: Array, scaling: Scaling, axes: Array, device: Device) -> Projection:
+        """That on these axes."""
+        xp, (d, m) = device.xp, axes.shape
+        departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
+        centred = cls(scaling, axes, 0.0, departure, device)
+        rest = centred.coordinates(points[:: max(1, len(points) // SAMPLE)])[:, -1]
+        return cls(scaling, axes, float(xp.median(rest)), departure, device)
+
+    @property
+    def stretch(self) -> float:
+        """How many times as far apart as two points their coordinates may be."""
+        return float((1 + self.departure + self.departure**2) ** 0.5 + 1e-12)
+
+    @property
+    def error(self) -> float:
+        """How far coordinates may be from exact ones; ‖w‖ is at most 2¹⁵√d, as `Scaling` has it."""
+        d = self.axes.shape[0]
+        return float((self.departure + 2 * (d + 8) * 2.0**-52) ** 0.5 * 2.0**15 * d**0.5)
+
+    def coordinates(self, values: Array) -> Array:
+        """Those of some points, (n, m + `REST`) float64."""
+        xp, m = self.device.xp, self.axes.shape[1]
+        w = (values - self.scaling.centre) * self.scaling.scale
+        z = xp.empty((len(w), m + REST))
+        z[:, :m] = w @ self.axes
+        rest = xp.sqrt(xp.maximum((w * w).sum(axis=1) - (z[:, :m] ** 2).sum(axis=1), 0))
+        z[:, m:] = (rest / REST**0.5 - self.offset)[:, None]
+        return z
+
+
+def worthwhile_projection(
+    points: Array, n_queries: int, scaling: Scaling, costs: FilterCosts, device: Device
+) -> Projection | None:
+    """The projection with which testing all pairs takes the least time, or None if that is with none.
+
+    Survivors are counted on a sample, the pairs whose partial distance, less what rounding may hide, is within the
+    exact distance of a query's `NEIGHBORS`-th nearest; and on a quarter of it, which shows how their number grows.
+    """
+    xp, (n, d) = device.xp, points.shape
+    if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
+        return None
+    sample = ((points[:: max(1, n // SAMPLE)] - scaling.centre) * scaling.scale).astype("float64")
+    sample -= sample.mean(axis=0)
+    covariance = sample.T @ sample / len(sample)
+    total = float(xp.trace(covariance))
+    if not 0 < total < float("inf") or total**2 > MAX_FLATNESS * d * float((covariance**2).sum()):
+        return None
+    covariance /= total
+    axes = xp.linalg.qr(covariance @ (covariance @ xp.random.default_rng(0).standard_normal((d, d))))[0]
+    rows = ((points[:: max(1, n // POINTS)] - scaling.centre) * scaling.scale).astype("float32")
+    z = rows @ axes.astype("float32")
+    queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
+    exact = _Sample(queries, z, xp)
+    best, best_time, itemsize = d, float("inf"), points.dtype.itemsize
+    for m in [*(end for end in (STEP * s - REST for s in STEPS) if end + REST <= MAX_SHARE * d), d]:
+        width = m + REST if m < d else -(-d // STEP) * STEP
+        survivors = exact.survivors(m, costs.rounding * width**0.5, n)
+        time = n_queries * (n * width * costs.product + survivors * (costs.survivor + costs.byte * d * itemsize))
+        if time < best_time:
+            best, best_time = m, time
+    return None if best == d else Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device)
+
+
+class _Sample:
+    """Queries and points on all axes; the distances on the first of them grow from call to call."""
+
+    def __init__(self, queries: Array, z: Array, xp: Any) -> None:
+        self.queries, self.z, self.xp = queries, z, xp
+        self.norms = [(rows * rows).sum(axis=1) for rows in (queries, z)]
+        self.own = xp.abs(self._distances(slice(None))) <= 1e-6 * (self.norms[0][:, None] + self.norms[1])
+        self.exact = xp.where(self.own, xp.inf, self._distances(slice(None)))
+        self.partial, self.axes = xp.zeros_like(self.exact), 0
+
+    def _distances(self, axes: slice) -> Array:
+        a, b = self.queries[:, axes], self.z[:, axes]
+        return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)
+
+    def survivors(self, m: int, rounding: float, n: int) -> float:
+        """How many of n points pass the test on the first m axes, about, over all bands."""
+        xp = self.xp
+        self.partial += self._distances(slice(self.axes, m))
+        self.axes = m
+        of_axes = [(rows[:, :m] ** 2).sum(axis=1) for rows in (self.queries, self.z)]
+        rest = [xp.sqrt(xp.maximum(norm - part, 0)) for norm, part in zip(self.norms, of_axes, strict=True)]
+        distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
+        slack = 2 * rounding * float(xp.sqrt(of_axes[1].mean() / m))
+        counts = []
+        for some in (slice(None, None, 4), slice(None)):
+            exact = self.exact[:, some]
+            bound = xp.sqrt(xp.maximum(xp.partition(exact, NEIGHBORS - 1, axis=1)[:, NEIGHBORS - 1], 0))
+            within = distances[:, some] <= (bound + slack)[:, None] ** 2
+            counts.append(max(1.0, float((within & ~self.own[:, some]).sum(axis=1).mean())))
+        share = max(1.0, n / len(self.z))
+        growth = max(0.0, log(counts[1] / counts[0], 4))
+        return counts[1] * share**growth * (1 + log(share))

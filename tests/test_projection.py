@@ -1,0 +1,70 @@
+"""Partial distances on principal axes: a bound, and a filter where it pays."""
+
+import numpy as np
+import pytest
+from oracles import assert_lists, least, squared_distances, without_self
+
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.filter import projection
+from rapids_slink.neighbors.filter.choose import scaling_of
+from rapids_slink.neighbors.filter.projection import Projection
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import to_host
+
+
+def falling(n, d, power, seed=0):
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -power) @ np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+@pytest.mark.parametrize("kind", ["falling", "low rank", "offset", "outlier", "slanted axes"])
+@pytest.mark.parametrize("m", [1, 28, 96])
+def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
+    n, d = 400, 96
+    X = falling(n, d, 1.0)
+    if kind == "low rank":
+        X = X[:, :5] @ X[:5]
+    X += 1e4 if kind == "offset" else 0
+    X[7] *= 1e5 if kind == "outlier" else 1
+    axes = np.linalg.svd(X - X.mean(axis=0))[2][:m].T
+    axes = axes + (1e-3 * np.random.default_rng(1).normal(size=axes.shape) if kind == "slanted axes" else 0)
+    values = engine.asarray(X)
+    map_ = Projection.of(values, scaling_of(values, device=engine), engine.asarray(np.ascontiguousarray(axes)), engine)
+    z = to_host(map_.coordinates(values)).astype(np.longdouble)
+    x = X.astype(np.longdouble) * map_.scaling.scale
+    for i in range(0, n, 13):
+        distance = np.sqrt(((x - x[i]) ** 2).sum(axis=1))
+        partial = np.sqrt(((z - z[i]) ** 2).sum(axis=1))
+        assert (partial <= map_.stretch * distance + 2 * map_.error).all()
+    if kind == "falling" and m > 1:
+        assert map_.stretch < 1 + 1e-9
+        assert partial.mean() > 0.5 * distance.mean()
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
+    from rapids_slink.metrics import METRICS
+    from rapids_slink.neighbors.rows import metric_rows
+
+    monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, 0)
+    if engine.is_gpu:
+        from rapids_slink.neighbors.filter.fused import filter as fused
+
+        slow = projection.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
+        monkeypatch.setattr(fused, "COSTS", {True: slow, False: slow})
+    n, k = 3000, 5
+    for power, projects in ((0.0, False), (1.5, True)):
+        X, report = falling(n, 160, power).astype(np.float32), Report()
+        rows = metric_rows(METRICS[metric], engine.asarray(X), engine)
+        search = BruteForceSearch(rows, engine, report, metric=METRICS[metric])
+        assert ("coordinates" in report["neighbors"]["filter"]) == projects
+        lists = neighbor_lists(search, n, k, engine)
+        assert report["neighbors"]["rows_certified"] > n / 2
+        if metric == "euclidean":
+            assert_lists(lists, least(without_self(squared_distances(X.astype(float))), k))
+        else:
+            monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, np.inf)
+            plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
+            monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, 0)
+            assert_lists(lists, (plain.ids, plain.weights))
