@@ -59,8 +59,10 @@ class Report(dict[str, Any]):
 
     def __str__(self) -> str:
         seconds, counts = self._stages()
-        settings = [f"{name} {value}" for name, value in self.items() if not isinstance(value, dict)]
-        lines = [", ".join(settings)] if settings else []
+        settings = {name: str(value) for name, value in self.items() if not isinstance(value, dict)}
+        words = [f"{name} {value}" for name, value in settings.items() if " " not in value]
+        lines = [", ".join(words)] if words else []
+        lines += [f"{name:<14}{value}" for name, value in settings.items() if " " in value]
         for stage in dict.fromkeys([*seconds, *counts]):
             time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
             entries = [f"{in_words(name)} {count_text(value)}" for name, value in counts.get(stage, {}).items()]
@@ -82,7 +84,7 @@ def in_words(name: str) -> str:
 
 def count_text(value: Any) -> str:
     """A count as text."""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def counted(number: int, what: str) -> str:
