@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rapids_slink.runtime.compiling import compiled_seconds
 from rapids_slink.runtime.device import Device
 
 if TYPE_CHECKING:
@@ -22,17 +23,23 @@ class Report(dict[str, Any]):
 
     @contextmanager
     def stage(self, name: str, device: Device) -> Iterator[None]:
-        """Time a stage, device work included, and show it as an NVTX range on a GPU."""
+        """Time a stage, device work included, and show it as an NVTX range on a GPU.
+
+        The seconds in which kernels were compiled are those of a stage "compiling" instead.
+        """
         nvtx = device.xp.cuda.nvtx if device.is_gpu else None
         if nvtx is not None:
             nvtx.RangePush(f"rapids_slink.{name}")
-        start = time.perf_counter()
+        start, compiled_before = time.perf_counter(), compiled_seconds()
         try:
             yield
             device.synchronize()
         finally:
+            compiling = compiled_seconds() - compiled_before
+            taken = {name: time.perf_counter() - start - compiling} | ({"compiling": compiling} if compiling else {})
             seconds = self.setdefault("seconds", {})
-            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+            for part, value in taken.items():
+                seconds[part] = seconds.get(part, 0.0) + value
             if nvtx is not None:
                 nvtx.RangePop()
 

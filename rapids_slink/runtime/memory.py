@@ -27,7 +27,7 @@ from math import inf
 from typing import Any
 
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.compiling import watch_numba
+from rapids_slink.runtime.compiling import close_line, watch_numba
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
@@ -148,6 +148,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         raise
     finally:
         _thread.run = outer
+        close_line()
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:

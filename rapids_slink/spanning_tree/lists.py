@@ -7,12 +7,16 @@ from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prep
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.compiling import compile_ahead
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
 from rapids_slink.spanning_tree.kernels import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+
+#: What compiles the kernels of the later stages.
+COMPILER = "rapids_slink.spanning_tree.ahead"
 
 
 def serves(problem: Problem) -> bool:
@@ -39,6 +43,8 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
     """The search, and what makes the tree of the points by it."""
     device, settings = problem.device, problem.settings
+    if not device.is_gpu:
+        compile_ahead(COMPILER)
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=settings.progress, metric=problem.metric)
 
