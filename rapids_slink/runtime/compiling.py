@@ -191,4 +191,4 @@ def watch_numba() -> None:
 
 
 def _is_ours(event: Any) -> bool:
-    return bool(event.data["dispatcher"].py_func.__module__.startswith("rapids_slink"))
+    return str(event.data["dispatcher"].py_func.__module__).startswith("rapids_slink")  # None of code that is made up
