@@ -62,7 +62,13 @@ def plan(
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
-    metric, p, n_neighbors, min_samples, device, memory_limit
+    metric, p : str, float
+        See `SingleLinkage`.
+    n_neighbors, min_samples : int, optional
+        See `SingleLinkage`.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one.
+    memory_limit : int or str, optional
         See `SingleLinkage`.
 
     Returns

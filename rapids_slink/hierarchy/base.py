@@ -221,8 +221,10 @@ class Hierarchy:
 
         Parameters
         ----------
-        min_cluster_size, ax
-            Those of `rapids_slink.hierarchy.pictures.plot_condensed`.
+        min_cluster_size : int, optional
+            The rows of the smallest branch; by default a hundredth of all, at least 5.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
 
         Returns
         -------
@@ -296,8 +298,8 @@ class Hierarchy:
 
         The slider moves the cut along the curve, as does a click on the curve. A number of clusters, a distance and a
         smallest size can be typed. Colours, counts and the table of the largest clusters follow at once. The lasso, or
-        the menu of clusters, selects rows. For `HDBSCAN` the slider changes ``min_cluster_size``. Of each of the models
-        up to a few million rows can be explored.
+        the menu of clusters, selects rows. For `HDBSCAN` the slider changes ``min_cluster_size``. A few
+        million rows are possible.
 
         Parameters
         ----------
