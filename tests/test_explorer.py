@@ -146,6 +146,20 @@ def test_what_is_refused(df, model):
         rapids_slink.SingleLinkage(device="cpu").explore(df)
 
 
+@pytest.mark.full
+def test_collections_of_dask(df):
+    dask = pytest.importorskip("dask.dataframe", reason="dask is not installed")
+    distributed = pytest.importorskip("distributed")
+    with distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None):
+        ddf = dask.from_pandas(df.reset_index(drop=True), npartitions=3)
+        model = rapids_slink.fit(ddf, 4, device="cpu")
+        explorer = model.explore(ddf)
+        explorer.number.value = 9
+        assert same(explorer.labels, model.cut(9))
+        explorer.cluster.value = 0
+        assert len(explorer.selected) == (np.asarray(on_host(model.cut(9))) == 0).sum()
+
+
 def test_a_page_for_a_report(df, model):
     pytest.importorskip("matplotlib")
     explorer = model.explore(df)
