@@ -19,6 +19,7 @@ import rapids_slink
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import DEVICE_NAMES, resolve
 from rapids_slink.tables import NO_PYARROW, read_table
 from rapids_slink.tables.layout import DECIMAL_SIGNS
@@ -196,7 +197,7 @@ def _demo(options: argparse.Namespace) -> None:
     print(f"\nThe map is in {picture}.")
 
 
-def _label_table(labels: Any) -> Any:
+def _label_table(labels: Array) -> Any:
     """The input's index and ``label``. An index level without a name, or called "label", is ``row`` or ``level_0``."""
     index = labels.index
     names = [f"level_{i}" if name in (None, "label") else str(name) for i, name in enumerate(index.names)]
@@ -227,7 +228,7 @@ def _is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _summary(labels: Any, output: Path | None) -> str:
+def _summary(labels: Array, output: Path | None) -> str:
     """How many rows each cluster has, the largest first."""
     sizes = labels.value_counts().sort_index().sort_values(ascending=False, kind="stable")
     heading = f"{counted(len(labels), 'row')} in {counted(len(sizes), 'cluster')}"

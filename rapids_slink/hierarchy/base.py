@@ -12,6 +12,7 @@ from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
 from rapids_slink.hierarchy import html, interop, pictures, plots, storage
 from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import device_of, resolve
 
 if TYPE_CHECKING:
@@ -387,7 +388,7 @@ class Hierarchy:
         if trees != 1:
             raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
-    def _array(self, array: Any) -> Any:
+    def _array(self, array: Array) -> Any:
         if is_collection(array):
             return array
         output = self._output.from_cuml_setting()

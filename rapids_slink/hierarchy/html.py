@@ -10,6 +10,7 @@ import numpy as np
 
 from rapids_slink.points.output import on_host
 from rapids_slink.report import count_text, counted, in_words
+from rapids_slink.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
@@ -91,7 +92,7 @@ def _times(seconds: dict[str, float]) -> list[tuple[str, str]]:
     return [*rows, ("total", f"{sum(seconds.values()):.4f}")] if rows else rows
 
 
-def _table(title: str, heads: tuple[str, ...], rows: Any) -> str:
+def _table(title: str, heads: tuple[str, ...], rows: Array) -> str:
     if not rows:
         return ""
     lines = [_row("th", heads), *(_row("td", row) for row in rows)]

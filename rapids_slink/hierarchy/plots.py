@@ -26,6 +26,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import device_of, to_host
 
 #: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
@@ -171,7 +172,7 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     return ax
 
 
-def plot_clusters(X: Any, labels: Any, *, ax: Any = None, **kwargs: Any) -> Any:
+def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> Any:
     """Draw the rows as points, coloured by cluster.
 
     One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two

@@ -30,6 +30,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -37,7 +38,7 @@ from rapids_slink.runtime.memory import check_memory
 
 #: Bytes of an edge in a frame.
 EDGE_BYTES = 16
-#: A search for few queries may take so many bytes even if the other search takes less.
+#: A search for few queries may take this number of bytes even if the other search takes less.
 SMALL_BATCH_BYTES = 2**28
 #: cuDF counts rows in int32.
 MAX_FRAME_ROWS = 2**31 - 1
@@ -49,7 +50,7 @@ def neighbor_lists(
     k: int,
     device: Device,
     min_samples: int = 1,
-    core: Any = None,
+    core: Array = None,
     known: PartLists | None = None,
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
@@ -89,7 +90,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     queries = as_points(X, device, checked=False)
     m, d = queries.values.shape
 
-    small: Any = None
+    small: Array = None
 
     def search(n: int, d: int, itemsize: int) -> MemoryEstimate:
         return _estimate_nearest((m, n, d), max(itemsize, queries.values.dtype.itemsize), metric, device)

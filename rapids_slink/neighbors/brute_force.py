@@ -27,6 +27,7 @@ from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, seed_poi
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
@@ -57,10 +58,10 @@ class BruteForceSearch:
 
     def __init__(
         self,
-        values: Any,
+        values: Array,
         device: Device,
         report: Report,
-        queries: Any = None,
+        queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
         fused: bool = True,
@@ -71,8 +72,8 @@ class BruteForceSearch:
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
         self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, fused)
-        self.core: Any = None  # the core distances by which the points are ordered, and these in ascending order
-        self.ascending_core: Any = None
+        self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
+        self.ascending_core: Array = None
         if self.filter is not None:
             self.filter.arrange(self.kernels.low_discrepancy_order(values.shape[0]))
         report.count("neighbors", filter=self.filter.name if self.filter else "none")
@@ -135,11 +136,11 @@ class BruteForceSearch:
             drop_above_bound(ids, weights, upper, xp)
         return SearchResult(ids, weights, upper)
 
-    def distances(self, src: Any, dst: Any) -> Any:
+    def distances(self, src: Array, dst: Array) -> Any:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
-    def _arrange_by_core(self, core: Any) -> None:
+    def _arrange_by_core(self, core: Array) -> None:
         """Put the points into the order of their core distances."""
         order = self.device.xp.argsort(core).astype("int32")
         self.core, self.ascending_core = core, core[order]
@@ -156,7 +157,7 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, rows: Any, reached: _Reached) -> tuple[Any, Any]:
+    def _first_pass(self, task: SearchTask, rows: Array, reached: _Reached) -> tuple[Any, Any]:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
@@ -181,7 +182,7 @@ class BruteForceSearch:
         self,
         task: SearchTask,
         filter_: TileFilter,
-        rows: Any,
+        rows: Array,
         reached: _Reached,
         again: bool,
         among: slice | None = None,
@@ -252,7 +253,7 @@ class BruteForceSearch:
         reached.put(rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
-    def _scan(self, task: SearchTask, rows: Any, reached: _Reached) -> None:
+    def _scan(self, task: SearchTask, rows: Array, reached: _Reached) -> None:
         """Compute every distance of some of the task's rows."""
 
         def scan(chunk: Any) -> None:
@@ -270,7 +271,7 @@ class BruteForceSearch:
         return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
     def _candidates(
-        self, task: SearchTask, filter_: TileFilter, ids: Any, bound: Any, bands: list[slice], capacity: int | None
+        self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array, bands: list[slice], capacity: int | None
     ) -> Iterator[Any]:
         """The candidates of some rows from each band of points; the bounds may be tightened in between."""
         queries, groups = filter_.query(ids), (task.groups(ids), task.point_group)
@@ -280,7 +281,7 @@ class BruteForceSearch:
             yield same_candidates(filter_.far, ids.size, self.device)
 
     def _bands(
-        self, task: SearchTask, filter_: TileFilter, bound: Any, again: bool, among: slice | None
+        self, task: SearchTask, filter_: TileFilter, bound: Array, again: bool, among: slice | None
     ) -> list[slice]:
         """The bands of points, in the filter's order, that rows with these bounds are tested with."""
         first, last = (among.start, among.stop) if among else (0, filter_.order.size)
@@ -303,16 +304,16 @@ class _Reached:
         By group, the least distance found.
     """
 
-    upper: Any
+    upper: Array
     top: TopLists
-    minima: Any = None
+    minima: Array = None
 
-    def put(self, rows: Any, bound: Any, top: TopLists) -> None:
+    def put(self, rows: Array, bound: Array, top: TopLists) -> None:
         """Store the bounds and lists of some rows."""
         self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
 
 
-def _chunks(rows: Any, size: int) -> list[Any]:
+def _chunks(rows: Array, size: int) -> list[Any]:
     return [rows[start : start + size] for start in range(0, rows.size, size)]
 
 

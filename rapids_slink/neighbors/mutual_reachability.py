@@ -23,15 +23,16 @@ from typing import Any
 
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.task import NeighborLists
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 
 
-def mutual_reachability(surrogate: Any, core: Any, src: Any, dst: Any, xp: Any) -> Any:
+def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, xp: Any) -> Any:
     """The mutual reachability of pairs by their surrogate distances."""
     return xp.maximum(surrogate, xp.maximum(core[src], core[dst]))
 
 
-def by_mutual_reachability(lists: NeighborLists, core: Any, device: Device) -> NeighborLists:
+def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) -> NeighborLists:
     """The same neighbours, with mutual reachability for weights, sorted again.
 
     Parameters

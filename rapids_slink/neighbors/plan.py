@@ -12,6 +12,7 @@ from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
 
@@ -21,8 +22,8 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: On a CPU a tree searches points of up to so many features as well, if a ball of neighbours touches few of its leaves.
-#: Of fewer points all pairs take about as long as to find that out.
+#: On a CPU a tree searches points of up to this number of features as well, if a ball of neighbours touches few of
+#: its leaves. Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
 MAX_TOUCHED_SHARE = 1 / 16
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
@@ -32,10 +33,10 @@ CORE_BYTES = 48
 
 
 def prepare_search(
-    values: Any,
+    values: Array,
     device: Device,
     report: Report,
-    queries: Any = None,
+    queries: Array = None,
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
 ) -> Search:
@@ -69,19 +70,19 @@ def estimate_search(
     m = n if n_queries is None else n_queries
     rows = row_bytes(metric, d) * (n if n_queries is None else n + m)
     d = 3 if metric.rows == "sphere" else d
-    given = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
+    sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
-    search = kind.estimate(*given)
+    search = kind.estimate(*sizes)
     if chosen is None and n_queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
 
-        search = either(search, TreeSearch.estimate(*given))
-    found = sequential(MemoryEstimate(rows, rows), search)
+        search = either(search, TreeSearch.estimate(*sizes))
+    estimate = sequential(MemoryEstimate(rows, rows), search)
     if min_samples == 1:
-        return found
+        return estimate
     arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances
-    peak, retained = found.peak + CORE_BYTES * n, found.retained + CORE_BYTES * n + arranging
-    return replace(found, peak=peak, retained=retained)
+    peak, retained = estimate.peak + CORE_BYTES * n, estimate.retained + CORE_BYTES * n + arranging
+    return replace(estimate, peak=peak, retained=retained)
 
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
@@ -90,7 +91,7 @@ def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
-    """The class of searches that suits n points of so many features."""
+    """The class of searches that suits n points of this number of features."""
     if not metric.boxes or not _tree_is_worthwhile(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:
@@ -104,8 +105,12 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
 
 def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
-    most, least = LOW_DIMENSIONAL["features"], LOW_DIMENSIONAL["points"]
-    return not device.is_gpu and metric.boxes and TREE_FEATURES[device.name] < d <= most and n >= least
+    return (
+        not device.is_gpu
+        and metric.boxes
+        and TREE_FEATURES[device.name] < d <= LOW_DIMENSIONAL["features"]
+        and n >= LOW_DIMENSIONAL["points"]
+    )
 
 
 def _tree_is_worthwhile(n: int, n_features: int, metric: Metric, device: Device) -> bool:

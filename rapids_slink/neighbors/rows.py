@@ -17,11 +17,12 @@ import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
 
-def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X", alone: bool = True) -> Any:
+def metric_rows(metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True) -> Any:
     """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
     `alone` is whether pairs are formed among these rows.
@@ -52,7 +53,7 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
 
 
 def row_features(metric: Metric, n_features: int) -> int:
-    """How many values a row of so many features has in `metric_rows`."""
+    """How many values a row of `n_features` features has in `metric_rows`."""
     if metric.rows == "sphere":
         return 3
     return n_features + (metric.rows in ("normed", "centred"))
@@ -65,17 +66,17 @@ def row_bytes(metric: Metric, n_features: int) -> int:
     return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 
-def zero_rows(values: Any, device: Device) -> Any:
+def zero_rows(values: Array, device: Device) -> Any:
     """The rows that are zero in every column."""
     return device.xp.flatnonzero(~values.any(axis=1))
 
 
-def unit_rows(rows: Any) -> Any:
+def unit_rows(rows: Array) -> Any:
     """Rows that are followed by their norms, divided by those."""
     return rows[:, :-1] / rows[:, -1:]
 
 
-def _on_sphere(values: Any, name: str, device: Device) -> Any:
+def _on_sphere(values: Array, name: str, device: Device) -> Any:
     """Unit vectors."""
     if values.shape[1] != 2:
         raise ValueError(
@@ -96,12 +97,12 @@ def _on_sphere(values: Any, name: str, device: Device) -> Any:
     return each(_unit_vectors, device, latitude, longitude)
 
 
-def _unit_vectors(latitude: Any, longitude: Any, xp: Any) -> Any:
+def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Any:
     (sin_lat, cos_lat), (sin_lon, cos_lon) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
     return xp.stack([cos_lat * cos_lon, cos_lat * sin_lon, sin_lat], axis=1)
 
 
-def _require_booleans(values: Any, metric: Metric, name: str, device: Device) -> None:
+def _require_booleans(values: Array, metric: Metric, name: str, device: Device) -> None:
     other = device.xp.flatnonzero(((values != 0) & (values != 1)).any(axis=1))
     if other.size:
         raise ValueError(
@@ -109,7 +110,7 @@ def _require_booleans(values: Any, metric: Metric, name: str, device: Device) ->
         )
 
 
-def _require_finite_squares(values: Any, metric: Metric, name: str, device: Device) -> None:
+def _require_finite_squares(values: Array, metric: Metric, name: str, device: Device) -> None:
     xp = device.xp
     largest = xp.maximum(values.max(axis=1), -values.min(axis=1)).astype("float64")
     limit = (OVERFLOW / (2 * values.shape[1])) ** 0.5

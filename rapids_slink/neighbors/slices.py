@@ -6,6 +6,8 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
+from rapids_slink.runtime.arrays import Array
+
 #: Values converted at a time.
 BLOCK = 2**21
 
@@ -15,13 +17,13 @@ def golden_stride(n: int) -> int:
 
     In such a low-discrepancy order every leading part is a fair sample.
     """
-    found = max(1, round(n * 0.6180339887498949))
-    while gcd(found, n) != 1:
-        found += 1
-    return found
+    step = max(1, round(n * 0.6180339887498949))
+    while gcd(step, n) != 1:
+        step += 1
+    return step
 
 
-def inverse(order: Any, xp: Any) -> Any:
+def inverse(order: Array, xp: Any) -> Any:
     """Where each number of an order, an int32 array that holds each of 0..n-1 once, stands in it."""
     position = xp.empty_like(order)
     position[order] = xp.arange(order.size, dtype="int32")
@@ -43,5 +45,5 @@ def equal_slices(whole: slice, size: int) -> list[slice]:
 
 
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
-    """Rows of d values, so many at a time that their values are about `size`."""
+    """Slices of rows of d values, each with about `size` values."""
     return equal_slices(slice(0, n), max(1, size // d))

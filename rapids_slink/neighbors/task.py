@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rapids_slink.neighbors.exact import TopLists
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.threads import Progress
 
 
@@ -26,11 +27,11 @@ class PartLists:
     split : int
     """
 
-    ids: Any
-    weights: Any
+    ids: Array
+    weights: Array
     split: int
 
-    def of(self, rows: Any) -> TopLists:
+    def of(self, rows: Array) -> TopLists:
         """The lists of some rows, into which a search may insert."""
         return TopLists(self.ids[rows], self.weights[rows], rows < 0)
 
@@ -60,13 +61,13 @@ class SearchTask:
         For a k-NN graph, lists that are known already; a search may ignore them.
     """
 
-    rows: Any
+    rows: Array
     k: int
-    row_group: Any
-    point_group: Any
-    upper: Any = None
+    row_group: Array
+    point_group: Array
+    upper: Array = None
     per_group_minimum: bool = False
-    core: Any = None
+    core: Array = None
     known: PartLists | None = None
 
     @property
@@ -74,7 +75,7 @@ class SearchTask:
         """Whether every point is a row, in order, and a group of its own."""
         return self.row_group is self.rows and self.point_group is self.rows
 
-    def groups(self, rows: Any) -> Any:
+    def groups(self, rows: Array) -> Any:
         """The groups of some of the rows."""
         return rows if self.row_group is self.rows else self.row_group[rows]
 
@@ -105,9 +106,9 @@ class SearchResult:
         the list is full, and is above this bound if it is not.
     """
 
-    ids: Any
-    weights: Any
-    upper: Any
+    ids: Array
+    weights: Array
+    upper: Array
 
 
 class Search(Protocol):
@@ -118,7 +119,7 @@ class Search(Protocol):
         ...
 
 
-def drop_above_bound(ids: Any, weights: Any, upper: Any, xp: Any) -> None:
+def drop_above_bound(ids: Array, weights: Array, upper: Array, xp: Any) -> None:
     """Empty the entries above the bound that a task of minima per group reached.
 
     A row may have listed a point before another row of its group lowered the bound; that point is not known to be the
@@ -146,9 +147,9 @@ class NeighborLists:
         By default the last listed.
     """
 
-    ids: Any
-    weights: Any
-    core: Any = None
+    ids: Array
+    weights: Array
+    core: Array = None
     unlisted_lower_bound: tuple[Any, Any] | None = None
 
     @property

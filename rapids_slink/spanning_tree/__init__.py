@@ -1,7 +1,7 @@
 """Minimum spanning trees: of a point set, by one of several ways, and of any weighted graph.
 
     line       one feature                       a sort
-    few/       few points                        the distances of all pairs
+    pairs/     few points, or a distance matrix  the distances of all pairs
     repeats    rows that come many times         join at zero; the distinct rows go on
     boxes/     few features, on a GPU            Borůvka on a tree of boxes
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree

@@ -9,7 +9,6 @@ kernels under the same names.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.runtime.arrays import Array
@@ -27,8 +26,8 @@ class ExactPoints:
     metric : Metric
     """
 
-    queries: Any
-    points: Any
+    queries: Array
+    points: Array
     metric: Metric = EUCLIDEAN
 
 
@@ -45,9 +44,9 @@ class Candidates:
         If given, `ids` are positions in this order of the points.
     """
 
-    ids: Any
-    count: Any
-    order: Any = None
+    ids: Array
+    count: Array
+    order: Array = None
 
     @property
     def capacity(self) -> int:
@@ -69,9 +68,9 @@ class TopLists:
         Whether a row had more candidates than the capacity.
     """
 
-    ids: Any
-    weights: Any
-    overflowed: Any
+    ids: Array
+    weights: Array
+    overflowed: Array
 
 
 def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:

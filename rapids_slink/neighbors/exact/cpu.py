@@ -12,6 +12,7 @@ from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, cand
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.exact.tiles import comes_before, reachability
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, row_blocks
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
@@ -39,7 +40,13 @@ def low_discrepancy_order(n: int) -> np.ndarray:
 
 
 def rerank(
-    exact: ExactPoints, rows: Any, candidates: Candidates, groups: Any, upper: Any, top: TopLists, core: Any = None
+    exact: ExactPoints,
+    rows: Array,
+    candidates: Candidates,
+    groups: Array,
+    upper: Array,
+    top: TopLists,
+    core: Array = None,
 ) -> None:
     """Merge the candidates with surrogate distances of at most `upper` into the lists.
 
@@ -64,7 +71,9 @@ def rerank(
     tiles.rerank(exact.metric.cpu_formula, points, rows, listed, state, top.overflowed, new_tile(1))
 
 
-def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any = None) -> TopLists:
+def scan(
+    exact: ExactPoints, rows: Array, groups: tuple[Any, Any], upper: Array, k: int, core: Array = None
+) -> TopLists:
     """The lists of `rows` with every point of another group as a candidate.
 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
@@ -75,7 +84,9 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
     return top
 
 
-def scan_each_pair(points: Any, metric: Metric, top: TopLists, upper: Any, progress: Progress | None = None) -> None:
+def scan_each_pair(
+    points: Array, metric: Metric, top: TopLists, upper: Array, progress: Progress | None = None
+) -> None:
     """Merge all others with surrogate distances of at most `upper`, which is tightened, into each point's empty list.
 
     Each distance is computed once, for both its points. Blocks of points meet in rounds, in which a block has one
@@ -105,7 +116,7 @@ def scan_bytes(n: int, k: int) -> int:
     return 0
 
 
-def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     """Raise each list's surrogate distances to mutual reachability, and sort it again."""
     for_each_chunk(
         CPU, lambda rows: _sort_by_reachability(ids, weights, core, rows.start, rows.stop), row_blocks(*ids.shape)
@@ -117,19 +128,19 @@ def flatnonzero(flags: np.ndarray) -> np.ndarray:
     return np.flatnonzero(flags)
 
 
-def scatter_min(least: Any, group: Any, weights: Any) -> None:
+def scatter_min(least: Array, group: Array, weights: Array) -> None:
     """least[group[i]] = min(itself, weights[i, 0])."""
     np.minimum.at(least, group, weights[:, 0])
 
 
-def pair_distances(values: Any, src: Any, dst: Any, metric: Metric = EUCLIDEAN) -> np.ndarray:
+def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """The surrogate distances of pairs of rows."""
     out = np.empty(src.size)
     tiles.weigh_pairs(metric.cpu_formula, values, src, dst, new_tile(1), out)
     return out
 
 
-def all_distances(values: Any, metric: Metric) -> np.ndarray:
+def all_distances(values: Array, metric: Metric) -> np.ndarray:
     """The surrogate distances of all pairs of rows, (n, n), each computed once."""
     n = len(values)
     matrix = np.empty((n, n))
@@ -160,12 +171,12 @@ def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
     values = values if rows is None else values[rows]
     n, d = values.shape
     factors = np.random.default_rng(0).integers(2**63, 2**64, d, np.uint64) | np.uint64(1)
-    found = np.empty(n, np.uint64)
+    hashes = np.empty(n, np.uint64)
     for block in row_blocks(n, d, HASHED):
         bits = (values[block] + values.dtype.type(0)).view(f"uint{8 * values.dtype.itemsize}").astype(np.uint64)
         bits ^= bits >> np.uint64(32)  # the lower bits of float64 are often zero, and so would a product's be
-        found[block] = (bits * factors).sum(axis=1, dtype=np.uint64)
-    return found
+        hashes[block] = (bits * factors).sum(axis=1, dtype=np.uint64)
+    return hashes
 
 
 @njit(nogil=True, cache=True)

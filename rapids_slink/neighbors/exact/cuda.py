@@ -11,6 +11,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
 from rapids_slink.neighbors.slices import golden_stride
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
     THREADS,
     c_struct,
@@ -31,7 +32,7 @@ DISTANCE_TILE = 32  # as in all_distances.cu
 WARP = 32
 RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
 SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
-SAMPLED = 32  # the sample of the columns that bounds a long list is one in so many
+SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 
 
@@ -56,12 +57,12 @@ def low_discrepancy_order(n: int) -> Any:
 
 def rerank(
     exact: ExactPoints,
-    rows: Any,
+    rows: Array,
     candidates: Candidates,
     groups: tuple[Any, Any] | None,
-    upper: Any,
+    upper: Array,
     top: TopLists,
-    core: Any = None,
+    core: Array = None,
     *,
     more_than: int = 0,
 ) -> None:
@@ -84,7 +85,9 @@ def rerank(
     _launch_by_warp("rerank", exact, -(-m // rows_a_warp), top.ids.shape[1], arguments, outputs)
 
 
-def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: int, core: Any = None) -> TopLists:
+def scan(
+    exact: ExactPoints, rows: Array, groups: tuple[Any, Any], upper: Array, k: int, core: Array = None
+) -> TopLists:
     """As `rapids_slink.neighbors.exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
     check_arrays("int32", rows, *groups)
@@ -101,7 +104,7 @@ def scan(exact: ExactPoints, rows: Any, groups: tuple[Any, Any], upper: Any, k: 
     return top
 
 
-def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
+def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     """As `rapids_slink.neighbors.exact.cpu.sort_by_reachability`."""
     check_arrays("int32", ids)
     check_arrays("float64", weights, core)
@@ -109,7 +112,7 @@ def sort_by_reachability(ids: Any, weights: Any, core: Any) -> None:
     launch(REACHABILITY, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
 
 
-def flatnonzero(flags: Any) -> Any:
+def flatnonzero(flags: Array) -> Any:
     """Where `flags` are set, int32, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
     check_arrays("bool", flags)
     position, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
@@ -117,7 +120,7 @@ def flatnonzero(flags: Any) -> Any:
     return position[: int(count[0])]
 
 
-def scatter_min(least: Any, group: Any, weights: Any) -> None:
+def scatter_min(least: Array, group: Array, weights: Array) -> None:
     """least[group[i]] = min(itself, weights[i, 0]); CuPy's own scattered minimum was found too low in float64."""
     check_arrays("int32", group)
     check_arrays("float64", least, weights)
@@ -125,7 +128,7 @@ def scatter_min(least: Any, group: Any, weights: Any) -> None:
     launch(LISTS, "scatter_min", m, np.int64(m), group, weights, np.int32(k), least)
 
 
-def pair_distances(values: Any, src: Any, dst: Any, metric: Metric = EUCLIDEAN) -> Any:
+def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Any:
     """The surrogate distances of pairs of rows."""
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
@@ -135,7 +138,7 @@ def pair_distances(values: Any, src: Any, dst: Any, metric: Metric = EUCLIDEAN) 
     return out
 
 
-def with_norms(values: Any, centre: bool) -> Any:
+def with_norms(values: Array, centre: bool) -> Any:
     """The rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
     check_arrays(values.dtype, values)
     n, d = values.shape
@@ -145,24 +148,24 @@ def with_norms(values: Any, centre: bool) -> Any:
     return rows
 
 
-def hash_rows(values: Any, rows: Any = None) -> Any:
+def hash_rows(values: Array, rows: Array = None) -> Any:
     """As `rapids_slink.neighbors.exact.cpu.hash_rows`, with other factors."""
     check_arrays(values.dtype, values)
     check_arrays("int64", rows)
     m = len(values) if rows is None else rows.size
-    found = cp.empty(m, cp.uint64)
-    arguments = values, np.int32(values.shape[1]), rows, np.int64(m), found
+    hashes = cp.empty(m, cp.uint64)
+    arguments = values, np.int32(values.shape[1]), rows, np.int64(m), hashes
     launch(ROWS, "hash_rows", m * WARP, *arguments, options=(value_option(values.dtype),))
-    return found
+    return hashes
 
 
-def all_distances(values: Any, metric: Metric) -> Any:
+def all_distances(values: Array, metric: Metric) -> Any:
     """The surrogate distances of all pairs of rows, (n, n)."""
     return _distances_between(values, values, metric)
 
 
 def _distances_between(
-    queries: Any, points: Any, metric: Metric, rows: Any = None, groups: tuple[Any, Any] = (None, None)
+    queries: Array, points: Array, metric: Metric, rows: Array = None, groups: tuple[Any, Any] = (None, None)
 ) -> Any:
     """The surrogate distances of some queries, or all, to all points; infinite within a group."""
     check_arrays(points.dtype, queries, points)
@@ -175,7 +178,7 @@ def _distances_between(
     return out
 
 
-def lists_by_sorting(distance: Any, rows: Any, upper: Any, k: int, core: Any) -> TopLists:
+def lists_by_sorting(distance: Array, rows: Array, upper: Array, k: int, core: Array) -> TopLists:
     """The k least of each row's distances to all points, infinite for those that are excluded; overwritten."""
     if core is not None:
         distance = cp.maximum(distance, cp.maximum(core[rows, None], core))
@@ -189,7 +192,7 @@ def lists_by_sorting(distance: Any, rows: Any, upper: Any, k: int, core: Any) ->
     return TopLists(ids, weights, cp.zeros(len(weights), bool))
 
 
-def _nearest_few(distance: Any, k: int) -> tuple[Any, Any] | None:
+def _nearest_few(distance: Array, k: int) -> tuple[Any, Any] | None:
     """The ids, ascending, and distances of some of each row's columns, the k least among them; None if there are many.
 
     They are those within a bound that a sample of the columns suggests.
@@ -201,12 +204,12 @@ def _nearest_few(distance: Any, k: int) -> tuple[Any, Any] | None:
         return None
     near = distance <= cp.sort(distance[:, ::SAMPLED], axis=1)[:, last, None]
     count = near.sum(axis=1)
-    least, most = int(count.min()), int(count.max())
-    if least < k or most > n // 2:
+    shortest, longest = int(count.min()), int(count.max())
+    if shortest < k or longest > n // 2:
         return None
     row, column = cp.nonzero(near)
     place = cp.arange(row.size) - (cp.cumsum(count) - count)[row]
-    ids, distances = cp.zeros((m, most), cp.int32), cp.full((m, most), cp.inf)
+    ids, distances = cp.zeros((m, longest), cp.int32), cp.full((m, longest), cp.inf)
     ids[row, place], distances[row, place] = column, distance[row, column]
     return ids, distances
 

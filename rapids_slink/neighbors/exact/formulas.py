@@ -53,7 +53,7 @@ class Tile(NamedTuple):
 
 
 def new_tile(rows: int = ROWS) -> Tile:
-    """Memory for so many rows and `POINTS` points."""
+    """Memory for `rows` rows and `POINTS` points."""
     width = POINTS + LANES  # no power of two, or a feature's values of all points would share a few cache lines
     columns = np.zeros((FEATURES, width))  # what pads the points must be numbers
     return Tile(np.empty((rows, FEATURES)), columns, np.empty((rows, width)), np.empty((rows, width)))

@@ -22,12 +22,12 @@ def power(t, p):
     if not is_half_integer(p):
         return general_power(t, p)
     halves = np.int64(2 * p)
-    result, square, left = math.sqrt(t) if halves & 1 else 1.0, t, halves >> 1
-    while left:
-        if left & 1:
+    result, square, exponent = math.sqrt(t) if halves & 1 else 1.0, t, halves >> 1
+    while exponent:
+        if exponent & 1:
             result *= square
-        left >>= 1
-        if left:
+        exponent >>= 1
+        if exponent:
             square *= square
     return result
 

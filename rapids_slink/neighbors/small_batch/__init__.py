@@ -23,6 +23,7 @@ from rapids_slink.neighbors.filter.bounds import (
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
     c_struct,
     check_arrays,
@@ -38,7 +39,7 @@ SOURCE = "neighbors/small_batch/nearest.cu"
 TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in sizes.cuh
 STAGE_BYTES = 2 * TILE * (2 * (4 * STEP + 8) + 16)
 QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
-#: The float32 sums of norms add the error of so many features more, and once more for the converse.
+#: The float32 sums of norms add the error of this number of features more, and once more for the converse.
 SUM_FEATURES = 64
 #: The most products, weighted by their cost, for which this is faster than quantizing and ordering the points first. It
 #: is lower in up to three dimensions, where fp16 resolves too few distances and more queries fail.
@@ -79,7 +80,7 @@ class SmallBatchSearch:
         a_row = 2 * self._width + 4 * QUERY_NUMBERS + 4 * CANDIDATE_NUMBERS * self._capacity
         return MemoryEstimate(padded * a_row + 8 * self.d + 4096)
 
-    def write_edges(self, queries: Any, points: Any, src: Any, dst: Any, distance: Any) -> bool:
+    def write_edges(self, queries: Array, points: Array, src: Array, dst: Array, distance: Array) -> bool:
         """Write the edges from each query to its nearest point.
 
         A sample of the points tightens the queries' radii before any candidate is kept.

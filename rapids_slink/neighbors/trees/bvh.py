@@ -14,6 +14,7 @@ from rapids_slink.neighbors.exact.cuda import list_entries
 from rapids_slink.neighbors.slices import inverse
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
     THREADS,
     check_arrays,
@@ -46,10 +47,10 @@ class BoxSearch:
 
     def __init__(
         self,
-        values: Any,
+        values: Array,
         device: Device,
         report: Report,
-        queries: Any = None,
+        queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
     ) -> None:
@@ -82,7 +83,7 @@ class BoxSearch:
             self.start = (
                 cp.searchsorted(codes[along], self._morton_codes(queries, box)).clip(max=n - 1).astype(cp.int32)
             )
-        self.core: Any = None  # of the last task that had core distances; the same along the curve and of the nodes
+        self.core: Array = None  # of the last task that had core distances; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
         report.count("neighbors", filter="bounding volume hierarchy")
 
@@ -126,25 +127,25 @@ class BoxSearch:
         queries = self.values if self.queries is None else self.queries
         check_arrays("int32", task.rows, task.row_group, group)
         check_arrays("float64", upper)
-        given = queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order, group, self.leaf_of
+        arguments = queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order, group, self.leaf_of
         if size > LIST_SIZES[-1]:
             list_size, entries = list_entries(k)
             warps = min(MAX_WARPS, SHARED_ENTRIES // entries)
             launch_blocks(
-                LONG_LISTS, "search_by_warp", (-(-m // warps),), warps * WARP, *given, self.tree[2], self.nodes, *cores,
-                queue, np.int32(k), np.int32(list_size), upper, ids, weights,
+                LONG_LISTS, "search_by_warp", (-(-m // warps),), warps * WARP, *arguments, self.tree[2], self.nodes,
+                *cores, queue, np.int32(k), np.int32(list_size), upper, ids, weights,
                 options=self._options(), shared_memory=warps * entries * ENTRY_BYTES,
             )  # fmt: skip
             return SearchResult(ids, weights, upper)
         self.launch(
-            "search", m, *given, self.nodes, *cores, queue, upper, minima, ids, weights, list_size=size,
+            "search", m, *arguments, self.nodes, *cores, queue, upper, minima, ids, weights, list_size=size,
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
         if task.per_group_minimum:
             drop_above_bound(ids, weights, upper, cp)
         return SearchResult(ids, weights, upper)
 
-    def _cores(self, core: Any) -> tuple[Any, Any]:
+    def _cores(self, core: Array) -> tuple[Any, Any]:
         """The points' core distances along the curve, and the least of each node."""
         if core is not self.core:
             check_arrays("float64", core)
@@ -160,16 +161,16 @@ class BoxSearch:
         """Start a kernel that is compiled for these points and the metric."""
         launch(source, name, jobs, *arguments, options=self._options(list_size))
 
-    def launch_resident(self, name: str, jobs: int, most: int, *arguments: Any, source: str = SOURCE) -> None:
-        """Start one whose blocks, at most so many a multiprocessor, wait for each other."""
-        blocks = resident_blocks(jobs, THREADS, most)
+    def launch_resident(self, name: str, jobs: int, max_blocks: int, *arguments: Any, source: str = SOURCE) -> None:
+        """Start one whose blocks, at most `max_blocks` a multiprocessor, wait for each other."""
+        blocks = resident_blocks(jobs, THREADS, max_blocks)
         launch_resident(source, name, blocks, THREADS, *arguments, options=self._options())
 
     def _options(self, list_size: int = 1) -> tuple[str, ...]:
         features, length = f"-DFEATURES={self.values.shape[1]}", f"-DLIST={list_size}"
         return value_option(self.values.dtype), features, *self.metric.cuda_options, length
 
-    def _morton_codes(self, values: Any, box: Any) -> Any:
+    def _morton_codes(self, values: Array, box: Any) -> Any:
         """The codes of points by their places in a box."""
         n, d = values.shape
         codes = cp.empty(n, cp.uint64)

@@ -23,7 +23,7 @@ ANY_ID = np.iinfo(np.int32).max
 
 
 class Queries(NamedTuple):
-    """Rows that search together: of (m,) arrays, but for the points.
+    """Rows that search together: of (m,) arrays, except the points.
 
     Attributes
     ----------

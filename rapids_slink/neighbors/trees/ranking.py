@@ -47,12 +47,12 @@ def _rank(near, row, count, nearest):
     Returns how many there are.
     """
     near[count:] = np.inf
-    found = 0
+    n_ranked = 0
     for c in range(np.uint64(count)):
         if near[c] < np.inf:
             distance, own, rank = near[c], row[c], np.int64(0)
             for e in range(np.uint64(LEAF)):
                 rank += (near[e] < distance) | ((near[e] == distance) & (row[e] < own))
             nearest[rank] = c
-            found += 1
-    return found
+            n_ranked += 1
+    return n_ranked

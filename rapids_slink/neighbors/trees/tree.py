@@ -17,7 +17,7 @@ from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
 
 LEAF = 32  # points at most
-SERIAL_POINTS = 2**13  # up to so many a tree is built in less time than threads take to start
+SERIAL_POINTS = 2**13  # up to this number a tree is built in less time than threads take to start
 SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 

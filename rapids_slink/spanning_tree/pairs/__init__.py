@@ -24,8 +24,8 @@ from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
 PAIR_WORK = 8
 MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
-#: Up to so many points a CPU takes this way whatever the number of features, but for few: then a tree of boxes is
-#: faster from so many points a feature on. With core distances it takes half as many points.
+#: Up to this number of points a CPU takes this way. For few features it is a number of points a feature, above
+#: which a tree of boxes is faster. With core distances it takes half as many points.
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
 MAX_FEATURES = 64
@@ -74,8 +74,8 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
     if stores_distances(d, metric, min_samples, device) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
         return False
     if device.is_gpu:
-        most = MAX_SLOW_WORK if metric.formula == "minkowski" else MAX_WORK["cuda"]
-        return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= most
+        max_work = MAX_SLOW_WORK if metric.formula == "minkowski" else MAX_WORK["cuda"]
+        return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= max_work
     if metric.boxes and d <= TREE_FEATURES:
         return min_samples == 1 and n <= TREE_POINTS * d
     return n <= FEW_POINTS // 2 if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]

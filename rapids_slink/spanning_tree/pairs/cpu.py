@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.exact.formulas import PASS, add_features
 from rapids_slink.neighbors.exact.tiles import insert_within, reachability
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
@@ -40,7 +40,7 @@ def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.nd
     sort_in_place(edges, np)
 
 
-def tree_of_matrix(matrix: np.ndarray, core: Any, edges: Mapping[str, np.ndarray]) -> None:
+def tree_of_matrix(matrix: np.ndarray, core: Array, edges: Mapping[str, np.ndarray]) -> None:
     """The same of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
     _prim(None, matrix.shape, NOTHING, matrix, NO_CORE if core is None else core, *edges.values())
     sort_in_place(edges, np)

@@ -12,6 +12,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_resident, resident_blocks, value_option
 
 SOURCE = "spanning_tree/pairs/dense.cu"
@@ -19,7 +20,7 @@ WARP = 32
 BLOCKS = 4  # resident on a multiprocessor at most
 
 
-def find_cores(matrix: Any, min_samples: int) -> Any:
+def find_cores(matrix: Array, min_samples: int) -> Any:
     """The distance of each point from its `min_samples`-th nearest other, (n,) float64."""
     check_arrays(matrix.dtype, matrix)
     n, options = len(matrix), (value_option(matrix.dtype),)
@@ -28,7 +29,7 @@ def find_cores(matrix: Any, min_samples: int) -> Any:
     return core
 
 
-def tree_of_matrix(matrix: Any, core: Any, edges: Mapping[str, Any]) -> None:
+def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None:
     """As `rapids_slink.spanning_tree.pairs.cpu.tree_of_matrix`."""
     check_arrays(matrix.dtype, matrix)
     check_arrays("float64", core)
