@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rapids_slink.dendrogram.condense import condense, select
 from rapids_slink.hierarchy.plotted import cut_label, is_logarithmic, sample_of_heights
 from rapids_slink.points.output import on_host
-
-if TYPE_CHECKING:
-    from rapids_slink.hierarchy.base import Hierarchy
 
 #: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
 SIZES = 16
@@ -68,7 +65,7 @@ class CutDial(Dial):
 
     label, names = "clusters", ["number of clusters", "distance of the next merge"]
 
-    def __init__(self, model: Hierarchy) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__(model)
         self.heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
         self.trees, self.value = model.n_leaves_ - self.heights.size, model.n_clusters_

@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from html import escape
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,6 @@ from rapids_slink.points import as_points
 from rapids_slink.points.output import is_collection, library_of, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, to_host
-
-if TYPE_CHECKING:
-    from rapids_slink.hierarchy.base import Hierarchy
 
 #: Up to this many rows the colours follow while the slider is dragged, and above when it is let go.
 FOLLOWED = 300_000
@@ -55,7 +52,7 @@ class Explorer:
     _value = 0
     _text = ""
 
-    def __init__(self, model: Hierarchy, X: Any, x: Any = None, y: Any = None) -> None:
+    def __init__(self, model: Any, X: Any, x: Any = None, y: Any = None) -> None:
         X = on_host(X) if is_collection(X) else X
         self._model, self._X, self._dial = model, X, dial_of(model)
         self._coordinates, self._names = coordinates(model, X, x, y)
@@ -213,7 +210,7 @@ class Explorer:
             self._show(int(self._dial.values[int(points[-1])]))
 
 
-def coordinates(model: Hierarchy, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:
+def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:
     """Two coordinates of each row, and their names: two columns, a map, or the principal axes."""
     if (x is None) != (y is None):
         raise ValueError("x and y name two columns: give both or neither")

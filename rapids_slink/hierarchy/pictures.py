@@ -16,8 +16,8 @@ from rapids_slink.points.output import is_collection, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, to_host
 
-#: By default the smallest branch of an icicle has one in so many rows, and at least so many.
-BRANCHES, FEWEST = 100, 5
+#: By default the smallest branch of an icicle has one row in `SHARE`, and at least `FEWEST`.
+SHARE, FEWEST = 100, 5
 
 
 def plot_condensed(linkage: Any, *, min_cluster_size: int | None = None, ax: Any = None) -> Any:
@@ -50,7 +50,7 @@ def plot_condensed(linkage: Any, *, min_cluster_size: int | None = None, ax: Any
     """
     left, right, height, size = (np.asarray(on_host(linkage[name])) for name in ("left", "right", "height", "size"))
     n = height.size + 1
-    least = max(FEWEST, n // BRANCHES) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
+    least = max(FEWEST, n // SHARE) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
     if least < 2:
         raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
     if n > 1 and height[0] < 0:
