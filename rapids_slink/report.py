@@ -35,8 +35,9 @@ class Report(dict[str, Any]):
             yield
             device.synchronize()
         finally:
-            compiling = compiled_seconds() - compiled_before
-            taken = {name: time.perf_counter() - start - compiling} | ({"compiling": compiling} if compiling else {})
+            elapsed = time.perf_counter() - start
+            compiling = min(elapsed, compiled_seconds() - compiled_before)  # another thread's may have begun earlier
+            taken = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
             seconds = self.setdefault("seconds", {})
             for part, value in taken.items():
                 seconds[part] = seconds.get(part, 0.0) + value

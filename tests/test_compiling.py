@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from rapids_slink.runtime import compiling
+from rapids_slink.runtime.host import usable_cores
 from rapids_slink.spanning_tree import ahead, lists
 
 
@@ -82,7 +83,7 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
     modules, seconds, text = again.stdout.split("|")
     assert modules == "set()"
     assert "compiling" not in seconds + text
-    assert len(list(tmp_path.glob("*/ahead"))) == 1
+    assert len(list(tmp_path.glob("*/ahead"))) == (usable_cores() > 1)
 
 
 def test_what_compiles_ahead_runs_every_kernel_of_the_later_stages():
