@@ -37,7 +37,7 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
         metric=problem.metric,
         chosen=chosen,
     )
-    return sequential(search, estimate_connect(problem.n))
+    return sequential(search, estimate_connect(problem.n, problem.device))
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:

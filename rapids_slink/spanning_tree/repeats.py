@@ -30,6 +30,7 @@ SAMPLE_FACTOR = 4
 #: All rows are compared if the sample has at least this many equal pairs.
 MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
+ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
 ROW_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
 #: Formulas whose value for equal rows is not zero, or not the least value.
 OTHER_FORMULAS = ("cosine", "inner_product", "given")
@@ -91,7 +92,9 @@ def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Pre
             edges = repeats.join(tree[0], device)
         return None if edges is None else (edges, tree[1])
 
-    looking = MemoryEstimate(problem.n * (row_bytes(problem.metric, problem.n_features) + ROW_BYTES))
+    n, m = problem.n, repeats.first.size
+    kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
+    looking = MemoryEstimate(n * (row_bytes(problem.metric, problem.n_features) + ROW_BYTES), kept)
     return Prepared(make, lambda: sequential(looking, of_distinct.estimate()))
 
 
