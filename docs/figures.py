@@ -22,24 +22,25 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.collections import LineCollection
-from PIL import Image
+from PIL import Image, ImageOps
 from sklearn.datasets import make_circles, make_moons
 
 import rapids_slink
 from bench import recipe, report
 from bench.cases import SCALING
 from rapids_slink import demo
+from rapids_slink.hierarchy.plots import plot_clusters
 
 FOLDER = Path(__file__).parent / "_static"
 DPI = 90
-THUMBNAIL = (480, 360)  # pixels at most
+THUMBNAIL = (480, 320)  # pixels
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#F0E442", "#000000", "#999999")
 
 
 def main(folder: Path = FOLDER) -> None:
     """Draw all but the gallery."""
     folder.mkdir(exist_ok=True)
-    for draw in (cities, clusters, forests, scaling, stages):
+    for draw in (choosing, cities, clusters, forests, pictures, scaling, stages):
         figure = draw()
         path = folder / f"{draw.__name__}.png"
         figure.savefig(path, dpi=DPI)
@@ -62,9 +63,8 @@ def gallery(folder: Path = FOLDER / "gallery") -> None:
         pictures = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
         with Image.open(BytesIO(b64decode(pictures[-1]))) as image:
             if image.height > image.width:  # panels below each other: the last
-                image = image.crop((0, image.height - image.width // 2, *image.size))
-            image.thumbnail(THUMBNAIL)
-            _save(image, folder / f"{path.stem}.png")
+                image = image.crop((0, image.height - image.width * 11 // 20, *image.size))
+            _save(ImageOps.pad(image.convert("RGB"), THUMBNAIL, color="white"), folder / f"{path.stem}.png")
 
 
 def _save(image: Any, path: Path) -> None:
@@ -92,6 +92,44 @@ def clusters() -> Any:
     axes[1].set_title("plot_heights()")
     model.plot(ax=axes[2], p=16)
     axes[2].set_title("plot()")
+    return figure
+
+
+def choosing() -> Any:
+    """Four ways to flat clusters of the same rows: the page "Choosing a method"."""
+    rng = np.random.default_rng(4)
+    moons, _ = make_moons(1200, noise=0.06, random_state=4)
+    dense, sparse = rng.normal((-1.7, 0.9), 0.07, (400, 2)), rng.normal((3.4, 0.3), 0.42, (300, 2))
+    xy = np.vstack([moons, dense, sparse, rng.uniform((-2.3, -1.2), (4.9, 2.0), (90, 2))])
+    single = rapids_slink.fit(xy, n_clusters=4, device="cpu")
+    reachable = rapids_slink.fit(xy, min_samples=9, device="cpu")
+    hdbscan = rapids_slink.HDBSCAN(min_cluster_size=60, min_samples=9, device="cpu").fit(xy)
+    figure, axes = plt.subplots(2, 2, figsize=(10, 5.6), layout="constrained", sharex=True, sharey=True)
+    for panel, title, labels in zip(
+        axes.flat,
+        ("n_clusters=4", "distance_threshold=0.11, min_cluster_size=20", "DBSCAN: min_samples=9, threshold 0.13",
+         "HDBSCAN: min_cluster_size=60"),
+        (single.labels_, single.cut(distance_threshold=0.11, min_cluster_size=20),
+         reachable.cut(distance_threshold=0.13, min_cluster_size=2), hdbscan.labels_),
+        strict=True,
+    ):  # fmt: skip
+        plot_clusters(xy, labels, ax=panel, s=3)
+        panel.get_legend().remove()
+        panel.set(title=title, xticks=[], yticks=[], xlabel="", ylabel="", aspect="equal")
+    return figure
+
+
+def pictures() -> Any:
+    """The pictures of a whole tree: the condensed tree, the spanning tree on the rows, the dendrogram's top."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(scale=8, size=(7, 2))
+    xy = centres[rng.integers(0, 7, 20_000)] + rng.normal(size=(20_000, 2)) * rng.uniform(0.4, 1.2, (20_000, 1))
+    model = rapids_slink.fit(xy, n_clusters=12, device="cpu")
+    figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
+    model.plot_condensed(ax=axes[0]).set_title("plot_condensed()")
+    model.plot_tree(xy, ax=axes[1]).set_title("plot_tree()")
+    axes[1].get_legend().remove()
+    model.plot(ax=axes[2], p=16).set_title("plot()")
     return figure
 
 

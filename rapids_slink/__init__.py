@@ -13,8 +13,8 @@ labels are dataframes, cuDF's on a GPU and pandas' on a CPU. The two devices dif
 with its ``.cu`` files, `cpu.py`). All stages run on `runtime/`.
 
 Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_graph`, `nearest_neighbors`,
-`connect`, `minimum_spanning_tree`, `linkage`, `cut`. Saved models: `load`. Memory kept for the next call:
-`free_memory`. Bug reports: `show_versions`.
+`connect`, `minimum_spanning_tree`, `linkage`, `cut`. Before a run: `plan`. Saved models: `load`. Memory kept for the
+next call: `free_memory`. Bug reports: `show_versions`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ __all__ = [
     "load",
     "minimum_spanning_tree",
     "nearest_neighbors",
+    "plan",
     "show_versions",
 ]
 

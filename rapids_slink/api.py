@@ -5,12 +5,15 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
+from rapids_slink import local
 from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.engines import engine_of
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
 from rapids_slink.metrics import get_metric
+from rapids_slink.points.output import is_collection
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
@@ -38,6 +41,62 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     if n_clusters is None and parameters.get("distance_threshold") is None:
         n_clusters = 2
     return SingleLinkage(n_clusters, **parameters).fit(X)
+
+
+def plan(
+    X: Any,
+    *,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    n_neighbors: int | None = None,
+    min_samples: int | None = None,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Report:
+    """What `fit` would do with these points: the way to the tree, the filter, and the memory.
+
+    The points are read, and the search is prepared as `fit` prepares it, which takes a small part of a fit's time. If
+    `X` does not fit into memory, or is a shape, standard normal points stand for its values.
+
+    Parameters
+    ----------
+    X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
+        See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
+    metric, p : str, float
+        See `SingleLinkage`.
+    n_neighbors, min_samples : int, optional
+        See `SingleLinkage`.
+    device : {"auto", "cpu", "cuda"}
+        "auto" takes a GPU if there is one.
+    memory_limit : int or str, optional
+        See `SingleLinkage`.
+
+    Returns
+    -------
+    Report
+        A dictionary that prints as text. ``device``, ``metric``, ``way`` and, if there is a search,
+        ``neighbors["filter"]`` have the values of `report_`. ``memory["peak_bytes"]`` is the estimated peak on top of
+        `X`. ``fits`` is False if `fit` would refuse: then ``refused`` is its error and ``instead`` names what fits.
+
+    Raises
+    ------
+    ValueError, TypeError
+        `X` or a parameter is not valid.
+    DeviceUnavailableError
+        ``device="cuda"``, and there is no usable GPU.
+
+    Examples
+    --------
+    >>> import rapids_slink
+    >>> rapids_slink.plan((1_000_000, 16), device="cpu")["way"]
+    'lists'
+    """
+    if is_collection(X):
+        raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
+    model = SingleLinkage(
+        metric=metric, p=p, n_neighbors=n_neighbors, min_samples=min_samples, device=device, memory_limit=memory_limit
+    )
+    return local.plan(X, model._settings())
 
 
 def fit_graph(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink import dendrogram as dendrograms
-from rapids_slink import graph, neighbors, pipeline
+from rapids_slink import graph, neighbors, pipeline, planning
 from rapids_slink.dendrogram import cutting
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
@@ -26,6 +26,15 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     with run_scope(device, settings.memory_limit):
         fitted = pipeline.fit(X, settings, rule, device, report)
     return {**fitted, "report_": report}
+
+
+def plan(X: Any, settings: Settings) -> Report:
+    """`api.plan`."""
+    device = resolve(settings.device, *([] if planning.is_shape(X) else [X]))
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        planning.plan(X, settings, device, report)
+    return report
 
 
 def fit_graph(

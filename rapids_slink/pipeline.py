@@ -12,7 +12,7 @@ from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.points import Points, as_points
+from rapids_slink.points import Following, Points, as_points
 from rapids_slink.points.distances import as_distances
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
@@ -21,7 +21,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem, Tree
-from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
+from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, retaining_tree
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
@@ -31,10 +31,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         return estimate_fit(Problem(settings, device, n, d, itemsize))
 
     with report.stage("input", device):
-        if settings.metric is PRECOMPUTED:
-            points = as_distances(X, device, estimate)
-        else:
-            points = as_points(X, device, estimate, metric=settings.metric)
+        points = read_points(X, settings, device, estimate)
         n, d = points.values.shape
         rule.check_rows(n)
         settings = settings.for_rows(n)
@@ -59,6 +56,13 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
     }
 
 
+def read_points(X: Any, settings: Settings, device: Device, estimate: Following) -> Points:
+    """The points, or the distances, on the device, if they and the later stages fit into memory."""
+    if settings.metric is PRECOMPUTED:
+        return as_distances(X, device, estimate)
+    return as_points(X, device, estimate, metric=settings.metric)
+
+
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
     """Flat clusters as attributes, in the type of the points."""
     return {
@@ -76,9 +80,13 @@ def feature_names(names: list[Any] | None) -> dict[str, Any]:
     return {}
 
 
-def estimate_fit(problem: Problem) -> MemoryEstimate:
-    """Bytes of a fit without the points. The memory of the lists is free again once the tree is there."""
-    return sequential(estimate_tree(problem), estimate_linkage(problem.n), estimate_cut(problem.n))
+def estimate_fit(problem: Problem, of_tree: MemoryEstimate | None = None) -> MemoryEstimate:
+    """Bytes of a fit without the points, and with a tree of any values unless its bytes are given.
+
+    The memory of the lists is free again once the tree is there.
+    """
+    of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
+    return sequential(of_tree, estimate_linkage(problem.n), estimate_cut(problem.n))
 
 
 def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:

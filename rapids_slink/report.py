@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rapids_slink.runtime.compiling import compiled_seconds
 from rapids_slink.runtime.device import Device
 
 if TYPE_CHECKING:
@@ -22,17 +23,24 @@ class Report(dict[str, Any]):
 
     @contextmanager
     def stage(self, name: str, device: Device) -> Iterator[None]:
-        """Time a stage, device work included, and show it as an NVTX range on a GPU."""
+        """Time a stage, device work included, and show it as an NVTX range on a GPU.
+
+        The seconds in which kernels were compiled are those of a stage "compiling" instead.
+        """
         nvtx = device.xp.cuda.nvtx if device.is_gpu else None
         if nvtx is not None:
             nvtx.RangePush(f"rapids_slink.{name}")
-        start = time.perf_counter()
+        start, compiled_before = time.perf_counter(), compiled_seconds()
         try:
             yield
             device.synchronize()
         finally:
+            elapsed = time.perf_counter() - start
+            compiling = min(elapsed, compiled_seconds() - compiled_before)  # another thread's may have begun earlier
+            taken = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
             seconds = self.setdefault("seconds", {})
-            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+            for part, value in taken.items():
+                seconds[part] = seconds.get(part, 0.0) + value
             if nvtx is not None:
                 nvtx.RangePop()
 
@@ -59,8 +67,10 @@ class Report(dict[str, Any]):
 
     def __str__(self) -> str:
         seconds, counts = self._stages()
-        settings = [f"{name} {value}" for name, value in self.items() if not isinstance(value, dict)]
-        lines = [", ".join(settings)] if settings else []
+        settings = {name: str(value) for name, value in self.items() if not isinstance(value, dict)}
+        words = [f"{name} {value}" for name, value in settings.items() if " " not in value]
+        lines = [", ".join(words)] if words else []
+        lines += [f"{name:<14}{value}" for name, value in settings.items() if " " in value]
         for stage in dict.fromkeys([*seconds, *counts]):
             time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
             entries = [f"{in_words(name)} {count_text(value)}" for name, value in counts.get(stage, {}).items()]
@@ -82,7 +92,7 @@ def in_words(name: str) -> str:
 
 def count_text(value: Any) -> str:
     """A count as text."""
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def counted(number: int, what: str) -> str:

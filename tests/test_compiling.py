@@ -1,5 +1,7 @@
 """Who waits for a compiler is told so, once."""
 
+import ast
+import io
 import logging
 import os
 import shutil
@@ -9,6 +11,8 @@ import sys
 import pytest
 
 from rapids_slink.runtime import compiling
+from rapids_slink.runtime.host import usable_cores
+from rapids_slink.spanning_tree import ahead, lists
 
 
 @pytest.fixture
@@ -44,6 +48,60 @@ def test_a_new_process(tmp_path):
         for _ in range(2)
     ]
     assert said == [f"{compiling.TEXT}\n", ""]
+
+
+EVENTS = """
+import sys, numpy, rapids_slink
+from numba.core import event
+class Listener(event.Listener):
+    def on_start(self, event): compiled.append(event.data["dispatcher"].py_func.__module__)
+    def on_end(self, event): pass
+compiled = []
+event.register("numba:compile", Listener())
+report = rapids_slink.fit(numpy.random.default_rng(0).normal(size=(9000, 2)), device="cpu").report_
+print({name for name in compiled if name.startswith("rapids_slink")}, "|", report["seconds"], "|", sep="")
+print(report)
+"""
+
+
+def test_compiling_is_no_part_of_the_stages(tmp_path):
+    """A second process compiles the later stages, and with its results only the tree's kernels are left."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    ahead = [sys.executable, "-m", lists.COMPILER]
+    subprocess.run(ahead, env=environment, check=True, capture_output=True)
+    first, again = (
+        subprocess.run([sys.executable, "-c", EVENTS], env=environment, check=True, capture_output=True, text=True)
+        for _ in range(2)
+    )
+    modules, seconds, text = first.stdout.split("|")
+    assert "rapids_slink.neighbors.trees.query" in modules
+    assert not [name for name in ("spanning_tree", "dendrogram", "ordering") if name in modules]
+    compiling = ast.literal_eval(seconds).pop("compiling")
+    assert compiling > 0.5
+    assert sum(ast.literal_eval(seconds).values()) < 2 * compiling
+    assert "\ncompiling " in text
+    modules, seconds, text = again.stdout.split("|")
+    assert modules == "set()"
+    assert "compiling" not in seconds + text
+    assert len(list(tmp_path.glob("*/ahead"))) == (usable_cores() > 1)
+
+
+def test_what_compiles_ahead_runs_every_kernel_of_the_later_stages():
+    assert ahead.compile_kernels() == 2
+
+
+def test_a_terminal_has_a_line_while_kernels_are_compiled(clock, monkeypatch):
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with compiling.compiling():
+        clock[0] += 3
+        with compiling.compiling():
+            pass
+        assert "compiling: 0 functions" in terminal.getvalue()
+    compiling.close_line()
+    assert terminal.getvalue().endswith("\r")
+    assert compiling.compiled_seconds() == 3
 
 
 FIT = "import numpy, rapids_slink; print(rapids_slink.fit(numpy.c_[:9, 1:10] ** 2, device='cpu').distances_.sum())"

@@ -40,6 +40,8 @@ PUBLIC = [
     *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS),
     *(f"{HIERARCHY}.interop.{name}" for name in ("to_cugraph", "to_networkx", "to_scipy")),
     *(f"{HIERARCHY}.plots.{name}" for name in ("plot_clusters", "plot_dendrogram", "plot_heights")),
+    *(f"{HIERARCHY}.pictures.{name}" for name in ("plot_condensed", "plot_tree")),
+    f"{HIERARCHY}.explorer.Explorer.to_html",
     "rapids_slink.SingleLinkage.fit",
     "rapids_slink.graph.GraphHierarchy",
     f"{HIERARCHY}.base.Hierarchy",

@@ -10,6 +10,7 @@ from hard_cases import full
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
 QUICK = "01_quickstart"
+NEEDS = {"hdbscan": "hdbscan", "jscatter": "explore"}  # what notebooks of such names need besides
 
 
 def test_there_are_notebooks():
@@ -26,7 +27,7 @@ def test_notebook_carries_no_outputs(name):
 
 @pytest.mark.parametrize("name", [name if name == QUICK else full(name) for name in NOTEBOOKS])
 def test_notebook_runs(name, tmp_path, monkeypatch):
-    for module in ("ipykernel", "matplotlib", "nbclient", *(["hdbscan"] if "hdbscan" in name else [])):
+    for module in ("ipykernel", "matplotlib", "nbclient", *(module for module, word in NEEDS.items() if word in name)):
         pytest.importorskip(module)
     import nbclient
     import nbformat

@@ -1,5 +1,8 @@
 """Which way leads to a tree, and which search a CPU takes for points of many features."""
 
+import ast
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
@@ -67,3 +70,104 @@ def test_either_search_gives_the_same_tree(monkeypatch):
     np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
     monkeypatch.setattr(plan, "MAX_TOUCHED_SHARE", -1)
     assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
+
+
+# ------------------------------------------------------------------------------------------------- before a run
+
+
+def rows(n, d, **how):
+    return np.random.default_rng(0).standard_normal((n, d)), how
+
+
+PLANNED = {
+    "line": rows(3000, 1),
+    "few": rows(900, 12),
+    "few, of a shape with lists": rows(900, 12, n_neighbors=5),
+    "few features": rows(20_000, 3),
+    "cores": rows(20_000, 3, min_samples=4),
+    "curve": (curve(np.random.default_rng(0), 10_000, 16), {}),
+    "many": rows(9000, 24),
+    "cosine": rows(9000, 24, metric="cosine"),
+    "cityblock": rows(9000, 24, metric="cityblock"),
+    "booleans": (np.random.default_rng(0).random((9000, 40)) < 0.5, {"metric": "jaccard"}),
+    "sphere": (np.random.default_rng(0).uniform(-1, 1, (9000, 2)), {"metric": "haversine"}),
+    "repeats": (np.random.default_rng(0).integers(0, 3, (20_000, 7)).astype(float), {}),
+    "one row": rows(1, 3),
+    "distances": (np.abs(np.subtract.outer(np.arange(50.0), np.arange(50.0))), {"metric": "precomputed"}),
+}
+
+
+def decisions(report):
+    return report.get("way"), report.get("neighbors", {}).get("filter")
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_plan_is_what_the_report_says_afterwards(name, device):
+    X, how = PLANNED[name]
+    plan = rapids_slink.plan(X, device=device, **how)
+    report = rapids_slink.fit(X, 1, device=device, **how).report_
+    assert decisions(plan) == decisions(report)
+    assert (plan["device"], plan["metric"], plan["fits"]) == (report["device"], report["metric"], True)
+    assert "seconds" not in plan
+    if name not in ("curve", "repeats"):  # which the shape alone does not tell
+        assert decisions(rapids_slink.plan(X.shape, device=device, **how)) == decisions(report)
+
+
+@pytest.mark.parametrize("name", ["line", "few features", "curve", "many", "cosine", "cityblock", "booleans"])
+def test_a_plan_covers_the_memory_of_a_run(name):
+    X, how = PLANNED[name]
+    rapids_slink.fit(X, 1, device="cpu", **how)  # compiles
+    planned = rapids_slink.plan(X, device="cpu", **how)["memory"]["peak_bytes"]
+    tracemalloc.start()
+    try:
+        rapids_slink.fit(X, 1, device="cpu", **how)
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert taken - 2**20 <= planned <= 1.5 * taken + 2**20
+
+
+def test_what_does_not_fit_is_told_with_what_would(device):
+    X, how = rows(20_000, 3, n_neighbors=50, min_samples=2)
+    plan = rapids_slink.plan(X, device=device, memory_limit="12MiB", **how)
+    with pytest.raises(rapids_slink.DeviceMemoryError) as error:
+        rapids_slink.fit(X, 2, device=device, memory_limit="12MiB", **how)
+    assert (plan["fits"], plan["refused"]) == (False, str(error.value))
+    assert decisions(plan) == decisions(rapids_slink.fit(X, 2, device=device, **how).report_)
+    limit, fewer, *others = plan["instead"].split("; ")
+    assert "a Dask collection" in others[-1]
+    assert fewer.startswith("n_neighbors=")
+    for parameters in (limit, fewer):
+        name, value = parameters.split("=")
+        changed = {"memory_limit": "12MiB", **how, name: ast.literal_eval(value)}
+        assert rapids_slink.plan(X, device=device, **changed)["fits"]
+        assert rapids_slink.fit(X, 2, device=device, **changed).n_clusters_ == 2
+    assert all(line in str(plan) for line in (f"refused       {error.value}", f"instead       {plan['instead']}"))
+
+
+def test_a_plan_reads_nothing_that_does_not_fit(monkeypatch):
+    monkeypatch.setattr("rapids_slink.runtime.memory.free_on_host", lambda: 2**30)
+    X = np.broadcast_to(np.int8(0), (2**29, 100))  # of one value: 200 GiB if anything copied it
+    assert not rapids_slink.plan(X, device="cpu")["fits"]
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "text"),
+    [
+        ((0, 3), ValueError, r"Found array with 0 sample\(s\)"),
+        ((3, 0), ValueError, r"Found array with 0 feature\(s\)"),
+        ((-3, 2), ValueError, r"X is no shape of points.*\(-3, 2\)"),
+        ((3.5, 2), TypeError, "a size of the shape X must be an integer, got 3.5"),
+        ((2**31, 2), ValueError, "X has 2147483648 rows"),
+        ([[np.nan]], ValueError, "NaN"),
+    ],
+)
+def test_plans_of_nothing(X, error, text):
+    with pytest.raises(error, match=text):
+        rapids_slink.plan(X, device="cpu")
+
+
+def test_a_plan_of_a_collection_is_refused():
+    frame = pytest.importorskip("dask.dataframe").from_dict({"x": [0.0, 1.0]}, npartitions=1)
+    with pytest.raises(TypeError, match="X is a Dask collection"):
+        rapids_slink.plan(frame)

@@ -9,14 +9,15 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
-from rapids_slink.hierarchy import html, interop, plots, storage
+from rapids_slink.hierarchy import html, interop, storage
+from rapids_slink.hierarchy.drawn import Drawn
 from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import device_of, resolve
 
 
-class Hierarchy:
+class Hierarchy(Drawn):
     """The common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`.
 
     A pickle holds objects of pandas and NumPy whatever the model was fitted on, and opens on any machine. A copy keeps
@@ -195,63 +196,6 @@ class Hierarchy:
         """
         Z, metric = self.to_scipy(), getattr(self, "metric", "precomputed")
         return interop.to_hdbscan(Z, min_cluster_size, self.report_.get("min_samples", 1), metric, options)
-
-    def plot(self, *, ax: Any = None, **options: Any) -> Any:
-        """Draw the dendrogram's top.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default.
-        **options
-            Those of `rapids_slink.hierarchy.plots.plot_dendrogram`.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-        """
-        self._require_tree()
-        return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
-
-    def plot_heights(self, ax: Any = None, **options: Any) -> Any:
-        """Draw the merge heights against the number of clusters, and mark the cut if `labels_` is one.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default.
-        **options
-            Those of `rapids_slink.hierarchy.plots.plot_heights`.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-        """
-        self._require_fit()
-        n_clusters = self.n_clusters_ if self._labels_are_a_cut else None
-        return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **options)
-
-    def plot_clusters(self, X: Any, ax: Any = None, **options: Any) -> Any:
-        """Draw the rows of `X`, which the model does not keep, coloured by `labels_`.
-
-        Parameters
-        ----------
-        X : dataframe or array, (n, d)
-            The rows that were clustered; for a graph's hierarchy, any coordinates of its nodes.
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default.
-        **options
-            Those of `rapids_slink.hierarchy.plots.plot_clusters`.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-        """
-        self._require_fit()
-        return plots.plot_clusters(X, self.labels_, ax=ax, **options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the hierarchy to a file that `rapids_slink.load` reads.

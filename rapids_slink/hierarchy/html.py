@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from rapids_slink.runtime.arrays import Array
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
+    from rapids_slink.hierarchy.plotted import Groups
 
 #: The largest number of clusters that are listed.
 LISTED = 10
@@ -56,6 +58,19 @@ def _largest(sizes: np.ndarray) -> list[tuple[str, str]]:
     rows = [(str(cluster), f"{sizes[cluster]:,}") for cluster in order[:LISTED].tolist()]
     rest = order[LISTED:]
     return [*rows, (counted(rest.size, "other"), f"{sizes[rest].sum():,}")] if rest.size else rows
+
+
+def clusters_table(groups: Groups, colors: Sequence[str]) -> str:
+    """The largest clusters with their colours, sizes and shares, as a table."""
+    n = groups.color.size
+    lines = []
+    for i, label in enumerate(groups.order[:LISTED].tolist()):
+        dot = f'<span style="color: {colors[i % len(colors)]}">●</span> '
+        cells = f"{groups.sizes[label]:,}", f"{groups.sizes[label] / n:.1%}"
+        numbers = "".join(f"<td {NUMBER}>{cell}</td>" for cell in cells)
+        lines.append(f"<tr><td {TEXT}>{dot}{label}</td>{numbers}</tr>")
+    heads = "".join(f"<th {style}>{head}</th>" for head, style in (("cluster", TEXT), ("rows", NUMBER), ("", NUMBER)))
+    return f"<table><tr>{heads}</tr>{''.join(lines)}</table>"
 
 
 def _cut(model: Hierarchy) -> str:

@@ -7,12 +7,21 @@ any number of rows: the last merges, a sample of the heights, a sample of the ro
 from __future__ import annotations
 
 import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.hierarchy.interop import to_scipy
-from rapids_slink.hierarchy.plotted import last_merges, plane_coordinates, sample_of_heights, sample_of_rows
+from rapids_slink.hierarchy.plotted import (
+    colored_groups,
+    cut_label,
+    is_logarithmic,
+    last_merges,
+    plane_coordinates,
+    sample_of_heights,
+    sample_of_rows,
+)
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
@@ -23,6 +32,8 @@ from rapids_slink.runtime.device import device_of, to_host
 #: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 OTHERS = "#999999"
+#: More rows than this are drawn by datashader, if it is installed.
+DENSE = 100_000
 
 
 def plot_dendrogram(
@@ -73,7 +84,7 @@ def plot_dendrogram(
         raise ValueError(f"p must be at least 2, got {p}")
     Z = to_scipy(linkage)
     top, clusters = last_merges(Z, len(Z) + 1 if truncate_mode is None else p)
-    ax = _axes(ax)
+    ax = axes_of(ax)
     if len(top):
         kwargs["labels"] = _leaf_labels(Z, clusters[: len(top) + 1], kwargs.get("labels"))
         for name in ("leaf_label_func", "link_color_func"):
@@ -146,16 +157,15 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     heights = np.asarray(on_host(linkage["height"]))[::-1]
     trees = n_leaves - heights.size
     drawn = sample_of_heights(heights.size)
-    ax = _axes(ax)
+    ax = axes_of(ax)
     kwargs = {"color": COLORS[0], "marker": "o" if heights.size <= 50 else None, "markersize": 4, **kwargs}
     ax.plot(drawn + trees + 1, heights[drawn], **kwargs)
     if heights.size >= 100:
         ax.set_xscale("log")
-    positive = heights[drawn][heights[drawn] > 0]
-    if positive.size and heights[-1] >= 0 and positive[0] > 100 * positive[-1]:
+    if is_logarithmic(heights[drawn]):
         ax.set_yscale("log")
     if n_clusters is not None:
-        ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=_cut_label(heights, n_clusters, trees))
+        ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=cut_label(heights, n_clusters, trees))
         ax.legend(loc="lower left")  # a falling curve leaves this corner free
     ax.set_xlabel("number of clusters")
     ax.set_ylabel("distance of the next merge")
@@ -168,7 +178,8 @@ def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> An
     One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
     principal components of the drawn rows. Each of the six largest clusters has a colour, in order of size. All others
     and noise are grey. The fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced
-    within each colour and the same number of each, so small clusters are drawn whole.
+    within each colour and the same number of each, so small clusters are drawn whole. Above 100,000 rows datashader, if
+    installed, draws all of them: a pixel has the mixed colour of its rows, and more of it for more rows.
 
     Parameters
     ----------
@@ -198,24 +209,25 @@ def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> An
     labels = np.asarray(on_host(labels))
     if len(points.values) != labels.size:
         raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
-    sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
-    largest = np.argsort(-sizes, kind="stable")[: len(COLORS)]
-    color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is for noise, label -1
-    color[largest] = np.arange(largest.size)
-    rows = sample_of_rows(color[labels])
+    sizes, noise, _, largest, color = colored_groups(labels, len(COLORS))
+    dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
+    rows = np.arange(labels.size) if dense else sample_of_rows(color)
     coordinates, names = plane_coordinates(to_host(points.values[device.asarray(rows)]), rows, points.names)
-    drawn = color[labels[rows]]
+    drawn = color[rows]
     names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
     rest = sizes.sum() - sizes[largest].sum()
     others = [(counted(sizes.size - largest.size, "other"), rest), ("noise", noise)]
     if rest or noise:
         names_of.append(", ".join(f"{name} ({counted(rows, 'row')})" for name, rows in others if rows))
-    ax = _axes(ax)
+    ax = axes_of(ax)
     counts = np.bincount(drawn)
     handles = [None] * counts.size
+    if dense:
+        shade(ax, coordinates, drawn, [*COLORS[: largest.size], OTHERS])
     for i in np.argsort(-counts, kind="stable").tolist():  # colours of few points last, on top and larger
         style = {"color": COLORS[i] if i < largest.size else OTHERS, "s": float(np.clip(8_000 / counts[i], 4, 40))}
-        handles[i] = ax.scatter(*coordinates[drawn == i].T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
+        shown = coordinates[:0] if dense else coordinates[drawn == i]
+        handles[i] = ax.scatter(*shown.T, label=names_of[i], **{"linewidths": 0, **style, **kwargs})
     legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     for handle in legend.legend_handles:
         handle.set_sizes([30])
@@ -234,17 +246,21 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _axes(ax: Any) -> Any:
+def shade(ax: Any, coordinates: np.ndarray, group: np.ndarray, colors: list[str]) -> None:
+    """Draw points with datashader, each in the colour of its group."""
+    import datashader
+    import pandas as pd
+    from datashader.mpl_ext import dsshow
+
+    table = pd.DataFrame(coordinates, columns=["x", "y"]).assign(group=pd.Categorical(group))
+    key = [colors[i] for i in table["group"].cat.categories]
+    count = datashader.by("group", datashader.count())
+    dsshow(table, datashader.Point("x", "y"), count, color_key=key, aspect="auto", alpha_range=(90, 255), ax=ax)
+
+
+def axes_of(ax: Any) -> Any:
     """The caller's axes, or the current ones. A new figure leaves space for a legend."""
     pyplot = _pyplot()
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")
     return pyplot.gca() if ax is None else ax
-
-
-def _cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
-    """The number of clusters of a cut, and the distances that give it."""
-    undone = n_clusters - trees
-    above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
-    below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""
-    return counted(n_clusters, "cluster") + (f" ({above}distance{below})" if above or below else "")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from rapids_slink.report import counted
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import is_on_gpu, to_host
 
 #: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
 MAX_POINTS = 20_000
@@ -54,23 +60,72 @@ def sample_of_rows(group: np.ndarray) -> np.ndarray:
     return np.sort(order[(position + 1) * kept // size > position * kept // size])
 
 
-def plane_coordinates(values: np.ndarray, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
-    """Two coordinates for each of the rows, and their names."""
+class Groups(NamedTuple):
+    """Clusters by the colours of their rows.
+
+    Attributes
+    ----------
+    sizes : (clusters,) int64 array, noise : int
+        Rows of each cluster, and rows in none.
+    order, largest : int64 arrays
+        The clusters from the largest to the smallest; those that have a colour.
+    color : (n,) int8 array
+        Of each row: a position in `largest`, or the length of that for all others.
+    """
+
+    sizes: np.ndarray
+    noise: int
+    order: np.ndarray
+    largest: np.ndarray
+    color: np.ndarray
+
+
+def colored_groups(labels: np.ndarray, colors: int) -> Groups:
+    """The clusters of some labels, the largest of which have the colours."""
+    sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
+    order = np.argsort(-sizes, kind="stable")
+    largest = order[:colors]
+    color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is for noise, label -1
+    color[largest] = np.arange(largest.size)
+    return Groups(sizes, noise, order, largest, color[labels])
+
+
+def is_logarithmic(heights: np.ndarray) -> bool:
+    """Whether an axis of descending heights is: none is negative, the positive ones span two orders of magnitude."""
+    positive = heights[heights > 0]
+    return bool(positive.size and heights[-1] >= 0 and positive[0] > 100 * positive[-1])
+
+
+def cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
+    """The number of clusters of a cut, and the distances that give it."""
+    undone = n_clusters - trees
+    above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
+    below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""
+    return counted(n_clusters, "cluster") + (f" ({above}distance{below})" if above or below else "")
+
+
+def map_coordinates(radians: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Longitudes and latitudes in degrees, and their names, of latitudes and longitudes in radians."""
+    return np.degrees(radians[:, ::-1]), ["longitude", "latitude"]
+
+
+def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
+    """Two coordinates for each of the rows, and their names. Of three and more features they are principal axes."""
     n, d = values.shape
     if d == 1:
         scatter = rows * 0.6180339887498949 % 1  # multiples of the golden ratio are spread evenly
         return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
     if d == 2:
         return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]
-    from sklearn.decomposition import PCA
-
+    if not (is_on_gpu(values) and find_spec("cuml")):
+        values = to_host(values)
+    PCA = import_module("cuml.decomposition" if is_on_gpu(values) else "sklearn.decomposition").PCA
     titles = ["first principal component", "second principal component"]
     centred = values.astype(np.float64) - values[0]
-    scale = np.abs(centred).max()
+    scale = float(abs(centred).max())
     if scale == 0:
         return np.zeros((n, 2)), titles
     model = PCA(2, random_state=0)
-    coordinates = model.fit_transform(centred / scale) * scale  # scaled, its squares stay in range
-    return coordinates, [
-        f"{title} ({share:.0%})" for title, share in zip(titles, model.explained_variance_ratio_, strict=True)
-    ]
+    coordinates = to_host(model.fit_transform(centred / scale)) * scale  # scaled, its squares stay in range
+    shares = to_host(model.explained_variance_ratio_).tolist()
+    return coordinates, [f"{title} ({share:.0%})" for title, share in zip(titles, shares, strict=True)]

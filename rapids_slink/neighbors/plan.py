@@ -61,14 +61,19 @@ def estimate_search(
     n_queries: int | None = None,
     min_samples: int = 1,
     metric: Metric = EUCLIDEAN,
+    chosen: Search | None = None,
 ) -> MemoryEstimate:
-    """Bytes of the metric's rows, the search and the lists of k neighbours, all of which are retained."""
+    """Bytes of the metric's rows, the search and the lists of k neighbours, all of which are retained.
+
+    `chosen` is the search, if the points' values have decided which it is.
+    """
     m = n if n_queries is None else n_queries
     rows = row_bytes(metric, d) * (n if n_queries is None else n + m)
     d = 3 if metric.rows == "sphere" else d
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
-    search = _search_class(n, d, metric, device).estimate(*sizes)
-    if n_queries is None and _may_be_low_dimensional(n, d, metric, device):
+    kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
+    search = kind.estimate(*sizes)
+    if chosen is None and n_queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
 
         search = either(search, TreeSearch.estimate(*sizes))

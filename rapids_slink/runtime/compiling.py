@@ -1,14 +1,20 @@
 """Kernels are compiled at their first use on a machine. If that takes more than two seconds, a message is logged.
 
+`Report` shows the seconds apart from those of the stages. `compile_ahead` lets another process compile a part.
+
 Numba's machine code is kept on disk in a folder whose name is a hash of the package's sources. Numba's own check looks
 only at the file of a function, not at the files of the functions that it inlines.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import logging
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
+
+from rapids_slink.runtime.host import usable_cores
 
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
@@ -89,6 +97,7 @@ class _Clock:
     started: float = 0.0
     seconds: float = 0.0
     announced: bool = False
+    line: Any = None
 
     def start(self) -> None:
         if not self.depth:
@@ -97,14 +106,37 @@ class _Clock:
 
     def stop(self) -> None:
         self.depth -= 1
+        now = time.perf_counter()
         if not self.depth:
-            self.seconds += time.perf_counter() - self.started
-        if self.seconds > SILENT and not self.announced:
+            self.seconds += now - self.started
+        if self.seconds + (now - self.started if self.depth else 0.0) > SILENT:
+            self._show()
+
+    def _show(self) -> None:
+        """Log a message once; a terminal also has a line that counts the functions, until `close_line`."""
+        if not self.announced:
             self.announced = True
             LOGGER.warning(TEXT)
+        if self.line is None:
+            from tqdm import tqdm
+
+            self.line = tqdm(bar_format="compiling: {n} functions, {elapsed}", leave=False, disable=None)
+        self.line.update()
 
 
 _clock = _Clock()
+
+
+def compiled_seconds() -> float:
+    """How long this process has compiled."""
+    return _clock.seconds
+
+
+def close_line() -> None:
+    """Remove the line that counts compiled functions, if there is one."""
+    if _clock.line is not None:
+        _clock.line.close()
+        _clock.line = None
 
 
 @contextmanager
@@ -115,6 +147,30 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         _clock.stop()
+
+
+@cache
+def compile_ahead(module: str) -> None:
+    """Let a process of its own run a module that compiles, once for each folder of machine code and on several cores.
+
+    Numba compiles one function at a time in a process. The process ends with this one, at the latest.
+    """
+    folder = cache_folder()
+    if folder is None or usable_cores() < 2 or not sys.executable:
+        return
+    try:
+        (folder / "ahead").touch(exist_ok=False)
+        path = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command, null = [sys.executable, "-P", "-m", module], subprocess.DEVNULL
+        environment = {**os.environ, "PYTHONPATH": path}
+        process = subprocess.Popen(command, env=environment, stdin=null, stdout=null, stderr=null)
+    except OSError:  # it is there already, or nothing can be started
+        return
+
+    @atexit.register
+    def end() -> None:
+        process.kill()
+        process.wait()
 
 
 @cache
@@ -135,4 +191,4 @@ def watch_numba() -> None:
 
 
 def _is_ours(event: Any) -> bool:
-    return bool(event.data["dispatcher"].py_func.__module__.startswith("rapids_slink"))
+    return str(event.data["dispatcher"].py_func.__module__).startswith("rapids_slink")  # None of code that is made up

@@ -27,7 +27,7 @@ from math import inf
 from typing import Any
 
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.compiling import watch_numba
+from rapids_slink.runtime.compiling import close_line, watch_numba
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
@@ -82,6 +82,8 @@ class _Run:
         Whether the estimated memory of its stages was pre-allocated, and whether Ctrl-C was pressed.
     free_bytes : float
         Bytes that the chunks of a stage's work may take at a time.
+    estimate : MemoryEstimate, optional
+        What was checked last.
     """
 
     memory_limit: Any = None
@@ -90,6 +92,7 @@ class _Run:
     is_reserved: bool = False
     interrupted: bool = False
     free_bytes: float = inf
+    estimate: MemoryEstimate | None = None
 
 
 def _run() -> _Run:
@@ -105,6 +108,11 @@ def limit_bytes() -> float:
     """The limit of the current run in bytes, infinite if it has none."""
     limit = _run().limit
     return inf if limit is None else limit
+
+
+def checked_estimate() -> MemoryEstimate | None:
+    """The estimate that the current run checked last, whether or not it fits."""
+    return _run().estimate
 
 
 @contextmanager
@@ -140,6 +148,7 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         raise
     finally:
         _thread.run = outer
+        close_line()
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
@@ -154,7 +163,8 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
         Bytes of the estimate that the run has already taken.
     """
     run = _run()
-    least = int(estimate.least * FRAGMENTATION) + ROUNDING_BYTES if device.is_gpu else estimate.least
+    run.estimate = estimate
+    least = required_bytes(device, estimate)
     if run.limit is not None and least > run.limit:
         raise DeviceMemoryError(
             f"memory_limit={run.memory_limit!r} is too small for {what}: "
@@ -174,6 +184,11 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
         with suppress(MemoryError):
             run.pool.pool.malloc(reserved)  # which is freed at once
             run.is_reserved = True
+
+
+def required_bytes(device: Device, estimate: MemoryEstimate) -> int:
+    """The bytes that must be free: a GPU's pool needs more than its arrays."""
+    return int(estimate.least * FRAGMENTATION) + ROUNDING_BYTES if device.is_gpu else estimate.least
 
 
 def release_cached() -> None:

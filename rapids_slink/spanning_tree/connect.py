@@ -23,12 +23,12 @@ from rapids_slink.spanning_tree.forest import Forest
 from rapids_slink.spanning_tree.kernels import kernels
 
 #: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort.
-POINT_BYTES = 192
+POINT_BYTES = {"cpu": 144, "cuda": 192}
 
 
-def estimate_connect(n: int) -> MemoryEstimate:
+def estimate_connect(n: int, device: Device) -> MemoryEstimate:
     """Bytes of `spanning_tree` of n points, in addition to the lists and the search."""
-    return MemoryEstimate(POINT_BYTES * n)
+    return MemoryEstimate(POINT_BYTES[device.name] * n)
 
 
 def spanning_tree(lists: NeighborLists, search: Search, device: Device, report: Report) -> PreallocatedFrame:

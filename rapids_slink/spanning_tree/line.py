@@ -14,11 +14,14 @@ from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem
 
 #: The formulas that apply one operation to a difference.
 ONE_OPERATION = ("squared_euclidean", "manhattan", "chebyshev")
+#: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
+POINT_BYTES = 112
 
 
 def serves(problem: Problem) -> bool:
@@ -26,14 +29,14 @@ def serves(problem: Problem) -> bool:
     return not problem.by_reachability and problem.d == 1 and problem.metric.formula in ONE_OPERATION
 
 
-def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | None:
+def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared | None:
     """The tree of the points, or None if rounding makes the sorted order insufficient."""
     with report.stage("spanning_tree", problem.device):
         edges = tree_of_line(rows, problem.metric, problem.device)
     if edges is None:
         return None
     report.count("spanning_tree", rows_sorted=problem.n)
-    return edges, 1
+    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(POINT_BYTES * problem.n))
 
 
 def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
+from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.compiling import compile_ahead
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
 from rapids_slink.spanning_tree.kernels import kernels
-from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+
+#: What compiles the kernels of the later stages.
+COMPILER = "rapids_slink.spanning_tree.ahead"
 
 
 def serves(problem: Problem) -> bool:
@@ -19,8 +24,8 @@ def serves(problem: Problem) -> bool:
     return True
 
 
-def estimate(problem: Problem) -> MemoryEstimate:
-    """Bytes of the rows, the search, the lists and the tree."""
+def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
+    """Bytes of the rows, the search, which may be chosen, the lists and the tree."""
     k, settings = list_length(problem.settings), problem.settings
     search = estimate_search(
         problem.n,
@@ -30,21 +35,29 @@ def estimate(problem: Problem) -> MemoryEstimate:
         problem.device,
         min_samples=settings.min_samples,
         metric=problem.metric,
+        chosen=chosen,
     )
-    return sequential(search, estimate_connect(problem.n))
+    return sequential(search, estimate_connect(problem.n, problem.device))
 
 
-def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
-    """The tree of the points."""
+def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
+    """The search, and what makes the tree of the points by it."""
     device, settings = problem.device, problem.settings
+    if not device.is_gpu:
+        compile_ahead(COMPILER)
     with report.stage("neighbors", device):
         search = prepare_search(rows, device, report, progress=settings.progress, metric=problem.metric)
+
+    def make() -> Tree:
         k = list_length(settings)
-        lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists)
-    release_cached()
-    with report.stage("components", device):
-        components = kernels(device).connected_components(lists.ids)
-    return spanning_tree(lists, search, device, report), components
+        with report.stage("neighbors", device):
+            lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists)
+        release_cached()
+        with report.stage("components", device):
+            components = kernels(device).connected_components(lists.ids)
+        return spanning_tree(lists, search, device, report), components
+
+    return Prepared(make, lambda: estimate(problem, search))
 
 
 def list_length(settings: Settings) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,6 +12,7 @@ from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
 
@@ -60,5 +61,21 @@ class Problem:
         return self.settings.min_samples > 1 or self.core is not None
 
 
-#: Makes the tree of some rows, as the formula reads them, by the first way that serves them.
-Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
+@dataclass(frozen=True)
+class Prepared:
+    """A way that has looked at the points and serves them.
+
+    Attributes
+    ----------
+    make : callable
+        Makes the tree; None where that shows that the way does not serve the points after all.
+    estimate : callable
+        Bytes of the metric's rows and the tree of these points.
+    """
+
+    make: Callable[[], Tree | None]
+    estimate: Callable[[], MemoryEstimate]
+
+
+#: The ways that serve some rows, as the formula reads them, in their order.
+Prepare: TypeAlias = Callable[[Problem, Array, Report], Iterator[Prepared]]

@@ -14,20 +14,24 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true, to_host
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes
-from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
 SAMPLE_FACTOR = 4
 #: All rows are compared if the sample has at least this many equal pairs.
 MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
+ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
+ROW_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
 #: Formulas whose value for equal rows is not zero, or not the least value.
 OTHER_FORMULAS = ("cosine", "inner_product", "given")
 
@@ -70,18 +74,28 @@ def serves(problem: Problem) -> bool:
     return not problem.by_reachability and problem.metric.formula not in OTHER_FORMULAS
 
 
-def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree | None:
-    """The tree of the points, or None unless many rows are equal."""
+def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Prepared | None:
+    """What makes the tree of the points, or None unless many rows are equal."""
     device = problem.device
     with report.stage("neighbors", device):
         repeats = find_repeats(rows, device)
     if repeats is None:
         return None
     report.count("spanning_tree", repeated_rows=repeats.repeated.size)
-    of_distinct, components = grow(replace(problem, n=repeats.first.size), rows[repeats.first], report)
-    with report.stage("spanning_tree", device):
-        edges = repeats.join(of_distinct, device)
-    return None if edges is None else (edges, components)
+    of_distinct = next(ways(replace(problem, n=repeats.first.size), rows[repeats.first], report))
+
+    def make() -> Tree | None:
+        tree = of_distinct.make()
+        if tree is None:
+            return None
+        with report.stage("spanning_tree", device):
+            edges = repeats.join(tree[0], device)
+        return None if edges is None else (edges, tree[1])
+
+    n, m = problem.n, repeats.first.size
+    kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
+    looking = MemoryEstimate(n * (row_bytes(problem.metric, problem.n_features) + ROW_BYTES), kept)
+    return Prepared(make, lambda: sequential(looking, of_distinct.estimate()))
 
 
 def find_repeats(values: Array, device: Device) -> Repeats | None:

@@ -1,11 +1,11 @@
 """The ways to the tree of points in their order. The first way that serves the points makes the tree.
 
-A way without an estimate looks at the rows first and may return None. It needs no more memory than the ways after it.
+A way without an estimate serves only some values of the points. It needs no more memory than the ways after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from rapids_slink.report import Report
@@ -13,7 +13,7 @@ from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree import boxes, line, lists, pairs, repeats
-from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: Bytes of a tree's edge.
 EDGE_BYTES = 20
@@ -21,34 +21,44 @@ EDGE_BYTES = 20
 
 @dataclass(frozen=True)
 class Way:
-    """A way: its name for reports, which points it serves, the tree or None, and its memory."""
+    """A way: its name for reports, which points it may serve, a look at them, and its memory whatever their values."""
 
     name: str
     serves: Callable[[Problem], bool]
-    tree: Callable[[Problem, Array, Report, Grow], Tree | None]
+    prepare: Callable[[Problem, Array, Report, Prepare], Prepared | None]
     estimate: Callable[[Problem], MemoryEstimate] | None = None
 
 
 WAYS = (
-    Way("line", line.serves, line.tree),  # one feature: n log n, a sort
-    Way("pairs", pairs.serves, pairs.tree, pairs.estimate),  # few points, or given distances: n²
-    Way("repeats", repeats.serves, repeats.tree),  # repeated rows: n, and the tree of the distinct rows
-    Way("boxes", boxes.serves, boxes.tree, boxes.estimate),  # few features on a GPU: n log n
-    Way("lists", lists.serves, lists.tree, lists.estimate),  # all others: n² tests, or n log n if a tree searches
+    Way("line", line.serves, line.prepare),  # one feature: n log n, a sort
+    Way("pairs", pairs.serves, pairs.prepare, pairs.estimate),  # few points, or given distances: n²
+    Way("repeats", repeats.serves, repeats.prepare),  # repeated rows: n, and the tree of the distinct rows
+    Way("boxes", boxes.serves, boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
+    Way("lists", lists.serves, lists.prepare, lists.estimate),  # all others: n² tests, or n log n if a tree searches
 )
 
 
 def grow_tree(problem: Problem, rows: Array, report: Report) -> Tree:
     """The minimum spanning tree of the problem's points; `rows` is the result of `neighbors.rows.metric_rows`."""
+    for prepared in prepared_ways(problem, rows, report):
+        tree = prepared.make()
+        if tree is not None:
+            return tree
+        report.pop("way")
+    raise AssertionError("lists serve all points")
+
+
+def prepared_ways(problem: Problem, rows: Array, report: Report) -> Iterator[Prepared]:
+    """The ways that serve the points, in their order. The report names the last one that was asked for."""
     if problem.n == 1:
-        return PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1
+        yield Prepared(lambda: (PreallocatedFrame.empty(problem.device, 0, EDGE_TYPES), 1), lambda: MemoryEstimate(0))
+        return
     for way in WAYS:
         if way.serves(problem):
-            tree = way.tree(problem, rows, report, grow_tree)
-            if tree is not None:
+            prepared = way.prepare(problem, rows, report, prepared_ways)
+            if prepared is not None:
                 report.setdefault("way", way.name)
-                return tree
-    raise AssertionError("lists serve all points")
+                yield prepared
 
 
 def way_of(problem: Problem) -> str:
@@ -59,4 +69,9 @@ def way_of(problem: Problem) -> str:
 def estimate_tree(problem: Problem) -> MemoryEstimate:
     """Bytes of the metric's rows and the tree of the points; the tree is retained."""
     tree = next(way.estimate(problem) for way in WAYS if way.estimate is not None and way.serves(problem))
-    return replace(tree, retained=EDGE_BYTES * problem.n)
+    return retaining_tree(tree, problem.n)
+
+
+def retaining_tree(estimate: MemoryEstimate, n: int) -> MemoryEstimate:
+    """The bytes of a way to a tree of n points, of which the tree is retained."""
+    return replace(estimate, retained=EDGE_BYTES * n)

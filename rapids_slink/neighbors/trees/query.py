@@ -189,7 +189,7 @@ def query(formula, tree, queries, excluded, reached):
 # points is not one of them, since it costs 3 % even if it is inlined.
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _first_leaf(start, last):
     """The leaf that holds the first of the start positions."""
     leaf = 0
@@ -198,7 +198,7 @@ def _first_leaf(start, last):
     return leaf
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _rows_together(start, begin, last, leaf):
     """The leaf of the rows from `begin` on, and how many start in it.
 
@@ -212,14 +212,14 @@ def _rows_together(start, begin, last, leaf):
     return leaf, m
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _new_lanes(d):
     x, low, high = np.zeros((d, LEAF)), np.empty(d), np.empty(d)
     core, group, bound = np.zeros(LEAF), np.empty(LEAF, np.int64), np.empty(LEAF)
     return Lanes(x, low, high, core, group, bound, np.empty(LEAF, np.int32), np.empty(LEAF), np.empty(LEAF, np.bool_))
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _load(queries, begin, m, core, reached, lanes):
     """Put m rows into the lanes, and empty their lists; the group that they share, or -1."""
     points, column, start, rows, row_group = queries
@@ -244,7 +244,7 @@ def _load(queries, begin, m, core, reached, lanes):
     return shared_group
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _largest(bound):
     """Of all lanes; `bound.max()` takes Numba half a second to compile."""
     largest = bound[0]
@@ -253,7 +253,7 @@ def _largest(bound):
     return largest
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _mark_visitors(node, least, excluded, lanes):
     """Mark the lanes that have to visit a node, whose `distance` is given; how many there are."""
     _, _, _, own_core, own_group, bound, last_id, distance, must_visit = lanes
@@ -268,7 +268,7 @@ def _mark_visitors(node, least, excluded, lanes):
     return count
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _push_children(formula, tree, node, lanes, stack, gaps, height):
     """Put a node's children onto the stack, the nearer on top.
 
@@ -284,7 +284,7 @@ def _push_children(formula, tree, node, lanes, stack, gaps, height):
     stack[height + 1], gaps[height + 1] = nearer, nearer_gap
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _lower_minima(rows, begin, m, minima, weights, lanes):
     """Lower the groups' minima to the lanes' nearest, and the lanes' bounds to the minima."""
     _, _, _, _, own_group, bound, last_id, _, _ = lanes

@@ -16,7 +16,7 @@ from rapids_slink.runtime.compiling import njit
 MIN_RANKED = 3  # the length of a list from which on this takes less time than to insert points
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached):
     """The lists of m rows from `begin` on, of the points in their leaf, and the rows' bounds."""
     x, _, _, _, own_group, bound, last_id, _, must_visit = lanes
@@ -40,7 +40,7 @@ def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached
             bound[j], last_id[j] = weights[q, k - 1], ids[q, k - 1]
 
 
-@njit(nogil=True, cache=True, forceinline=True)
+@njit(nogil=True, cache=True, inline="always")
 def _rank(near, row, count, nearest):
     """Sort the points at finite distances, by these and by their rows, which are float64 for vector instructions.
 

@@ -28,7 +28,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
-from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: Bytes per point at the peak: its state and its edge.
 POINT_BYTES = 56
@@ -51,18 +51,23 @@ def estimate(problem: Problem) -> MemoryEstimate:
     return sequential(search, MemoryEstimate(POINT_BYTES * n))
 
 
-def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
-    """The tree of the points."""
+def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
+    """The tree of boxes, and what makes the tree of the points of it."""
     from rapids_slink.neighbors.trees.bvh import BoxSearch
     from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
 
     device = problem.device
     with report.stage("neighbors", device):
         search = BoxSearch(rows, device, report, metric=problem.metric)
-    release_cached()
-    with report.stage("spanning_tree", device):
-        edges = tree_of_boxes(search, report)
-        del search
+
+    def make() -> Tree:
+        nonlocal search
         release_cached()
-        sort_in_place(edges.columns, device.xp)
-    return edges, 1
+        with report.stage("spanning_tree", device):
+            edges = tree_of_boxes(search, report)
+            del search
+            release_cached()
+            sort_in_place(edges.columns, device.xp)
+        return edges, 1
+
+    return Prepared(make, lambda: estimate(problem))

@@ -18,7 +18,7 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import limit_bytes
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree.pairs.kernels import kernels
-from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
+from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
@@ -54,12 +54,16 @@ def estimate(problem: Problem) -> MemoryEstimate:
     return sequential(MemoryEstimate(rows, rows), estimate_tree(n, problem.d, metric, min_samples, problem.device))
 
 
-def tree(problem: Problem, rows: Array, report: Report, grow: Grow) -> Tree:
-    """The tree of the points."""
-    count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
-    with report.stage("spanning_tree", problem.device):
-        report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
-        return tree_of_pairs(rows, problem.metric, problem.settings.min_samples, problem.device), 1
+def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
+    """What makes the tree of the points."""
+
+    def make() -> Tree:
+        count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
+        with report.stage("spanning_tree", problem.device):
+            report.count("spanning_tree", **{count: problem.n * (problem.n - 1) // 2})
+            return tree_of_pairs(rows, problem.metric, problem.settings.min_samples, problem.device), 1
+
+    return Prepared(make, lambda: estimate(problem))
 
 
 def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device) -> bool:

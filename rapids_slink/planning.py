@@ -1,0 +1,115 @@
+"""What a fit would decide, before it runs: the pipeline up to the choice of the way and of the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.metrics import PRECOMPUTED
+from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.pipeline import estimate_fit, read_points
+from rapids_slink.points.columns import as_integer
+from rapids_slink.points.validate import check_shape
+from rapids_slink.report import Report, counted
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
+from rapids_slink.runtime.memory import DeviceMemoryError, check_memory, checked_estimate, required_bytes, run_scope
+from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.problem import Problem
+from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, way_of
+
+#: Rows of the sample that stands for points of which only the shape is known.
+SAMPLE_ROWS = 2**11
+#: Bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
+RESULT_BYTES = 40
+
+
+def plan(X: Any, settings: Settings, device: Device, report: Report) -> None:
+    """Write into the report what a fit decides about points, or about a shape (n, d); within a run."""
+    problem: Problem | None = None
+
+    def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        nonlocal problem
+        problem = Problem(settings.for_rows(n), device, n, d, itemsize)
+        return estimate_fit(problem)
+
+    values: Any = None
+    try:
+        if is_shape(X):
+            n, d = (as_integer(size, "a size of the shape X") for size in X)
+            if min(n, d) < 0 or (settings.metric is PRECOMPUTED and n != d):
+                raise ValueError(f"X is no shape of points, or of a square matrix of distances: {X}")
+            check_shape((n, d), "X")
+            check_memory(device, estimate(n, d, 8), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+        else:
+            values = read_points(X, settings, device, estimate).values
+        refused = ""
+    except DeviceMemoryError as error:
+        refused = str(error)
+    assert problem is not None
+    if values is None and settings.metric is not PRECOMPUTED:
+        values = _sample(problem)
+    of_tree = _prepared_estimate(problem, values, report)
+    checked = checked_estimate()
+    copied = checked.retained - estimate_fit(problem).retained if checked else 0  # of X
+    whole = sequential(MemoryEstimate(2 * copied, copied), estimate_fit(problem, of_tree))
+    report.pop("seconds", None)
+    report["memory"] = {"peak_bytes": whole.preferred + RESULT_BYTES * problem.n * device.is_gpu}
+    report["fits"] = not refused
+    if refused:
+        report["refused"] = refused
+        report["instead"] = "; ".join(_alternatives(problem))
+
+
+def _prepared_estimate(problem: Problem, values: Array, report: Report) -> MemoryEstimate:
+    """Bytes of the tree by the first way that serves the points; `values` is None for distances of which none is there.
+
+    The arrays of the way are gone at the end.
+    """
+    if values is None:
+        report["way"] = way_of(problem)
+        return estimate_tree(problem)
+    rows = values if problem.n == 1 else metric_rows(problem.metric, values, problem.device)
+    return next(prepared_ways(problem, rows, report)).estimate()
+
+
+def is_shape(X: Any) -> bool:
+    """Whether this is (n, d) instead of points."""
+    return isinstance(X, tuple) and len(X) == 2 and all(np.ndim(size) == 0 for size in X)
+
+
+def _sample(problem: Problem) -> Array:
+    """Standard normal rows, or random booleans, in place of points whose values are not known."""
+    n, d = min(problem.n, SAMPLE_ROWS), problem.n_features
+    values = np.random.default_rng(0).standard_normal((n, d))
+    if problem.metric.rows == "boolean":
+        values = (values > 0).astype(np.float64)
+    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows == "sphere" else values)
+
+
+def _alternatives(problem: Problem) -> Iterator[str]:
+    """Other parameters with which the fit would fit into memory."""
+    settings = problem.settings
+    if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, problem.device):
+        yield f"memory_limit={size_text(required_bytes(problem.device, estimate_fit(problem)))!r}"
+    for k in range((settings.n_neighbors or DEFAULT_NEIGHBORS) - 1, 0, -1):
+        if _fits(replace(settings, n_neighbors=k), problem, problem.device):
+            yield f"n_neighbors={k}"
+            break
+    if problem.device.is_gpu and _fits(settings, problem, CPU):
+        yield "device='cpu'"
+    yield "a Dask collection, whose blocks wait outside the memory"
+
+
+def _fits(settings: Settings, problem: Problem, device: Device) -> bool:
+    with run_scope(device, settings.memory_limit):
+        try:
+            check_memory(device, estimate_fit(replace(problem, settings=settings, device=device)), "")
+        except DeviceMemoryError:
+            return False
+        return True
