@@ -245,6 +245,7 @@ class BruteForceSearch:
             filter_.append_both(offsets, bound, survivors, split)
             if filter_.is_coarse(survivors):
                 self.filter = filter_.finer()
+                self.report.count("neighbors", filter=self.filter.name)
                 return self._symmetric_pass(task, reached)
             filter_.tighten(survivors, bound, k)
             half_full = survivors.capacity // 2
