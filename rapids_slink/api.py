@@ -339,6 +339,8 @@ def cut(
     n_clusters: Any = None,
     distance_threshold: Any = None,
     min_cluster_size: int = 1,
+    closed: str = "left",
+    names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
 ) -> Any:
@@ -355,6 +357,11 @@ def cut(
         Clusters at or above this distance are not merged (scikit-learn's meaning). Give either this or `n_clusters`.
     min_cluster_size : int
         Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
+    closed : {"left", "right"}
+        "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
+    names : {"number", "first_row"}
+        "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows are
+        added behind, as long as no cluster with a smaller row number joins.
     n_leaves : int, optional
         The number of leaves, for a forest's linkage; by default one more than the number of merges.
     method : {"kernel", "merge"}
@@ -381,7 +388,7 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method)
+    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
 
 

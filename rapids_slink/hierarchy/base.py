@@ -66,7 +66,15 @@ class Hierarchy:
         self._require_fit()
         return self._array(self.linkage_["height"].values)
 
-    def cut(self, n_clusters: Any = None, *, distance_threshold: Any = None, min_cluster_size: int = 1) -> Any:
+    def cut(
+        self,
+        n_clusters: Any = None,
+        *,
+        distance_threshold: Any = None,
+        min_cluster_size: int = 1,
+        closed: str = "left",
+        names: str = "number",
+    ) -> Any:
         """Labels of another cut of the same tree, or of many.
 
         Parameters
@@ -78,6 +86,11 @@ class Hierarchy:
             Clusters at or above this distance are not merged. Give either this or `n_clusters`.
         min_cluster_size : int
             Clusters of fewer rows are labelled -1, the others 0..k-1.
+        closed : {"left", "right"}
+            "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
+        names : {"number", "first_row"}
+            "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows
+            are added behind, as long as no cluster with a smaller row number joins.
 
         Returns
         -------
@@ -92,7 +105,7 @@ class Hierarchy:
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size)
+        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names)
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
