@@ -28,6 +28,8 @@ agrees with a library's powers to within 4 units in the last place. A dot produc
 separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
+Of rows with missing values: see missing.py.
+
 How to add a metric, step by step, is in CONTRIBUTING.md.
 
 inner_product is no metric: it may be negative, and a row need not be nearest to itself. Its tree is the maximum
@@ -70,7 +72,7 @@ EPSILON = 2.0**-52
 #: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each.
 FORMULAS = (
     "squared_euclidean", "manhattan", "chebyshev", "minkowski", "canberra", "braycurtis", "hamming", "jaccard",
-    "cosine", "inner_product",
+    "cosine", "inner_product", "present_squared_euclidean", "present_manhattan", "present_hamming", "hiercc",
 )  # fmt: skip
 
 
@@ -88,13 +90,15 @@ class Metric:
     distance : {"value", "root", "share", "angle"}
         The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, the
         great-circle angle.
-    rows : {"given", "normed", "centred", "sphere", "boolean"}
+    rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
         The form of the rows that the formula reads; see `neighbors.rows`.
-    filter : {"product", "direct"}
+    filter : {"product", "direct", "none"}
     boxes : bool
         Whether boxes bound the surrogate distance.
     p : float
         The exponent of "minkowski", and of "root".
+    missing : bool
+        Whether NaN is a missing value, which the formula leaves out.
     """
 
     name: str
@@ -105,6 +109,7 @@ class Metric:
     filter: str = "direct"
     boxes: bool = False
     p: float = 2.0
+    missing: bool = False
 
     @property
     def cpu_formula(self) -> tuple[int, float] | None:
@@ -137,9 +142,9 @@ class Metric:
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
-        if self.formula == "hamming":
+        if self.formula in ("hamming", "present_hamming", "hiercc"):
             return math.inf
-        if self.formula in ("manhattan", "chebyshev"):
+        if self.formula in ("manhattan", "chebyshev", "present_manhattan"):
             return OVERFLOW / (4 * n_features)
         return LARGEST_DISTANCE / n_features**0.5
 

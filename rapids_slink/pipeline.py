@@ -34,7 +34,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         if settings.metric is PRECOMPUTED:
             points = as_distances(X, device, estimate)
         else:
-            points = as_points(X, device, estimate, metric=settings.metric)
+            points = as_points(X, device, estimate, metric=settings.metric, missing_value=settings.missing_value)
         n, d = points.values.shape
         rule.check_rows(n)
         settings = settings.for_rows(n)

@@ -25,6 +25,14 @@ class SingleLinkage(PointHierarchy):
         (latitude and longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
+    missing : {"pairwise", "hiercc"}, optional
+        How missing values are treated: nulls, NaN, and `missing_value`. By default they are refused. "pairwise", for
+        euclidean, sqeuclidean, cityblock and hamming: features that are missing in either row are left out, and the sum
+        is multiplied by features over features present, as `sklearn.metrics.pairwise.nan_euclidean_distances` and R's
+        ``dist`` do. "hiercc", for hamming: the number of differing alleles, corrected for missing ones as HierCC does;
+        `rapids_slink.metrics` has the formula. Two rows without a common feature are refused.
+    missing_value : number, optional
+        A value that means missing as well, such as 0 for alleles.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, or no graph if there are so few rows that computing all distances takes
@@ -86,6 +94,8 @@ class SingleLinkage(PointHierarchy):
         distance_threshold: float | None = None,
         metric: str = "euclidean",
         p: float = 2.0,
+        missing: str | None = None,
+        missing_value: float | None = None,
         n_neighbors: int | None = None,
         min_samples: int | None = None,
         device: str = "auto",
@@ -96,6 +106,8 @@ class SingleLinkage(PointHierarchy):
         self.distance_threshold = distance_threshold
         self.metric = metric
         self.p = p
+        self.missing = missing
+        self.missing_value = missing_value
         self.n_neighbors = n_neighbors
         self.min_samples = min_samples
         self.device = device

@@ -116,6 +116,8 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "distance_threshold": 1.5,
         "metric": "minkowski",
         "p": 3.0,
+        "missing": None,
+        "missing_value": None,
         "n_neighbors": 4,
         "min_samples": 3,
         "device": device,

@@ -16,6 +16,7 @@ from nvrtc import compiled, nvidia_folder, nvrtc
 import rapids_slink
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import FilterFormula
 from rapids_slink.runtime.cuda import C_NAMES, cuda_source, value_option
 from rapids_slink.runtime.device import CPU, Device
@@ -70,7 +71,11 @@ def test_cuda_source_compiles(source, architecture):
 # ------------------------------------------------------------------------------------------------------- options
 
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
-FORMULAS = [*METRICS.values(), *(get_metric("minkowski", p) for p in (2.3, 2.5, 7))]
+FORMULAS = [
+    *METRICS.values(),
+    *(get_metric("minkowski", p) for p in (2.3, 2.5, 7)),
+    *(with_missing(METRICS[name], missing) for missing, names in MISSING.items() for name in names),
+]
 
 
 def defined(**values) -> tuple[str, ...]:

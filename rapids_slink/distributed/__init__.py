@@ -58,6 +58,11 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     metric = settings.metric
     if metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
+    if metric.missing:
+        raise ValueError(
+            "missing= takes points in one piece, not a Dask collection: rows without a common feature are looked for "
+            "among all of them"
+        )
     settings = with_bytes(settings)
     with Run() as run:
         report = Report(device="", metric=metric.name)

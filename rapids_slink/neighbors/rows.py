@@ -3,6 +3,7 @@
     given, boolean   the rows themselves
     normed           float64, each row's features followed by its norm
     centred          the same of the rows minus their mean
+    counted          each row's features followed by the number of its values that are not missing
     sphere           (x, y, z) of latitude and longitude
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
@@ -17,6 +18,7 @@ import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
@@ -42,6 +44,11 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
                 f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their {metric.name} "
                 "distance is not defined. Keep one of them."
             )
+    if metric.missing and alone:
+        _require_common_features(values, name, device)
+    if metric.rows == "counted":
+        count = (values == values).sum(axis=1, keepdims=True)
+        return device.xp.concatenate((values, count.astype(values.dtype)), axis=1)
     if metric.formula == "inner_product":
         _require_finite_squares(values, metric, name, device)
     if metric.rows not in ("normed", "centred"):
@@ -55,13 +62,15 @@ def row_features(metric: Metric, n_features: int) -> int:
     """How many values a row of so many features has in `metric_rows`."""
     if metric.rows == "sphere":
         return 3
-    return n_features + (metric.rows in ("normed", "centred"))
+    return n_features + (metric.rows in ("normed", "centred", "counted"))
 
 
 def row_bytes(metric: Metric, n_features: int) -> int:
     """What `metric_rows`, and the unit rows that the filter takes of them, hold for a row."""
     if metric.rows == "sphere":
         return 24
+    if metric.rows == "counted":
+        return 8 * (n_features + 1)
     return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 
@@ -107,6 +116,30 @@ def _require_booleans(values: Any, metric: Metric, name: str, device: Device) ->
         raise ValueError(
             f"metric={metric.name!r} takes booleans (0 and 1): row {int(other[0])} of {name} holds other values"
         )
+
+
+def _require_common_features(values: Any, name: str, device: Device) -> None:
+    """Raise if no feature is present in both of some two rows. Rows with more than half of all features have one."""
+    xp, (n, d) = device.xp, values.shape
+    count = xp.concatenate([(values[rows] == values[rows]).sum(axis=1) for rows in row_blocks(n, d)])
+    few, others = xp.flatnonzero(2 * count <= d), xp.flatnonzero(count <= d - count.min())
+
+    def present(rows: Any) -> Any:
+        return (values[rows] == values[rows]).astype("float32")
+
+    for at in row_blocks(few.size, d):
+        rows = few[at]
+        is_present = present(rows)
+        for columns in (others[block] for block in row_blocks(others.size, d)):
+            without = (is_present @ present(columns).T == 0) & (rows[:, None] != columns)
+            if all_true(~without):
+                continue
+            i, j = divmod(int(without.argmax()), columns.size)
+            first, second = sorted((int(rows[i]), int(columns[j])))
+            raise ValueError(
+                f"rows {first} and {second} of {name} have no feature that is present in both, so no distance. Drop "
+                "one of them, or fill its missing values."
+            )
 
 
 def _require_finite_squares(values: Any, metric: Metric, name: str, device: Device) -> None:

@@ -46,8 +46,9 @@ class Points:
     Attributes
     ----------
     values : array of shape (n, d), float32 or float64
-        C-contiguous, on the device. Every value is finite, and no distance is above float64's range. It may share
-        memory with the caller's data, so it must not be written.
+        C-contiguous, on the device. Every value is finite, or NaN where it is missing and the metric takes missing
+        values, and no distance is above float64's range. It may share memory with the caller's data, so it must not be
+        written.
     names : list or None
         The frame's column labels; None for an array.
     index : Index or None
@@ -90,6 +91,7 @@ def as_points(
     metric: Metric = EUCLIDEAN,
     name: str = "X",
     checked: bool = True,
+    missing_value: Any = None,
 ) -> Points:
     """Check `X` and put it on `device`.
 
@@ -111,6 +113,8 @@ def as_points(
         The argument's name, for errors.
     checked : bool
         Whether to check the values. If not, the caller must call `check_finite`.
+    missing_value : number, optional
+        Replaced by NaN.
 
     Raises
     ------
@@ -123,7 +127,10 @@ def as_points(
     """
     X, output = OutputKind.of(X, device)
     names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
-    values = _frame_values(X, device, estimate, name) if names is not None else _array_values(X, device, estimate, name)
+    read = _array_values if names is None else _frame_values
+    values = read(X, device, estimate, name, metric.missing)
+    if missing_value is not None:
+        values = device.xp.where(values == missing_value, values.dtype.type(np.nan), values)
     points = Points(values, names, index, output)
     if checked:
         check_finite({name: points}, metric, device)
@@ -142,8 +149,8 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
     check_memory(device, sequential(*stages), f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
-def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
-    """A frame's values on `device`: one copy of the columns, then one as rows."""
+def _frame_values(X: Any, device: Device, estimate: Following, name: str, missing: bool = False) -> Any:
+    """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed."""
     check_shape(X.shape, name)
     dtypes = _column_types(X)
     on_gpu = library_of(X) == "cudf"
@@ -160,8 +167,9 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
         rows = interleave(X, distinct[0], target)
         if rows is not None:
             return rows
-    check_nulls(X, dtypes, name)
-    if on_gpu:
+    if check_nulls(X, dtypes, name, missing):
+        columns = _columns_with_nulls(X, target, on_gpu and device.is_gpu, device)
+    elif on_gpu:
         # A nullable type without nulls casts to its plain type; only then can it become a GPU array.
         X = X if plain else X.astype(target)
         columns = X.to_cupy(dtype=target) if device.is_gpu else X.to_numpy(dtype=target)
@@ -174,6 +182,19 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
         columns = columns.T
     array_module = np if isinstance(columns, np.ndarray) else device.xp
     return device.asarray(array_module.ascontiguousarray(columns))
+
+
+def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) -> Any:
+    """A frame's columns, (n, d), with NaN for nulls; on a GPU if the frame and the work are there."""
+    columns = (device.xp if as_gpu else np).empty(X.shape[::-1], target)
+    for i in range(X.shape[1]):
+        column = X.iloc[:, i]
+        if as_gpu:
+            columns[i] = column.astype(target).fillna(0).values
+            columns[i][column.isna().values] = np.nan
+        else:
+            columns[i] = (column.to_pandas() if library_of(X) == "cudf" else column).to_numpy(target, na_value=np.nan)
+    return columns.T
 
 
 def _column_types(X: Any) -> list[Any]:
@@ -199,8 +220,10 @@ def _float_type(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _array_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
+def _array_values(X: Any, device: Device, estimate: Following, name: str, missing: bool = False) -> Any:
     """The values of an array or a nested list on `device`."""
+    if missing and np.ma.isMaskedArray(X):
+        X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
     X = _as_array(X, device, name)
     if X.ndim != 2:
         raise ValueError(dimension_error(X))

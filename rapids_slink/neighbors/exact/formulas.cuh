@@ -175,6 +175,57 @@ struct cosine : inner_product {
     }
 };
 
+// Over the features that both rows have: NaN is a missing value, and a difference with it is NaN.
+struct present_features {
+    double total = 0;
+    int absent = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ bool has(double gap) {
+        bool is_present = gap == gap;
+        absent += !is_present;
+        return is_present;
+    }
+    template <class V> __device__ double value(const V*, const V*, int d) const {
+        int common = d - absent;
+        return common ? times(__ddiv_rn(total, common), d) : OVERFLOW_VALUE;
+    }
+};
+
+struct present_squared_euclidean : present_features {
+    __device__ void add(double x, double y) {
+        double gap = minus(x, y);
+        if (has(gap)) total = plus(total, times(gap, gap));
+    }
+};
+
+struct present_manhattan : present_features {
+    __device__ void add(double x, double y) {
+        double gap = minus(x, y);
+        if (has(gap)) total = plus(total, fabs(gap));
+    }
+};
+
+struct present_hamming {
+    int differ = 0, common = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add(double x, double y) { common += x == x && y == y, differ += fabs(minus(x, y)) > 0; }
+    template <class V> __device__ double value(const V*, const V*, int) const {
+        return common ? __ddiv_rn(differ, common) : OVERFLOW_VALUE;
+    }
+};
+
+// Of rows that are followed by the number of features that they have: d - 1 features.
+struct hiercc : present_hamming {
+    static __device__ int summed(int d) { return d - 1; }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double features = d - 1, differing = differ, shared = common;
+        double enough = minus(fmax(widen(x[d - 1]), widen(y[d - 1])), times(0.05, features));
+        if (!common) return OVERFLOW_VALUE;
+        if (enough > shared) differing = plus(differing, minus(enough, shared)), shared = enough;
+        return floor(plus(times(__ddiv_rn(differing, shared), features), 0.5));
+    }
+};
+
 // The surrogate distance of two rows of d columns, by one thread.
 template <class V> __device__ __forceinline__ double surrogate_distance(const V* x, const V* y, int d) {
     FORMULA sum;

@@ -21,6 +21,7 @@ from rapids_slink.runtime.compiling import njit
 
 (
     _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, COSINE, INNER_PRODUCT,
+    PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
 ) = range(len(FORMULAS))  # fmt: skip
 
 PASS = 4  # features that are added in one pass
@@ -28,6 +29,7 @@ PASS = 4  # features that are added in one pass
 ROWS, POINTS, FEATURES = 64, 256, 64
 LANES = 8  # points are padded to a multiple of this
 MAX_PRODUCT = 8  # powers below are products of at most three factors
+ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
 
 #: For what only kernels call. A division by zero is no error, but a value that is not selected.
 _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -119,12 +121,43 @@ def add_features(formula, x, columns, sums, i, lanes, span):
         _add_unequal(x, columns, total, i, lanes, padded, p)
     elif kind in (COSINE, INNER_PRODUCT):
         _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
+    elif kind >= PRESENT_SQUARES:
+        _add_present(kind, x, columns, sums, i, lanes, padded)
     else:
         _add_gaps(x, columns, total, i, lanes, padded, 1.0)
         if kind != MANHATTAN:
             _add_gaps(x, columns, other, i, lanes, padded, -1.0)
     if begin + width == d:
-        _finish(kind, x, columns, sums, i, lanes, width - 1)
+        if kind >= PRESENT_SQUARES:
+            _finish_present(kind, x, columns, sums, i, lanes, (width - 1, d))
+        else:
+            _finish(kind, x, columns, sums, i, lanes, width - 1)
+
+
+@_kernel
+def _finish_present(kind, x, columns, sums, i, lanes, span):
+    """Make the distances of the sums, `OVERFLOW` without a common feature. For HIERCC the last features are counts."""
+    (total, absent), (a, b), (last, d) = sums, lanes, span
+    for j in range(a, b):
+        if kind == HIERCC:
+            common = d - 1 - absent[i, j]
+            differ = total[i, j] - (1.0 if x[i, last] != columns[last, j] else 0.0)
+            total[i, j] = hiercc(differ, common, max(x[i, last], columns[last, j]), d - 1)
+        else:
+            common = d - absent[i, j]
+            share = total[i, j] / common if common > 0 else OVERFLOW
+            total[i, j] = share if (kind == PRESENT_UNEQUAL) | (common == 0) else share * d
+
+
+@_kernel
+def hiercc(differ, common, present, d):
+    """HierCC's distance; `present` is the larger of the numbers of features that either row has."""
+    enough = present - ALLOWED_MISSING * d
+    if common == 0:
+        return OVERFLOW
+    if enough > common:
+        differ, common = differ + (enough - common), enough
+    return np.floor(differ / common * d + 0.5)
 
 
 @_kernel
@@ -205,6 +238,41 @@ def _add_shares(total, x, y, p):
 @_summing
 def _add_unequal(total, x, y, p):
     return total + (1.0 if x != y else 0.0)
+
+
+@_kernel
+def _add_present(kind, x, columns, sums, i, lanes, padded):
+    """Sum the features that are present in both rows, and count the others. A difference with NaN is NaN."""
+    total, absent = sums
+    if kind == PRESENT_SQUARES:
+        _add_present_squares(x, columns, total, i, lanes, padded, 2.0)
+    elif kind == PRESENT_GAPS:
+        _add_present_gaps(x, columns, total, i, lanes, padded, 1.0)
+    else:
+        _add_present_unequal(x, columns, total, i, lanes, padded, 0.0)
+    _add_absent(x, columns, absent, i, lanes, padded, 0.0)
+
+
+@_summing
+def _add_present_squares(total, x, y, p):
+    difference = x - y
+    return total + (difference * difference if difference == difference else 0.0)
+
+
+@_summing
+def _add_present_gaps(total, x, y, p):
+    difference = abs(x - y)
+    return total + (difference if difference == difference else 0.0)
+
+
+@_summing
+def _add_present_unequal(total, x, y, p):
+    return total + (1.0 if abs(x - y) > 0 else 0.0)
+
+
+@_summing
+def _add_absent(total, x, y, p):
+    return total + (0.0 if x - y == x - y else 1.0)
 
 
 @_summing
