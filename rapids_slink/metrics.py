@@ -17,8 +17,10 @@ minkowski     Σ |x - y|ᵖ                       its p-th root   direct   yes
 canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
 braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
 hamming       Σ [x ≠ y]                        over d          direct   no
-jaccard       Σ [x ≠ y] / Σ [x or y]           the same        direct   no
-dice          Σ [x ≠ y] / Σ (x + y)            the same        direct   no
+jaccard       Σ [x ≠ y] / Σ [x or y]           the same        none     no
+dice          Σ [x ≠ y] / Σ (x + y)            the same        none     no
+bit_hamming   hamming's of the bits            over 8d         none     no
+bit_jaccard   jaccard's of the bits            the same        none     no
 inner_product -x·y                             the same        direct   no
 haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 ============= ================================ =============== ======== =====
@@ -31,6 +33,8 @@ separately, adds the two sums, and adds the last feature if the number of featur
 Of rows with missing values: see missing.py.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
+
+The rows of bit_hamming and bit_jaccard are uint8, each of eight bits, as `numpy.packbits` makes them.
 
 inner_product is no metric: it may be negative, and a row need not be nearest to itself. Its tree is the maximum
 spanning tree of the rows' dot products.
@@ -126,6 +130,12 @@ class Metric:
         return *options, power
 
     @property
+    def bit_options(self) -> tuple[str, ...]:
+        """The same for rows of words; see neighbors/compact.py. Of zeros and ones several formulas are one."""
+        formula = self.formula if self.formula in ("jaccard", "braycurtis") else "hamming"
+        return (f"-DFORMULA=bit_{formula}",)
+
+    @property
     def has_half_integer_power(self) -> bool:
         """Whether p is a multiple of a half: then a power is a product, with a square root if p is not an integer."""
         return (2 * self.p).is_integer() and self.p < 2**30
@@ -194,8 +204,10 @@ METRICS = {
         Metric("canberra", "canberra"),
         Metric("braycurtis", "braycurtis"),
         Metric("hamming", "hamming", distance="share"),
-        Metric("jaccard", "jaccard", rows="boolean"),
-        Metric("dice", "braycurtis", rows="boolean"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
+        Metric("jaccard", "jaccard", rows="boolean", filter="none"),
+        Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="none"),
+        Metric("bit_jaccard", "jaccard", rows="packed", filter="none"),
+        Metric("dice", "braycurtis", rows="boolean", filter="none"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
         Metric("inner_product", "inner_product"),
         Metric("haversine", "squared_euclidean", distance="angle", rows="sphere", filter="product", boxes=True),
     )
@@ -259,7 +271,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
         angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
         return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
-        return weight / points[0].shape[1]
+        return weight / (points[0].shape[1] * (8 if metric.rows == "packed" else 1))
     if metric.formula == "minkowski":  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight

@@ -85,8 +85,8 @@ def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:
     """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances."""
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
-        rows = metric_rows(metric, values, device) if problem.n > 1 else values
-    tree, components = grow_tree(problem, rows, report)
+        rows = metric_rows(metric, values, device, compact=True) if problem.n > 1 else values
+    tree, components = grow_tree(problem.of_rows(rows), rows, report)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)

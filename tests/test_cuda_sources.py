@@ -87,6 +87,10 @@ FORMULA_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS)
 BOX_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.boxes))
 
 
+#: Of rows of words.
+BIT_OPTIONS = [(value_option("uint64"), f"-DFORMULA=bit_{name}") for name in ("hamming", "jaccard", "braycurtis")]
+
+
 def direct_options() -> list[tuple[str, ...]]:
     formulas = [FilterFormula.of(metric) for metric in FORMULAS if metric.filter == "direct"]
     return list(dict.fromkeys(defined(FORMULA=formula.name, HALVES=formula.halves) for formula in formulas))
@@ -107,8 +111,13 @@ OPTIONS = {
     "neighbors/exact/rerank.cu": (
         [
             (value_option("uint8"),),
+            *BIT_OPTIONS,
             *((VALUES[1], *formula) for formula in FORMULA_OPTIONS if formula not in BOX_OPTIONS),
         ],
+        [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
+    ),
+    "neighbors/exact/all_distances.cu": (
+        [*BIT_OPTIONS, *((VALUES[0], *metric.cuda_options) for metric in FORMULAS if metric.missing)],
         [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
     ),
     "neighbors/filter/direct.cu": (direct_options(), []),
@@ -131,13 +140,13 @@ OPTIONS = {
     **dict.fromkeys(
         [
             "neighbors/filter/quantize.cu",
-            "neighbors/rows.cu",
             "neighbors/small_batch/nearest.cu",
             "spanning_tree/component_pairs/component_pairs.cu",
             "spanning_tree/component_pairs/projections.cu",
         ],
         (list(product(VALUES)), []),
     ),
+    "neighbors/rows.cu": (list(product([*VALUES, value_option("uint64")])), []),
 }
 
 

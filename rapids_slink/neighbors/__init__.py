@@ -75,7 +75,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     points = as_points(X, device, following, metric=metric)
     values, n = points.values, points.values.shape[0]
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
-    search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
+    search = prepare_search(metric_rows(metric, values, device, compact=True), device, Report(), metric=metric)
     lists = neighbor_lists(search, n, n_neighbors, device)
     src, dst, weight = edges.columns.values()
     src.reshape(n, n_neighbors)[...] = device.xp.arange(n, dtype="int32")[:, None]
@@ -86,7 +86,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
 
 def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     """`api.nearest_neighbors` on a device, within a run."""
-    queries = as_points(X, device, checked=False)
+    queries = as_points(X, device, metric=metric, checked=False)
     m, d = queries.values.shape
 
     small: Any = None
@@ -101,7 +101,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
             small = None
         return small.estimate if small else search(n, d, itemsize)
 
-    points = as_points(Y, device, following, name="Y", checked=False)
+    points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
     if d != points.values.shape[1]:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {points.values.shape[1]}")
     queries.check_same_columns(points)

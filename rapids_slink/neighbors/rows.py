@@ -1,6 +1,8 @@
 """Points as the formula of their metric reads them.
 
-    given, boolean   the rows themselves
+    given            the rows themselves
+    boolean          zeros and ones: the bits of uint64 words, followed by the number of ones; see compact.py
+    packed           the same of uint8 rows, which hold eight bits each
     normed           float64, each row's features followed by its norm
     centred          the same of the rows minus their mean
     counted          each row's features followed by the number of its values that are not missing
@@ -17,16 +19,20 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.neighbors.compact import compact_rows, word_count, words_of, words_of_bytes
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
 
-def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X", alone: bool = True) -> Any:
+def metric_rows(
+    metric: Metric, values: Any, device: Device, *, name: str = "X", alone: bool = True, compact: bool = False
+) -> Any:
     """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
-    `alone` is whether pairs are formed among these rows.
+    `alone` is whether pairs are formed among these rows. `compact` is whether they are all the rows that are compared:
+    then their values choose the form in which they are compared fastest; see compact.py.
 
     Raises
     ------
@@ -46,6 +52,12 @@ def metric_rows(metric: Metric, values: Any, device: Device, *, name: str = "X",
             )
     if metric.missing and alone:
         _require_common_features(values, name, device)
+    if metric.rows == "packed":
+        return words_of_bytes(values, device)
+    if metric.rows == "boolean":
+        return words_of(values, device)
+    if compact and (rows := compact_rows(metric, values, device)) is not None:
+        return rows
     if metric.rows == "counted":
         count = (values == values).sum(axis=1, keepdims=True)
         return device.xp.concatenate((values, count.astype(values.dtype)), axis=1)
@@ -62,6 +74,8 @@ def row_features(metric: Metric, n_features: int) -> int:
     """How many values a row of so many features has in `metric_rows`."""
     if metric.rows == "sphere":
         return 3
+    if metric.rows in ("boolean", "packed"):
+        return word_count(n_features * (8 if metric.rows == "packed" else 1))
     return n_features + (metric.rows in ("normed", "centred", "counted"))
 
 
@@ -69,8 +83,8 @@ def row_bytes(metric: Metric, n_features: int) -> int:
     """What `metric_rows`, and the unit rows that the filter takes of them, hold for a row."""
     if metric.rows == "sphere":
         return 24
-    if metric.rows == "counted":
-        return 8 * (n_features + 1)
+    if metric.rows in ("counted", "boolean", "packed"):
+        return 8 * row_features(metric, n_features)
     return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 

@@ -45,7 +45,7 @@ class Points:
 
     Attributes
     ----------
-    values : array of shape (n, d), float32 or float64
+    values : array of shape (n, d), float32 or float64; uint8 for a metric of packed bits
         C-contiguous, on the device. Every value is finite, or NaN where it is missing and the metric takes missing
         values, and no distance is above float64's range. It may share memory with the caller's data, so it must not be
         written.
@@ -128,7 +128,7 @@ def as_points(
     X, output = OutputKind.of(X, device)
     names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
     read = _array_values if names is None else _frame_values
-    values = read(X, device, estimate, name, metric.missing)
+    values = read(X, device, estimate, name, metric)
     if missing_value is not None:
         values = device.xp.where(values == missing_value, values.dtype.type(np.nan), values)
     points = Points(values, names, index, output)
@@ -149,7 +149,7 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
     check_memory(device, sequential(*stages), f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
-def _frame_values(X: Any, device: Device, estimate: Following, name: str, missing: bool = False) -> Any:
+def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
     """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed."""
     check_shape(X.shape, name)
     dtypes = _column_types(X)
@@ -157,7 +157,7 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str, missin
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
         check_type(dtype, column_label(X, dtypes.index(dtype), name), objects=not on_gpu)
-    target = np.result_type(*(_float_type(dtype) for dtype in distinct))
+    target = np.result_type(*(_type_of_rows(dtype, metric, name) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
     at_once = on_gpu and device.is_gpu and plain and len(distinct) == 1
     _check_memory(X.shape, target, 1 if at_once else 2, device, estimate)  # by columns, then by rows
@@ -167,7 +167,7 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str, missin
         rows = interleave(X, distinct[0], target)
         if rows is not None:
             return rows
-    if check_nulls(X, dtypes, name, missing):
+    if check_nulls(X, dtypes, name, metric.missing):
         columns = _columns_with_nulls(X, target, on_gpu and device.is_gpu, device)
     elif on_gpu:
         # A nullable type without nulls casts to its plain type; only then can it become a GPU array.
@@ -220,9 +220,21 @@ def _float_type(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _array_values(X: Any, device: Device, estimate: Following, name: str, missing: bool = False) -> Any:
+def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
+    """The type in which values of `dtype` are read."""
+    if metric.rows != "packed":
+        return _float_type(dtype)
+    if dtype != np.uint8:
+        raise InputTypeError(
+            f"metric={metric.name!r} takes uint8 with eight bits in each, as numpy.packbits makes them: {name} has "
+            f"dtype {dtype}"
+        )
+    return np.dtype(np.uint8)
+
+
+def _array_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
     """The values of an array or a nested list on `device`."""
-    if missing and np.ma.isMaskedArray(X):
+    if metric.missing and np.ma.isMaskedArray(X):
         X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
     X = _as_array(X, device, name)
     if X.ndim != 2:
@@ -231,7 +243,7 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, missin
     check_type(X.dtype, name)
     if X.dtype.kind == "O":
         X = from_objects(X, name)
-    target = _float_type(X.dtype)
+    target = _type_of_rows(X.dtype, metric, name)
     as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.is_gpu)
     _check_memory(X.shape, target, 0 if as_it_is else 1, device, estimate)
     if as_it_is:

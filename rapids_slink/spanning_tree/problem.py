@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from rapids_slink.metrics import Metric
@@ -34,6 +34,8 @@ class Problem:
         Core distances computed on a larger set that contains these points.
     part_lists : PartLists, optional
         Neighbour lists already computed within each of two parts of the points.
+    compact_features : int, optional
+        The values of a row of words or codes, if the rows are these; see `neighbors.compact`.
     """
 
     settings: Settings
@@ -43,6 +45,7 @@ class Problem:
     itemsize: int
     core: Array = None
     part_lists: PartLists | None = None
+    compact_features: int | None = None
 
     @property
     def metric(self) -> Metric:
@@ -52,7 +55,16 @@ class Problem:
     @property
     def d(self) -> int:
         """The number of values that the metric's formula reads of a row."""
-        return row_features(self.metric, self.n_features)
+        return self.compact_features or row_features(self.metric, self.n_features)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the rows are words or codes."""
+        return self.compact_features is not None or self.metric.rows in ("boolean", "packed")
+
+    def of_rows(self, rows: Array) -> Problem:
+        """The problem of these rows, as the metric's formula reads them."""
+        return replace(self, compact_features=rows.shape[1]) if rows.dtype.kind == "u" else self
 
     @property
     def by_reachability(self) -> bool:

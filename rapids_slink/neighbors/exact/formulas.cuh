@@ -17,6 +17,9 @@ __device__ __forceinline__ double widen(float x) {
 }
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ double widen(unsigned char x) { return x; }
+// 64 bits, which stay what they are: only `bit_counts` reads them.
+typedef unsigned long long word;
+__device__ __forceinline__ double widen(word x) { return __longlong_as_double(x); }
 
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
 __device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a, b); }
@@ -223,6 +226,32 @@ struct hiercc : present_hamming {
         if (!common) return OVERFLOW_VALUE;
         if (enough > shared) differing = plus(differing, minus(enough, shared)), shared = enough;
         return floor(plus(times(__ddiv_rn(differing, shared), features), 0.5));
+    }
+};
+
+// Of rows of zeros and ones: d - 1 words, and the number of ones. A formula of the features is one of the counts, which are exact.
+struct bit_counts {
+    int common = 0;
+    static __device__ int summed(int d) { return d - 1; }
+    __device__ void add(double x, double y) { common += __popcll(__double_as_longlong(x) & __double_as_longlong(y)); }
+    __device__ double differ(word ones, word others) const { return (double)(ones + others) - 2.0 * common; }
+};
+
+struct bit_hamming : bit_counts {
+    template <class V> __device__ double value(const V* x, const V* y, int d) const { return differ(x[d - 1], y[d - 1]); }
+};
+
+struct bit_jaccard : bit_counts {
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double either = (double)(x[d - 1] + y[d - 1]) - common;
+        return either > 0 ? __ddiv_rn(differ(x[d - 1], y[d - 1]), either) : 0;
+    }
+};
+
+struct bit_braycurtis : bit_counts {
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double ones = (double)(x[d - 1] + y[d - 1]);
+        return ones > 0 ? __ddiv_rn(differ(x[d - 1], y[d - 1]), ones) : OVERFLOW_VALUE;
     }
 };
 

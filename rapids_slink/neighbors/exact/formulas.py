@@ -24,7 +24,7 @@ from rapids_slink.runtime.compiling import njit
     PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
 ) = range(len(FORMULAS))  # fmt: skip
 
-PASS = 4  # features that are added in one pass
+PASS, LONG_PASS = 4, 8  # features that are added in one pass; of codes
 #: The most rows and points of a tile, and the features that it holds at a time: it stays in the second-level cache.
 ROWS, POINTS, FEATURES = 64, 256, 64
 LANES = 8  # points are padded to a multiple of this
@@ -62,31 +62,30 @@ def new_tile(rows: int = ROWS) -> Tile:
 
 
 @njit(nogil=True, cache=True)
-def weigh(formula, x, rows, y, points, tile):
-    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y.
+def weigh_values(formula, x, rows, y, points, tile):
+    """`weigh.weigh` of rows of features.
 
-    `formula` is `Metric.cpu_formula`. squared_euclidean is passed as None: Numba compiles each function once more for
-    None, without the branches.
+    squared_euclidean is passed as None: Numba compiles each function once more for None, without the branches.
     """
     d = x.shape[1]
     lanes = 0, -(-points.size // LANES) * LANES
     for begin in range(0, d, FEATURES):
         width = min(FEATURES, d - begin)
-        _copy_features(x, rows, begin, width, tile.rows)
-        _copy_features(y, points, begin, width, tile.columns.T)
+        copy_features(x, rows, begin, width, tile.rows)
+        copy_features(y, points, begin, width, tile.columns.T)
         for i in range(rows.size):
             add_features(formula, tile.rows, tile.columns, (tile.total, tile.other), i, lanes, (begin, d))
 
 
 @njit(nogil=True, forceinline=True)
-def _copy_features(values, rows, begin, width, out):
+def copy_features(values, rows, begin, width, out):
     """Some features of some rows, and zeros to fill the last pass up. Unsigned indices are not tested for signs."""
     begin, width = np.uint64(begin), np.uint64(width)
     for i in range(rows.size):
         row = np.uint64(rows[i])
         for f in range(width):
             out[i, f] = values[row, begin + f]
-        for f in range(width, width + -width % np.uint64(PASS)):
+        for f in range(width, width + -width % np.uint64(LONG_PASS)):
             out[i, f] = 0.0
 
 
