@@ -118,8 +118,9 @@ def knn_graph(
         Neighbours per row, without the row itself; at most n - 1.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "inner_product" (-x·y) or "haversine"
-        (latitude and longitude in radians); `rapids_slink.metrics` defines them.
+        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "bit_jaccard" and "bit_hamming" (uint8 of
+        eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in radians);
+        `rapids_slink.metrics` defines them.
     p : float
         The exponent of minkowski, above 0.
     device : {"auto", "cpu", "cuda"}

@@ -34,7 +34,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         if settings.metric is PRECOMPUTED:
             points = as_distances(X, device, estimate)
         else:
-            points = as_points(X, device, estimate, metric=settings.metric, missing_value=settings.missing_value)
+            value = settings.missing_value
+            points = as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=True)
         n, d = points.values.shape
         rule.check_rows(n)
         settings = settings.for_rows(n)

@@ -1,6 +1,7 @@
 """Rows as words of bits and as codes: SciPy's distances to the bit, and which rows are stored so."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from hard_cases import full
 from hypothesis import given
@@ -14,6 +15,7 @@ from rapids_slink.missing import with_missing
 from rapids_slink.neighbors.compact import compact_rows
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 
 OF_BITS = ["jaccard", "dice", "hamming", "euclidean", "sqeuclidean", "cosine", "cityblock", "braycurtis"]
@@ -123,9 +125,53 @@ def test_codes_have_the_distances_of_their_features(missing, span, d):
         X[:, 1:][rng.random((300, d - 1)) < 0.2] = np.nan
     metric = with_missing(METRICS["hamming"], missing)
     codes, features = (metric_rows(metric, X, CPU, compact=compact) for compact in (True, False))
-    assert codes.dtype == ("uint8" if span == 3 and d < 255 or missing != "hiercc" and span == 3 else "uint16")
+    assert codes.dtype == ("uint8" if (span == 3 and d < 255) or (missing != "hiercc" and span == 3) else "uint16")
     assert features.dtype == np.float32
     np.testing.assert_array_equal(*(kernels(CPU).all_distances(rows, metric) for rows in (codes, features)))
+
+
+# ------------------------------------------------------------------------------------------- categories and text
+
+
+def alleles():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({f"locus {f}": rng.choice(["a", "bb", "ccc", "D"], 80) for f in range(9)}, index=range(5, 85))
+
+
+@pytest.mark.parametrize("dtype", [object, "category", "string", "mixed"])
+def test_frames_of_text(dtype, engine):
+    frame = alleles()
+    codes = np.column_stack([pd.factorize(frame[name])[0] for name in frame])
+    typed = frame.astype({"locus 2": "category"}).assign(number=1.5) if dtype == "mixed" else frame.astype(dtype)
+    codes = np.column_stack([codes, np.ones(80)]) if dtype == "mixed" else codes
+    X = on_device(typed, engine)
+    model = fit(X, 3, metric="hamming", device=engine.name)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(codes, "hamming"))
+    assert model.feature_names_in_.tolist() == list(typed)
+    graph = knn_graph(X, 2, metric="hamming", device=engine.name)
+    expected = squareform(pdist(codes.astype(float), "hamming")) + np.diag([np.inf] * 80)
+    np.testing.assert_array_equal(to_host(graph["weight"].values), np.sort(expected, axis=1)[:, :2].ravel())
+
+
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_text_with_nulls(dtype, engine):
+    frame = alleles()
+    frame.iloc[3, 2] = frame.iloc[7, 8] = None
+    X = on_device(frame.astype(dtype), engine)
+    with pytest.raises(ValueError, match=r"column .locus 2. has 1 (NaN|missing value)"):
+        fit(X, 3, metric="hamming", device=engine.name)
+    codes = np.column_stack([pd.factorize(frame[name])[0] for name in frame]) + 1
+    expected = fit(codes, 3, metric="hamming", missing="pairwise", missing_value=0, device="cpu").to_scipy()
+    found = fit(X, 3, metric="hamming", missing="pairwise", device=engine.name).to_scipy()
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_text_is_for_hamming_of_all_rows(engine):
+    X = on_device(alleles(), engine)
+    with pytest.raises(TypeError, match=r"column .locus 0. has dtype .*not numeric|it holds text"):
+        fit(X, 3, device=engine.name)
+    with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # X's codes would not be Y's
+        nearest_neighbors(X, X, metric="hamming", device=engine.name)
 
 
 # ------------------------------------------------------------------------------------------ which rows are compact

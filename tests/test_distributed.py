@@ -17,7 +17,7 @@ import pytest
 from hard_cases import CASES, cases, full
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_cases import points, without_zeros
+from metric_cases import PACKED, points, without_zeros
 from oracles import blobs
 
 import rapids_slink
@@ -127,10 +127,11 @@ def test_any_partitions(sizes, count, parameters, client, blocks):
 
 
 @pytest.mark.parametrize(
-    "metric", [name if name in ("cosine", "haversine", "hamming") else full(name) for name in METRICS]
+    "metric", [name if name in ("cosine", "haversine", "hamming", "bit_jaccard") else full(name) for name in METRICS]
 )
 def test_metrics(metric, client, blocks):
     X = without_zeros(points("uneven_blobs_2d", metric)[:200] % 1.5, metric)  # latitudes and longitudes too
+    X = np.packbits(X > 0.7, axis=1) if metric in PACKED else X
     frame, parts = collection(X, [50, 150])
     parameters = {"metric": metric, "p": 1.5 if metric == "minkowski" else 2.0, "device": "cpu"}
     assert_same(fit(parts, 3, **parameters), fit(frame, 3, **parameters))

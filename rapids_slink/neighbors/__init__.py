@@ -72,7 +72,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
         return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
 
-    points = as_points(X, device, following, metric=metric)
+    points = as_points(X, device, following, metric=metric, categories=True)
     values, n = points.values, points.values.shape[0]
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
     search = prepare_search(metric_rows(metric, values, device, compact=True), device, Report(), metric=metric)

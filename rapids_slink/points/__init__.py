@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.points.columns import code_categories
 from rapids_slink.points.output import OutputKind, is_dataframe, library_of
 from rapids_slink.points.validate import (
     InputTypeError,
@@ -92,6 +93,7 @@ def as_points(
     name: str = "X",
     checked: bool = True,
     missing_value: Any = None,
+    categories: bool = False,
 ) -> Points:
     """Check `X` and put it on `device`.
 
@@ -115,6 +117,8 @@ def as_points(
         Whether to check the values. If not, the caller must call `check_finite`.
     missing_value : number, optional
         Replaced by NaN.
+    categories : bool
+        Whether text and categories of a frame are coded if the metric is hamming: if X holds all rows.
 
     Raises
     ------
@@ -127,6 +131,8 @@ def as_points(
     """
     X, output = OutputKind.of(X, device)
     names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
+    if categories and names is not None and metric.name == "hamming" and any(dtype.kind == "O" for dtype in X.dtypes):
+        X = code_categories(X)
     read = _array_values if names is None else _frame_values
     values = read(X, device, estimate, name, metric)
     if missing_value is not None:
