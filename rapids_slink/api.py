@@ -26,7 +26,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     X : dataframe or array, (n, d)
         See `SingleLinkage.fit`.
     n_clusters : int, optional
-        By default 2, unless ``distance_threshold`` is given.
+        By default 2, unless ``distance_threshold`` or ``max_distance`` is given.
     **parameters
         The other parameters of `SingleLinkage`.
 
@@ -35,7 +35,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     SingleLinkage
         The fitted model; see its attributes.
     """
-    if n_clusters is None and parameters.get("distance_threshold") is None:
+    if n_clusters is None and all(parameters.get(name) is None for name in ("distance_threshold", "max_distance")):
         n_clusters = 2
     return SingleLinkage(n_clusters, **parameters).fit(X)
 

@@ -18,6 +18,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem, Tree
@@ -93,4 +94,14 @@ def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)
         if metric.changes_order:
             sort_in_place(tree.columns, device.xp)
+        tree = within_distance(tree, problem.settings.max_distance)
     return tree, components
+
+
+def within_distance(tree: PreallocatedFrame, max_distance: float | None) -> PreallocatedFrame:
+    """The edges of at most this weight, which come first; all of them for None."""
+    if max_distance is None:
+        return tree
+    xp = tree.device.xp
+    count = int(xp.searchsorted(tree.columns["weight"], xp.asarray([max_distance], "float64"), side="right")[0])
+    return PreallocatedFrame.of(tree.device, {name: column[:count] for name, column in tree.columns.items()})

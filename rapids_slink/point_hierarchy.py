@@ -21,6 +21,7 @@ class PointHierarchy(Hierarchy, Estimator):
     p: float
     missing: str | None = None
     missing_value: float | None = None
+    max_distance: float | None = None
     n_neighbors: int | None
     min_samples: int | None
     device: str
@@ -86,6 +87,7 @@ class PointHierarchy(Hierarchy, Estimator):
             else check_n_neighbors(self.min_samples, "min_samples"),
             clipped=self.min_samples is None,
             progress=self.progress,
+            max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_value=check_missing_value(self.missing_value, self.missing),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
 from rapids_slink.dendrogram.flat import Cut
 from rapids_slink.point_hierarchy import PointHierarchy
 
@@ -34,6 +35,10 @@ class SingleLinkage(PointHierarchy):
         `rapids_slink.metrics` has the formula. Two rows without a common feature are refused.
     missing_value : number, optional
         A value that means missing as well, such as 0 for alleles.
+    max_distance : float, optional
+        Clusters at a greater distance are not merged, and greater distances are not searched. The result is a forest:
+        its merges, and its cuts at thresholds up to this distance, are those of the whole tree. `n_clusters` must be at
+        least the number of its trees; if it and `distance_threshold` are None, each tree is a cluster.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, or no graph if there are so few rows that computing all distances takes
@@ -97,6 +102,7 @@ class SingleLinkage(PointHierarchy):
         p: float = 2.0,
         missing: str | None = None,
         missing_value: float | None = None,
+        max_distance: float | None = None,
         n_neighbors: int | None = None,
         min_samples: int | None = None,
         device: str = "auto",
@@ -109,6 +115,7 @@ class SingleLinkage(PointHierarchy):
         self.p = p
         self.missing = missing
         self.missing_value = missing_value
+        self.max_distance = max_distance
         self.n_neighbors = n_neighbors
         self.min_samples = min_samples
         self.device = device
@@ -119,4 +126,11 @@ class SingleLinkage(PointHierarchy):
         return 1
 
     def _cluster_rule(self) -> Cut:
-        return Cut(self.n_clusters, self.distance_threshold)
+        limit, threshold = self.max_distance, self.distance_threshold
+        if limit is not None:
+            check_cut(1, 1, None, limit, "max_distance")
+            if self.n_clusters is None and threshold is None:
+                threshold = float("inf")
+            elif threshold is not None:
+                check_max_distance([threshold], limit)
+        return Cut(self.n_clusters, threshold)

@@ -118,6 +118,7 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "p": 3.0,
         "missing": None,
         "missing_value": None,
+        "max_distance": None,
         "n_neighbors": 4,
         "min_samples": 3,
         "device": device,

@@ -141,6 +141,19 @@ def test_metrics(metric, client, blocks):
     pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "jaccard"])
+def test_the_part_of_the_tree(metric, client, blocks):
+    """Up to a distance, over blocks of which some have no pair of rows within it."""
+    blocks(3)
+    X = np.repeat(np.random.default_rng(0).normal(size=(30, 12)), 10, axis=0)
+    X += np.random.default_rng(1).normal(size=X.shape) * 0.05
+    X = X if metric == "euclidean" else X > 0
+    frame, parts = collection(X, [100, 150, 50])
+    for t in (0.2, 0.6):
+        parameters = {"max_distance": t, "metric": metric, "device": "cpu"}
+        assert_same(fit(parts, **parameters), fit(frame, **parameters))
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_one_row(metric, client, blocks):
     frame, parts = collection(np.ones((1, 3)), [0, 1])

@@ -8,7 +8,7 @@ the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -191,20 +191,33 @@ def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> 
     return xp.searchsorted(height, values, side=parameters.closed).tolist(), names
 
 
-def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
-    """Refuse a cut that n leaves in this number of trees do not have."""
+def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:
+    """Refuse thresholds above the largest distance at which clusters were merged."""
+    above = (
+        []
+        if max_distance is None
+        else [value for value in thresholds if isinstance(value, Real) and float(value) > max_distance]
+    )
+    if above:
+        raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {above[0]}")
+
+
+def check_cut(
+    n: int, components: int, n_clusters: Any, distance_threshold: Any, name: str = "distance_threshold"
+) -> None:
+    """Refuse a cut that n leaves in this number of trees do not have. An error calls the threshold by its `name`."""
     if (n_clusters is None) == (distance_threshold is None):
         count = "neither" if n_clusters is None else "both"
         raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
     if n_clusters is None:
         if isinstance(distance_threshold, bool) or not isinstance(distance_threshold, Real):
-            raise TypeError(f"distance_threshold must be a number, got {distance_threshold!r}")
+            raise TypeError(f"{name} must be a number, got {distance_threshold!r}")
         if distance_threshold != distance_threshold:
-            raise ValueError("distance_threshold must not be NaN")
+            raise ValueError(f"{name} must not be NaN")
         try:
             float(distance_threshold)
         except OverflowError as error:
-            raise ValueError("distance_threshold must fit into float64, or be infinite") from error
+            raise ValueError(f"{name} must fit into float64, or be infinite") from error
         return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
         why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
+from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, cut_frame
 from rapids_slink.hierarchy import html, interop, plots, storage
 from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.report import Report
@@ -106,6 +106,8 @@ class Hierarchy:
         """
         self._require_fit()
         parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names)
+        if n_clusters is None and distance_threshold is not None:
+            check_max_distance(parameters.values[0], getattr(self, "max_distance", None))
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))

@@ -19,17 +19,21 @@ hierarchy.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
+
+import numpy as np
 
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
-from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
@@ -51,18 +55,34 @@ def neighbor_lists(
     min_samples: int = 1,
     core: Any = None,
     known: PartLists | None = None,
+    max_weight: float = inf,
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
 
     The weights are mutual reachability if `min_samples` is above 1 or core distances are given. Lists of that length
-    that are `known` within two parts of the points are not searched for again.
+    that are `known` within two parts of the points are not searched for again. If neither is the case, points at more
+    than `max_weight` are not listed; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
+    if max_weight < inf and known is None and core is None and min_samples == 1:
+        upper = device.xp.full(n, max_weight)
+        return _within(search.find(SearchTask(rows, min(k, n - 1), rows, rows, upper)), rows, max_weight, device)
     found = search.find(SearchTask(rows, min(k, n - 1), rows, rows, known=known))
     lists = NeighborLists(found.ids, found.weights)
     if core is None and min_samples > 1:
         core = lists.weights[:, min_samples - 1].copy()
     return lists if core is None else by_mutual_reachability(lists, core, device)
+
+
+def _within(found: SearchResult, rows: Array, max_weight: float, device: Device) -> NeighborLists:
+    """Lists of the points up to a bound. A row that has fewer lists itself, which is in no round outside its component.
+
+    Every edge from such a row to a point that it does not list is above the bound.
+    """
+    xp, is_full = device.xp, found.ids[:, -1] >= 0
+    above = float(np.nextafter(max_weight, inf))
+    bound = xp.where(is_full, found.ids[:, -1], 0), xp.where(is_full, found.weights[:, -1], above)
+    return NeighborLists(xp.where(found.ids < 0, rows[:, None], found.ids), found.weights, unlisted_lower_bound=bound)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
