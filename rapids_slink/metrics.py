@@ -73,7 +73,8 @@ OVERFLOW = float(np.finfo(np.float64).max)
 LARGEST_DISTANCE = 1e154
 #: Spacing of float64 above 1.
 EPSILON = 2.0**-52
-#: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each.
+#: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each; jaccard is of
+#: bits alone.
 FORMULAS = (
     "squared_euclidean", "manhattan", "chebyshev", "minkowski", "canberra", "braycurtis", "hamming", "jaccard",
     "cosine", "inner_product", "present_squared_euclidean", "present_manhattan", "present_hamming", "hiercc",
@@ -123,6 +124,8 @@ class Metric:
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
         """The compiler's options that select the formula in the GPU's kernels."""
+        if self.rows in ("boolean", "packed"):
+            return self.bit_options
         options = (f"-DFORMULA={self.formula}",)
         if self.formula != "minkowski":
             return options

@@ -145,15 +145,6 @@ struct hamming {
     template <class V> __device__ double value(const V*, const V*, int) const { return differ; }
 };
 
-struct jaccard {
-    int differ = 0, either = 0;
-    static __device__ int summed(int d) { return d; }
-    __device__ void add(double x, double y) { differ += x != y, either += x != 0 || y != 0; }
-    template <class V> __device__ double value(const V*, const V*, int) const {
-        return either ? __ddiv_rn(differ, either) : 0;
-    }
-};
-
 // Even and odd features are summed separately: the two sums change places at each step. Of an odd number the last comes after.
 struct inner_product {
     double mine = 0, other = 0;

@@ -168,8 +168,6 @@ def _finish(kind, x, columns, sums, i, lanes, last):
             total[i, j] = min(total[i, j], OVERFLOW)
         elif kind == BRAYCURTIS:  # `OVERFLOW` where the sums vanish
             total[i, j] = min(total[i, j] / other[i, j], OVERFLOW) if other[i, j] > 0 else OVERFLOW
-        elif kind == JACCARD:  # of counts; zero for two rows without a true value
-            total[i, j] = total[i, j] / ((total[i, j] + other[i, j]) / 2) if other[i, j] > 0 else 0.0
         elif kind == COSINE:
             total[i, j] = 1.0 - max(-1.0, min(1.0, total[i, j] / (x[i, last] * columns[last, j])))
         elif kind == INNER_PRODUCT:
