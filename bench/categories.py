@@ -19,7 +19,7 @@ Rows = Callable[[Path | None, int], np.ndarray]
 
 
 def fingerprints(n: int, d: int, members: int = 16) -> Rows:
-    """Sparse bits of skewed popularity, bool: families of about `members` rows around a scaffold, up to 92 ones each."""
+    """Sparse bits of skewed popularity, bool: families of about `members` rows, up to 92 ones in each."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         cumulated = np.cumsum(1 / (np.random.default_rng(SEED).permutation(d) + RARE))

@@ -74,15 +74,17 @@ def neighbor_lists(
     return lists if core is None else by_mutual_reachability(lists, core, device)
 
 
-def _within(found: SearchResult, rows: Array, max_weight: float, device: Device) -> NeighborLists:
+def _within(result: SearchResult, rows: Array, max_weight: float, device: Device) -> NeighborLists:
     """Lists of the points up to a bound. A row that has fewer lists itself, which is in no round outside its component.
 
     Every edge from such a row to a point that it does not list is above the bound.
     """
-    xp, is_full = device.xp, found.ids[:, -1] >= 0
+    xp, is_full = device.xp, result.ids[:, -1] >= 0
     above = float(np.nextafter(max_weight, inf))
-    bound = xp.where(is_full, found.ids[:, -1], 0), xp.where(is_full, found.weights[:, -1], above)
-    return NeighborLists(xp.where(found.ids < 0, rows[:, None], found.ids), found.weights, unlisted_lower_bound=bound)
+    bound = xp.where(is_full, result.ids[:, -1], 0), xp.where(is_full, result.weights[:, -1], above)
+    return NeighborLists(
+        xp.where(result.ids < 0, rows[:, None], result.ids), result.weights, unlisted_lower_bound=bound
+    )
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:

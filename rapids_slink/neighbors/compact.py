@@ -20,7 +20,7 @@ from rapids_slink.runtime.device import Device, all_true
 #: Formulas of counts.
 OF_COUNTS = ("squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "cosine")  # cosine on a CPU alone
 OF_CODES = ("hamming", "present_hamming", "hiercc")
-#: Up to so many features a CPU's trees may search points, and matrix products of so few take little time.
+#: Up to this number of features a CPU's trees may search points, and matrix products take little time.
 FEW_FEATURES = 64
 BITS = 64  # of a word
 EXACT = 2.0**52  # integers up to here, and their differences, are exact

@@ -107,7 +107,7 @@ def _add_common(x, columns, common, i, lanes, width):
 
 @_kernel
 def _of_counts(kind, common, ones, others):
-    """The distance of two rows with so many ones, of which `common` are in both."""
+    """The distance of two rows by the numbers of their ones, of which `common` are in both."""
     if kind == COSINE:
         return 1.0 - max(-1.0, min(1.0, common / (np.sqrt(ones) * np.sqrt(others))))
     total = ones + others
