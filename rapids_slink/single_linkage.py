@@ -36,9 +36,10 @@ class SingleLinkage(PointHierarchy):
     missing_value : number, optional
         A value that means missing as well, such as 0 for alleles.
     max_distance : float, optional
-        Clusters at a greater distance are not merged, and greater distances are not searched. The result is a forest:
-        its merges, and its cuts at thresholds up to this distance, are those of the whole tree. `n_clusters` must be at
-        least the number of its trees; if it and `distance_threshold` are None, each tree is a cluster.
+        Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
+        to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
+        `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
+        distance.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, or no graph if there are so few rows that computing all distances takes
