@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bench.blocks import in_blocks
+from bench.categories import fingerprints, profiles
 from bench.graphs import GRAPHS, Graph
 from bench.trees import TREES, Tree
 
@@ -47,6 +49,8 @@ class Case:
         Neighbours in a core, and rows in the least cluster, of the stage `hdbscan`.
     squared_sums : tuple of int, optional
         Sum and largest of the squared weights of the tree, where they are known integers.
+    missing, max_distance : str, float, optional
+        Parameters of `fit`.
     """
 
     name: str
@@ -58,6 +62,14 @@ class Case:
     n_queries: int = 10_000
     min_samples: int = 10
     squared_sums: tuple[int, int] | None = None
+    missing: str | None = None
+    max_distance: float | None = None
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """The parameters of `fit` that say what is measured; 0 is a missing value if any are missing."""
+        gaps = {} if self.missing is None else {"missing": self.missing, "missing_value": 0}
+        return {"metric": self.metric, "p": self.p, "max_distance": self.max_distance, **gaps}
 
     def points(self, folder: Path | None) -> np.ndarray:
         """All points, (n, d)."""
@@ -306,6 +318,19 @@ FEW_FEATURES = (
     Case("repeats-1m-1", repeats(1_000_000, 1, distinct=100_000)),
     *(Case(f"gauss-1m-3-{k}", gauss(1_000_000, 3, np.float32), n_neighbors=k) for k in (32, 33)),
 )
+#: What chemistry and typing cluster: fingerprints, and allele profiles without and with gaps.
+BITS_AND_ALLELES = (
+    *(
+        Case(f"fingerprints-{name}-2048", fingerprints(n, 2048), metric="jaccard")
+        for name, n in (("8k", 8000), ("50k", 50_000), ("1m", 1_000_000))
+    ),
+    Case("near-1m-2048", fingerprints(1_000_000, 2048), n_clusters=1_000_000, metric="jaccard", max_distance=0.3),
+    *(Case(f"alleles-{n // 1000}k-3000", profiles(n, 3000), metric="hamming") for n in (5000, 20_000)),
+    *(
+        Case(f"gaps-{n // 1000}k-3000", profiles(n, 3000, gaps=0.03), metric="hamming", missing="hiercc")
+        for n in (5000, 20_000, 53_000, 100_000)
+    ),
+)
 TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
@@ -341,6 +366,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *METRICS,
         *SCALING,
         *FEW_FEATURES,
+        *BITS_AND_ALLELES,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -348,5 +374,10 @@ CASES.update({graph.name: graph for graph in GRAPHS})
 #: Names that stand for several cases, which have a table of their own.
 GROUPS = {
     name: [case.name for case in cases]
-    for name, cases in (("metrics", METRICS), ("scaling", SCALING), ("few-features", FEW_FEATURES))
+    for name, cases in (
+        ("metrics", METRICS),
+        ("scaling", SCALING),
+        ("few-features", FEW_FEATURES),
+        ("bits-and-alleles", BITS_AND_ALLELES),
+    )
 }

@@ -148,9 +148,7 @@ Call = Callable[[], Any]
 def fit(work: Work, n_neighbors: int | None = None) -> Call:
     """The whole pipeline, from a frame."""
     table, case, device = work.table, work.case, work.device.name
-    return lambda: rapids_slink.fit(
-        table, case.n_clusters, n_neighbors=n_neighbors, metric=case.metric, p=case.p, device=device
-    )
+    return lambda: rapids_slink.fit(table, case.n_clusters, n_neighbors=n_neighbors, device=device, **case.how)
 
 
 def forest(work: Work) -> Call:
@@ -217,7 +215,7 @@ def partitioned(work: Work) -> Call:
         meta = rows_of_file(slice(0, 0), path, device)
         frame = dataframe.from_map(rows_of_file, rows, path=path, device=device, meta=meta).persist()
         wait(frame)
-    return lambda: rapids_slink.fit(frame, case.n_clusters, metric=case.metric, p=case.p, device=device)
+    return lambda: rapids_slink.fit(frame, case.n_clusters, device=device, **case.how)
 
 
 def rows_of_file(rows: slice, path: Path, device: str) -> Any:

@@ -29,7 +29,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     X : dataframe or array, (n, d)
         See `SingleLinkage.fit`.
     n_clusters : int, optional
-        By default 2, unless ``distance_threshold`` is given.
+        By default 2, unless ``distance_threshold`` or ``max_distance`` is given.
     **parameters
         The other parameters of `SingleLinkage`.
 
@@ -38,7 +38,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     SingleLinkage
         The fitted model; see its attributes.
     """
-    if n_clusters is None and parameters.get("distance_threshold") is None:
+    if n_clusters is None and all(parameters.get(name) is None for name in ("distance_threshold", "max_distance")):
         n_clusters = 2
     return SingleLinkage(n_clusters, **parameters).fit(X)
 
@@ -177,8 +177,9 @@ def knn_graph(
         Neighbours per row, without the row itself; at most n - 1.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "inner_product" (-x·y) or "haversine"
-        (latitude and longitude in radians); `rapids_slink.metrics` defines them.
+        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "bit_jaccard" and "bit_hamming" (uint8 of
+        eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in radians);
+        `rapids_slink.metrics` defines them.
     p : float
         The exponent of minkowski, above 0.
     device : {"auto", "cpu", "cuda"}
@@ -398,6 +399,8 @@ def cut(
     n_clusters: Any = None,
     distance_threshold: Any = None,
     min_cluster_size: int = 1,
+    closed: str = "left",
+    names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
 ) -> Any:
@@ -414,6 +417,11 @@ def cut(
         Clusters at or above this distance are not merged (scikit-learn's meaning). Give either this or `n_clusters`.
     min_cluster_size : int
         Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
+    closed : {"left", "right"}
+        "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
+    names : {"number", "first_row"}
+        "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows are
+        added behind, as long as no cluster with a smaller row number joins.
     n_leaves : int, optional
         The number of leaves, for a forest's linkage; by default one more than the number of merges.
     method : {"kernel", "merge"}
@@ -440,7 +448,7 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method)
+    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
 
 

@@ -17,8 +17,10 @@ minkowski     Σ |x - y|ᵖ                       its p-th root   direct   yes
 canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
 braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
 hamming       Σ [x ≠ y]                        over d          direct   no
-jaccard       Σ [x ≠ y] / Σ [x or y]           the same        direct   no
-dice          Σ [x ≠ y] / Σ (x + y)            the same        direct   no
+jaccard       Σ [x ≠ y] / Σ [x or y]           the same        none     no
+dice          Σ [x ≠ y] / Σ (x + y)            the same        none     no
+bit_hamming   hamming's of the bits            over 8d         none     no
+bit_jaccard   jaccard's of the bits            the same        none     no
 inner_product -x·y                             the same        direct   no
 haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 ============= ================================ =============== ======== =====
@@ -28,7 +30,11 @@ agrees with a library's powers to within 4 units in the last place. A dot produc
 separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
+Of rows with missing values: see missing.py.
+
 How to add a metric, step by step, is in CONTRIBUTING.md.
+
+The rows of bit_hamming and bit_jaccard are uint8, each of eight bits, as `numpy.packbits` makes them.
 
 inner_product is no metric: it may be negative, and a row need not be nearest to itself. Its tree is the maximum
 spanning tree of the rows' dot products.
@@ -67,10 +73,11 @@ OVERFLOW = float(np.finfo(np.float64).max)
 LARGEST_DISTANCE = 1e154
 #: Spacing of float64 above 1.
 EPSILON = 2.0**-52
-#: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each.
+#: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each; jaccard is of
+#: bits alone.
 FORMULAS = (
     "squared_euclidean", "manhattan", "chebyshev", "minkowski", "canberra", "braycurtis", "hamming", "jaccard",
-    "cosine", "inner_product",
+    "cosine", "inner_product", "present_squared_euclidean", "present_manhattan", "present_hamming", "hiercc",
 )  # fmt: skip
 
 
@@ -88,13 +95,15 @@ class Metric:
     distance : {"value", "root", "share", "angle"}
         The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, the
         great-circle angle.
-    rows : {"given", "normed", "centred", "sphere", "boolean"}
+    rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
         The form of the rows that the formula reads; see `neighbors.rows`.
-    filter : {"product", "direct"}
+    filter : {"product", "direct", "none"}
     boxes : bool
         Whether boxes bound the surrogate distance.
     p : float
         The exponent of "minkowski", and of "root".
+    missing : bool
+        Whether NaN is a missing value, which the formula leaves out.
     """
 
     name: str
@@ -105,6 +114,7 @@ class Metric:
     filter: str = "direct"
     boxes: bool = False
     p: float = 2.0
+    missing: bool = False
 
     @property
     def cpu_formula(self) -> tuple[int, float] | None:
@@ -114,11 +124,19 @@ class Metric:
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
         """The compiler's options that select the formula in the GPU's kernels."""
+        if self.rows in ("boolean", "packed"):
+            return self.bit_options
         options = (f"-DFORMULA={self.formula}",)
         if self.formula != "minkowski":
             return options
         power = f"-DHALVES={int(2 * self.p)}" if self.has_half_integer_power else f"-DEXPONENT={self.p.hex()}"
         return *options, power
+
+    @property
+    def bit_options(self) -> tuple[str, ...]:
+        """The same for rows of words; see neighbors/compact.py. Of zeros and ones several formulas are one."""
+        formula = self.formula if self.formula in ("jaccard", "braycurtis") else "hamming"
+        return (f"-DFORMULA=bit_{formula}",)
 
     @property
     def has_half_integer_power(self) -> bool:
@@ -137,9 +155,9 @@ class Metric:
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
-        if self.formula == "hamming":
+        if self.formula in ("hamming", "present_hamming", "hiercc"):
             return math.inf
-        if self.formula in ("manhattan", "chebyshev"):
+        if self.formula in ("manhattan", "chebyshev", "present_manhattan"):
             return OVERFLOW / (4 * n_features)
         return LARGEST_DISTANCE / n_features**0.5
 
@@ -189,8 +207,10 @@ METRICS = {
         Metric("canberra", "canberra"),
         Metric("braycurtis", "braycurtis"),
         Metric("hamming", "hamming", distance="share"),
-        Metric("jaccard", "jaccard", rows="boolean"),
-        Metric("dice", "braycurtis", rows="boolean"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
+        Metric("jaccard", "jaccard", rows="boolean", filter="none"),
+        Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="none"),
+        Metric("bit_jaccard", "jaccard", rows="packed", filter="none"),
+        Metric("dice", "braycurtis", rows="boolean", filter="none"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
         Metric("inner_product", "inner_product"),
         Metric("haversine", "squared_euclidean", distance="angle", rows="sphere", filter="product", boxes=True),
     )
@@ -254,7 +274,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
         angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
         return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
-        return weight / points[0].shape[1]
+        return weight / (points[0].shape[1] * (8 if metric.rows == "packed" else 1))
     if metric.formula == "minkowski":  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight

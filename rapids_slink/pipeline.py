@@ -18,6 +18,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem, Tree
@@ -60,7 +61,8 @@ def read_points(X: Any, settings: Settings, device: Device, estimate: Following)
     """The points, or the distances, on the device, if they and the later stages fit into memory."""
     if settings.metric is PRECOMPUTED:
         return as_distances(X, device, estimate)
-    return as_points(X, device, estimate, metric=settings.metric)
+    value = settings.missing_value
+    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=True)
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
@@ -93,11 +95,21 @@ def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:
     """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances."""
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
-        rows = metric_rows(metric, values, device) if problem.n > 1 else values
-    tree, components = grow_tree(problem, rows, report)
+        rows = metric_rows(metric, values, device, compact=True) if problem.n > 1 else values
+    tree, components = grow_tree(problem.of_rows(rows), rows, report)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)
         if metric.changes_order:
             sort_in_place(tree.columns, device.xp)
+        tree = within_distance(tree, problem.settings.max_distance)
     return tree, components
+
+
+def within_distance(tree: PreallocatedFrame, max_distance: float | None) -> PreallocatedFrame:
+    """The edges of at most this weight, which come first; all of them for None."""
+    if max_distance is None:
+        return tree
+    xp = tree.device.xp
+    count = int(xp.searchsorted(tree.columns["weight"], xp.asarray([max_distance], "float64"), side="right")[0])
+    return PreallocatedFrame.of(tree.device, {name: column[:count] for name, column in tree.columns.items()})

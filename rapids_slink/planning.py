@@ -74,8 +74,8 @@ def _prepared_estimate(problem: Problem, values: Array, report: Report) -> Memor
     if values is None:
         report["way"] = way_of(problem)
         return estimate_tree(problem)
-    rows = values if problem.n == 1 else metric_rows(problem.metric, values, problem.device)
-    return next(prepared_ways(problem, rows, report)).estimate()
+    rows = values if problem.n == 1 else metric_rows(problem.metric, values, problem.device, compact=True)
+    return next(prepared_ways(problem.of_rows(rows), rows, report)).estimate()
 
 
 def is_shape(X: Any) -> bool:

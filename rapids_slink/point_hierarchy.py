@@ -9,6 +9,7 @@ from rapids_slink.engines import engine_of
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.hierarchy.estimator import Estimator
 from rapids_slink.metrics import PRECOMPUTED, get_metric
+from rapids_slink.missing import check_missing_value, with_missing
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.settings import Settings
 
@@ -18,6 +19,9 @@ class PointHierarchy(Hierarchy, Estimator):
 
     metric: str
     p: float
+    missing: str | None = None
+    missing_value: float | None = None
+    max_distance: float | None = None
     n_neighbors: int | None
     min_samples: int | None
     device: str
@@ -72,8 +76,9 @@ class PointHierarchy(Hierarchy, Estimator):
         return self.fit(X).labels_
 
     def _settings(self) -> Settings:
+        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
         return Settings(
-            metric=PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p),
+            metric=with_missing(metric, self.missing),
             device=self.device,
             memory_limit=self.memory_limit,
             n_neighbors=None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors),
@@ -82,11 +87,14 @@ class PointHierarchy(Hierarchy, Estimator):
             else check_n_neighbors(self.min_samples, "min_samples"),
             clipped=self.min_samples is None,
             progress=self.progress,
+            max_distance=None if self.max_distance is None else float(self.max_distance),
+            missing_value=check_missing_value(self.missing_value, self.missing),
         )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == PRECOMPUTED.name
+        tags.input_tags.allow_nan = self.missing is not None
         return tags
 
     def _repr_html_(self) -> str:

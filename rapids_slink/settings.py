@@ -26,6 +26,10 @@ class Settings:
         Whether `min_samples` is a default, which is lowered if there are few rows.
     progress : bool
         Whether to show progress bars.
+    max_distance : float, optional
+        The largest distance at which clusters are merged.
+    missing_value : number, optional
+        What stands for a missing value, besides NaN and nulls, if the metric takes missing values.
     """
 
     metric: Metric
@@ -35,6 +39,8 @@ class Settings:
     min_samples: int = 1
     clipped: bool = True
     progress: bool = False
+    max_distance: float | None = None
+    missing_value: Any = None
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""

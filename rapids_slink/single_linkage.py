@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
 from rapids_slink.dendrogram.flat import Cut
 from rapids_slink.point_hierarchy import PointHierarchy
 
@@ -21,10 +22,24 @@ class SingleLinkage(PointHierarchy):
         Clusters at or above this distance are not merged.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "inner_product" (-x·y) or "haversine"
-        (latitude and longitude in radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
+        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "bit_jaccard" and "bit_hamming" (uint8 of
+        eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in radians);
+        `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
+    missing : {"pairwise", "hiercc"}, optional
+        How missing values are treated: nulls, NaN, and `missing_value`. By default they are refused. "pairwise", for
+        euclidean, sqeuclidean, cityblock and hamming: features that are missing in either row are left out, and the sum
+        is multiplied by features over features present, as `sklearn.metrics.pairwise.nan_euclidean_distances` and R's
+        ``dist`` do. "hiercc", for hamming: the number of differing alleles, corrected for missing ones as HierCC does;
+        `rapids_slink.metrics` has the formula. Two rows without a common feature are refused.
+    missing_value : number, optional
+        A value that means missing as well, such as 0 for alleles.
+    max_distance : float, optional
+        Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
+        to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
+        `distance_threshold` are None, each tree is a cluster. Searches among many rows of many features stop at this
+        distance.
     n_neighbors : int, optional
         Neighbours of each row in the k-NN graph with which the tree starts. It shifts time between two stages and does
         not change the result. By default 8, or no graph if there are so few rows that computing all distances takes
@@ -86,6 +101,9 @@ class SingleLinkage(PointHierarchy):
         distance_threshold: float | None = None,
         metric: str = "euclidean",
         p: float = 2.0,
+        missing: str | None = None,
+        missing_value: float | None = None,
+        max_distance: float | None = None,
         n_neighbors: int | None = None,
         min_samples: int | None = None,
         device: str = "auto",
@@ -96,6 +114,9 @@ class SingleLinkage(PointHierarchy):
         self.distance_threshold = distance_threshold
         self.metric = metric
         self.p = p
+        self.missing = missing
+        self.missing_value = missing_value
+        self.max_distance = max_distance
         self.n_neighbors = n_neighbors
         self.min_samples = min_samples
         self.device = device
@@ -106,4 +127,11 @@ class SingleLinkage(PointHierarchy):
         return 1
 
     def _cluster_rule(self) -> Cut:
-        return Cut(self.n_clusters, self.distance_threshold)
+        limit, threshold = self.max_distance, self.distance_threshold
+        if limit is not None:
+            check_cut(1, 1, None, limit, "max_distance")
+            if self.n_clusters is None and threshold is None:
+                threshold = float("inf")
+            elif threshold is not None:
+                check_max_distance([threshold], limit)
+        return Cut(self.n_clusters, threshold)

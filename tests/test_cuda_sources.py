@@ -16,6 +16,7 @@ from nvrtc import compiled, nvidia_folder, nvrtc
 import rapids_slink
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import FilterFormula
 from rapids_slink.runtime.cuda import C_NAMES, cuda_source, value_option
 from rapids_slink.runtime.device import CPU, Device
@@ -70,7 +71,11 @@ def test_cuda_source_compiles(source, architecture):
 # ------------------------------------------------------------------------------------------------------- options
 
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
-FORMULAS = [*METRICS.values(), *(get_metric("minkowski", p) for p in (2.3, 2.5, 7))]
+FORMULAS = [
+    *METRICS.values(),
+    *(get_metric("minkowski", p) for p in (2.3, 2.5, 7)),
+    *(with_missing(METRICS[name], missing) for missing, names in MISSING.items() for name in names),
+]
 
 
 def defined(**values) -> tuple[str, ...]:
@@ -80,6 +85,10 @@ def defined(**values) -> tuple[str, ...]:
 #: Each formula's options once: metrics share them.
 FORMULA_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS))
 BOX_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.boxes))
+
+
+#: Of rows of words.
+BIT_OPTIONS = [(value_option("uint64"), f"-DFORMULA=bit_{name}") for name in ("hamming", "jaccard", "braycurtis")]
 
 
 def direct_options() -> list[tuple[str, ...]]:
@@ -102,8 +111,13 @@ OPTIONS = {
     "neighbors/exact/rerank.cu": (
         [
             (value_option("uint8"),),
+            *BIT_OPTIONS,
             *((VALUES[1], *formula) for formula in FORMULA_OPTIONS if formula not in BOX_OPTIONS),
         ],
+        [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
+    ),
+    "neighbors/exact/all_distances.cu": (
+        [*BIT_OPTIONS, *((VALUES[0], *metric.cuda_options) for metric in FORMULAS if metric.missing)],
         [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
     ),
     "neighbors/filter/direct.cu": (direct_options(), []),
@@ -126,13 +140,13 @@ OPTIONS = {
     **dict.fromkeys(
         [
             "neighbors/filter/quantize.cu",
-            "neighbors/rows.cu",
             "neighbors/small_batch/nearest.cu",
             "spanning_tree/component_pairs/component_pairs.cu",
             "spanning_tree/component_pairs/projections.cu",
         ],
         (list(product(VALUES)), []),
     ),
+    "neighbors/rows.cu": (list(product([*VALUES, value_option("uint64")])), []),
 }
 
 

@@ -115,6 +115,42 @@ def test_extreme_thresholds(engine):
     assert labels_of(frame, n_clusters=np.int64(2)).tolist() == [0, 0, 1]
 
 
+@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1))
+def test_thresholds_that_are_closed_on_the_right(engine, n, shape, seed):
+    """What is at the threshold merges as well: fcluster's meaning."""
+    tree = shaped_tree(np.random.default_rng(seed), n, shape)
+    frame = linkage_on(engine, tree)
+    thresholds = [-1.0, *np.unique(to_host(frame["height"].values)).tolist()]
+    cuts = cut(frame, distance_threshold=thresholds, closed="right")
+    for t in thresholds:
+        kept = int((to_host(frame["height"].values) <= t).sum())
+        assert to_host(cuts[t].values).tolist() == cut_plainly(frame, n, n - kept)
+
+
+@given(n=st.integers(1, 40), shape=st.sampled_from(SHAPES), seed=st.integers(0, 2**32 - 1), least=st.integers(1, 3))
+def test_clusters_named_by_their_first_row(engine, n, shape, seed, least):
+    frame = linkage_on(engine, shaped_tree(np.random.default_rng(seed), n, shape))
+    counts = sorted({1, n, (n + 1) // 2})
+    for method in ("kernel", "merge"):
+        how = {"min_cluster_size": least, "method": method}
+        numbered, named = (cut(frame, n_clusters=counts, names=names, **how) for names in ("number", "first_row"))
+        for k in counts:
+            labels = to_host(numbered[k].values).tolist()
+            assert named[k].dtype == np.int32
+            expected = [label if label < 0 else labels.index(label) for label in labels]
+            assert to_host(named[k].values).tolist() == expected
+
+
+def test_names_stay_when_rows_are_added(device):
+    X = np.array([[0.0], [9.0], [0.5], [9.5], [1.0], [20.0], [20.5]])
+    few, all_rows = (
+        SingleLinkage(1, device=device).fit(rows).cut(distance_threshold=[0.5, 5], names="first_row", closed="right")
+        for rows in (X[:5], X)
+    )
+    assert to_host(few).tolist() == [[0, 0], [1, 1], [0, 0], [1, 1], [0, 0]]
+    assert to_host(all_rows)[:5].tolist() == to_host(few).tolist()
+
+
 @pytest.mark.parametrize("end", [range(49), np.zeros(49)], ids=["chain", "star"])
 def test_n_clusters_is_met_exactly_where_all_heights_tie(engine, end):
     frame = linkage_on(engine, edges(end, range(1, 50), np.ones(49)))
@@ -163,9 +199,17 @@ def test_labels_of_deep_trees_are_inherited(engine, shape, components):
     assert_inherited(linkage_on(engine, forest, n_nodes=n), n, n_clusters=100)
 
 
-def test_the_method_is_checked():
-    with pytest.raises(ValueError, match="method must be one of 'kernel', 'merge', got 'groupby'"):
-        cut(linkage_on(CPU, edges([0], [1], [1.0])), n_clusters=1, method="groupby")
+@pytest.mark.parametrize(
+    ("name", "valid", "value"),
+    [
+        ("method", "'kernel', 'merge'", "groupby"),
+        ("closed", "'left', 'right'", "both"),
+        ("names", "'number', 'first_row'", None),
+    ],
+)
+def test_choices_are_checked(name, valid, value):
+    with pytest.raises(ValueError, match=f"{name} must be one of {valid}, got {value!r}"):
+        cut(linkage_on(CPU, edges([0], [1], [1.0])), n_clusters=1, **{name: value})
 
 
 # ----------------------------------------------------------------------------------------------------- many cuts

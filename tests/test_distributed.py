@@ -17,7 +17,7 @@ import pytest
 from hard_cases import CASES, cases, full
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_cases import points, without_zeros
+from metric_cases import PACKED, points, without_zeros
 from oracles import blobs
 
 import rapids_slink
@@ -127,10 +127,11 @@ def test_any_partitions(sizes, count, parameters, client, blocks):
 
 
 @pytest.mark.parametrize(
-    "metric", [name if name in ("cosine", "haversine", "hamming") else full(name) for name in METRICS]
+    "metric", [name if name in ("cosine", "haversine", "hamming", "bit_jaccard") else full(name) for name in METRICS]
 )
 def test_metrics(metric, client, blocks):
     X = without_zeros(points("uneven_blobs_2d", metric)[:200] % 1.5, metric)  # latitudes and longitudes too
+    X = np.packbits(X > 0.7, axis=1) if metric in PACKED else X
     frame, parts = collection(X, [50, 150])
     parameters = {"metric": metric, "p": 1.5 if metric == "minkowski" else 2.0, "device": "cpu"}
     assert_same(fit(parts, 3, **parameters), fit(frame, 3, **parameters))
@@ -138,6 +139,19 @@ def test_metrics(metric, client, blocks):
     pd.testing.assert_frame_equal(found, knn_graph(frame, 4, **parameters))
     found = nearest(parts, frame.iloc[50:], **parameters).compute().reset_index(drop=True)
     pd.testing.assert_frame_equal(found, nearest(frame, frame.iloc[50:], **parameters))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "jaccard"])
+def test_the_part_of_the_tree(metric, client, blocks):
+    """Up to a distance, over blocks of which some have no pair of rows within it."""
+    blocks(3)
+    X = np.repeat(np.random.default_rng(0).normal(size=(30, 12)), 10, axis=0)
+    X += np.random.default_rng(1).normal(size=X.shape) * 0.05
+    X = X if metric == "euclidean" else X > 0
+    frame, parts = collection(X, [100, 150, 50])
+    for t in (0.2, 0.6):
+        parameters = {"max_distance": t, "metric": metric, "device": "cpu"}
+        assert_same(fit(parts, **parameters), fit(frame, **parameters))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

@@ -81,7 +81,8 @@ FILTERED = [
     pytest.param(metric, p, device, marks=[pytest.mark.gpu] if device == "cuda" else [])
     for metric, p in ALL_METRICS
     for device in ("cpu", "cuda")
-    if get_metric(metric, p).filter == "product" or (device == "cuda" and FilterFormula.of(get_metric(metric, p)))
+    if (kind := get_metric(metric, p).filter) == "product"
+    or (kind == "direct" and device == "cuda" and FilterFormula.of(get_metric(metric, p)))
 ]
 
 

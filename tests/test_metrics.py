@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import full
-from metric_cases import ALL_METRICS, SCIPYS, points, takes_booleans, with_cases, without_zeros
+from metric_cases import ALL_METRICS, PACKED, SCIPYS, points, takes_booleans, with_cases, without_zeros
 from scipy.cluster import hierarchy
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
@@ -18,6 +18,7 @@ from sklearn.metrics.pairwise import haversine_distances
 
 from rapids_slink import SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors
 from rapids_slink.metrics import FORMULAS, METRICS, NAMES, get_metric
+from rapids_slink.missing import MISSING
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
@@ -335,7 +336,7 @@ def test_aliases_and_special_powers():
 
 def test_documentation_names_every_metric_as_the_table_has_it():
     """The module's own table says of each metric what its row says; the functions' docstrings name them all."""
-    rows = dict(re.findall(r"^(\w+) +.*?(product|direct) +(?:yes|no)$", metrics.__doc__, re.MULTILINE))
+    rows = dict(re.findall(r"^(\w+) +.*?(product|direct|none) +(?:yes|no)$", metrics.__doc__, re.MULTILINE))
     boxes = dict(re.findall(r"^(\w+) +.* (yes|no)$", metrics.__doc__, re.MULTILINE))
     assert rows == {name: metric.filter for name, metric in METRICS.items()}
     assert boxes == {name: "yes" if metric.boxes else "no" for name, metric in METRICS.items()}
@@ -346,8 +347,11 @@ def test_documentation_names_every_metric_as_the_table_has_it():
 def test_every_formula_has_its_struct():
     source = Path(metrics.__file__).parent / "neighbors/exact/formulas.cuh"
     structs = re.findall(r"^struct (\w+)", source.read_text(), re.MULTILINE)
-    assert sorted(structs) == sorted((*FORMULAS, "sum_of_terms"))  # of which several are made
-    assert {metric.formula for metric in METRICS.values()} == set(FORMULAS)
+    of_bits = ("bit_counts", "bit_hamming", "bit_jaccard", "bit_braycurtis")
+    assert sorted(structs) == sorted((*(set(FORMULAS) - {"jaccard"}), *of_bits, "sum_of_terms", "present_features"))
+    of_missing = {formula for names in MISSING.values() for formula, *_ in names.values()}
+    assert {metric.formula for metric in METRICS.values()} | of_missing == set(FORMULAS)
+    assert {metric.bit_options[0] for metric in METRICS.values()} == {f"-DFORMULA={name}" for name in of_bits[1:]}
 
 
 # -------------------------------------------------------------------------------------- what a user holds
@@ -364,7 +368,7 @@ def test_a_frame_a_pipeline_and_the_report(device):
 
 def test_one_row_of_every_metric(device):
     for name in METRICS:
-        X = [[1.0, 0.0]]
+        X = np.array([[1, 0]], np.uint8 if name in PACKED else float)
         assert fit(X, 1, metric=name, device=device).n_clusters_ == 1
 
 
@@ -374,5 +378,5 @@ def test_the_search_suits_the_metric():
         report = Report()
         found = prepare_search(X, CPU, report, metric=metric)
         assert type(found) is (TreeSearch if metric.boxes else BruteForceSearch), name
-        filters = {"product": "float32 tiles", "direct": "none"}
+        filters = {"product": "float32 tiles", "direct": "none", "none": "none"}
         assert report["neighbors"]["filter"] == ("k-d tree" if metric.boxes else filters[metric.filter]), name

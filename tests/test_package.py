@@ -58,9 +58,13 @@ def test_readme_recipes_run(tmp_path):
     embedding = rng.normal(size=(300, 5)) + rng.integers(0, 4, (300, 1)) * 9
     np.save(tmp_path / "embedding.npy", embedding)
     np.save(tmp_path / "distances.npy", squareform(pdist(embedding)))
+    alleles = pd.DataFrame(rng.integers(0, 4, (60, 40)), columns=[f"locus{f}" for f in range(40)])
+    alleles.to_csv(tmp_path / "profiles.tsv", sep="\t", index_label="genome")
+    np.save(tmp_path / "fingerprints.npy", rng.integers(0, 2, (50, 16), np.uint8))
     recipes = "".join(readme_blocks("python")[1:-2])
     here = f"import os; os.chdir({str(tmp_path)!r})\n"
-    shown = "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(labels)))\n"
+    shown = "assert len(levels.columns) == 8 and len(series) == 50\n"
+    shown += "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(labels)))\n"
     printed = python(here + recipes + shown)
     assert printed.startswith("4 ")  # clusters
     assert printed.splitlines()[-1] == f"10794 4 {len(cities) - 1} 3"

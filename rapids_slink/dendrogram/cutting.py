@@ -8,7 +8,7 @@ the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -31,6 +31,10 @@ LEAF_BYTES = 64
 #: The label of rows in clusters that are too small.
 OUTLIER = -1
 METHODS = ("kernel", "merge")
+#: Which side of a threshold belongs to it: merges below it are kept, or also those at it.
+CLOSED = ("left", "right")
+#: What names a cluster: its place in the order of first appearance, or its smallest row number.
+NAMES = ("number", "first_row")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class CutParameters:
     distance_threshold: Any = None
     min_cluster_size: int = 1
     method: str = "kernel"
+    closed: str = "left"
+    names: str = "number"
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -56,8 +62,9 @@ class CutParameters:
         """Raise for values that are valid for no linkage."""
         if as_integer(self.min_cluster_size, "min_cluster_size") < 1:
             raise ValueError(f"min_cluster_size must be at least 1, got {self.min_cluster_size}")
-        if self.method not in METHODS:
-            raise ValueError(f"method must be one of {', '.join(map(repr, METHODS))}, got {self.method!r}")
+        for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
+            if getattr(self, name) not in valid:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}, got {getattr(self, name)!r}")
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
@@ -116,14 +123,26 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
         A row for each leaf and a column for each cut, named by its value, or "label" for a single cut.
     """
     device, xp = linkage.device, linkage.device.xp
-    kept, names = _count_merges(linkage.columns["height"], n_leaves, parameters, xp)
     parameters.check()
+    kept, names = _count_merges(linkage.columns["height"], n_leaves, parameters, xp)
     labels = PreallocatedFrame.empty(device, n_leaves, dict.fromkeys(names, "int32"))
-    columns, min_cluster_size = list(labels.columns.values()), parameters.min_cluster_size
+    _write_labels(linkage, n_leaves, kept, parameters, list(labels.columns.values()))
+    if parameters.names == "first_row":
+        for column in labels.columns.values():
+            _name_by_first_row(column, xp)
+    return labels
+
+
+def _write_labels(
+    linkage: PreallocatedFrame, n_leaves: int, kept: list[int], parameters: CutParameters, columns: list[Any]
+) -> None:
+    """The labels of the cuts that keep these numbers of merges, a column each."""
+    device, xp = linkage.device, linkage.device.xp
+    min_cluster_size = parameters.min_cluster_size
     if parameters.method == "merge":
         for column, merges in zip(columns, kept, strict=True):
             column[...] = inherit_labels(linkage.frame, n_leaves, merges, device.frames, min_cluster_size).values
-        return labels
+        return
     left, right = (linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right"))
     clusters = sizes = None  # of the leaves and of the clusters in the cut before
     done = 0
@@ -139,7 +158,15 @@ def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParamet
             columns[i][...] = _number(sizes >= min_cluster_size, xp)[clusters]
         else:
             columns[i][...] = clusters
-    return labels
+
+
+def _name_by_first_row(labels: Array, xp: Any) -> None:
+    """Replace the number of each cluster by its smallest row; `OUTLIER` stays."""
+    rows = xp.arange(labels.size, dtype="int32")
+    first = xp.full(labels.size + 1, labels.size, "int32")
+    xp.minimum.at(first, labels, rows)
+    first[OUTLIER] = OUTLIER
+    labels[...] = first[labels]
 
 
 def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> tuple[list[int], list[Any]]:
@@ -159,24 +186,38 @@ def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> 
         return [n - int(value) for value in values], names
     if not len(height):
         return [0] * len(values), names
-    # Heights ascend, so this counts the lower ones.
-    return xp.searchsorted(height.astype("float64", copy=False), xp.asarray(values, "float64")).tolist(), names
+    # Heights ascend, so this counts the lower ones, or those that are not above.
+    height, values = height.astype("float64", copy=False), xp.asarray(values, "float64")
+    return xp.searchsorted(height, values, side=parameters.closed).tolist(), names
 
 
-def check_cut(n: int, components: int, n_clusters: Any, distance_threshold: Any) -> None:
-    """Refuse a cut that n leaves in this number of trees do not have."""
+def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:
+    """Refuse thresholds above the largest distance at which clusters were merged."""
+    above = (
+        []
+        if max_distance is None
+        else [value for value in thresholds if isinstance(value, Real) and float(value) > max_distance]
+    )
+    if above:
+        raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {above[0]}")
+
+
+def check_cut(
+    n: int, components: int, n_clusters: Any, distance_threshold: Any, name: str = "distance_threshold"
+) -> None:
+    """Refuse a cut that n leaves in this number of trees do not have. An error calls the threshold by its `name`."""
     if (n_clusters is None) == (distance_threshold is None):
         count = "neither" if n_clusters is None else "both"
         raise ValueError(f"give exactly one of n_clusters and distance_threshold, got {count}")
     if n_clusters is None:
         if isinstance(distance_threshold, bool) or not isinstance(distance_threshold, Real):
-            raise TypeError(f"distance_threshold must be a number, got {distance_threshold!r}")
+            raise TypeError(f"{name} must be a number, got {distance_threshold!r}")
         if distance_threshold != distance_threshold:
-            raise ValueError("distance_threshold must not be NaN")
+            raise ValueError(f"{name} must not be NaN")
         try:
             float(distance_threshold)
         except OverflowError as error:
-            raise ValueError("distance_threshold must fit into float64, or be infinite") from error
+            raise ValueError(f"{name} must fit into float64, or be infinite") from error
         return
     if not components <= as_integer(n_clusters, "n_clusters") <= n:
         why = "" if components == 1 else f" (the graph has {components} components, which nothing joins)"

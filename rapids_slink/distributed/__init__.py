@@ -30,7 +30,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.pipeline import estimate_fit, feature_names, flat_attributes
+from rapids_slink.pipeline import estimate_fit, feature_names, flat_attributes, within_distance
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.report import Report, counted
@@ -58,6 +58,11 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     metric = settings.metric
     if metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
+    if metric.missing:
+        raise ValueError(
+            "missing= takes points in one piece, not a Dask collection: rows without a common feature are looked for "
+            "among all of them"
+        )
     settings = with_bytes(settings)
     with Run() as run:
         report = Report(device="", metric=metric.name)
@@ -151,7 +156,7 @@ def finish(device: Device, settings: Settings, rule: ClusterRule, tree: Any, n: 
     }
     if settings.metric.changes_order:
         sort_in_place(columns, device.xp)
-    edges = PreallocatedFrame.of(device, columns)
+    edges = within_distance(PreallocatedFrame.of(device, columns), settings.max_distance)
     merges = build_linkage(edges, n)
     rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
     flat = flat_attributes(rule.choose(merges, n, device, Report()), rows)

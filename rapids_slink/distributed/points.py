@@ -147,7 +147,7 @@ def read_partition(settings: Settings, partition: Any, columns: pd.Index | float
 
 
 def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
-    points = as_points(partition, device, checked=False)
+    points = as_points(partition, device, metric=settings.metric, checked=False)
     bounded, values = check_finite({"X": points}, settings.metric, device), points.values
     metric_rows(settings.metric, values, device, alone=False)  # refuses what has no distances
     zeros = to_host(zero_rows(values, device)[:2]).tolist() if settings.metric.is_undefined_for_zeros else []

@@ -95,7 +95,7 @@ def _lists_of_block(device: Device, settings: Settings, rows: Array) -> Any:
     (n, d), k, metric = rows.shape, list_length(settings), settings.metric
     if n <= k or not may_have_lists(settings, 2 * n, d, device):
         return None
-    prepared = metric_rows(metric, rows, device, alone=False)
+    prepared = metric_rows(metric, rows, device, alone=False, compact=True)
     estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, metric=metric)
     check_memory(device, estimate, f"a block of {n:,} rows")
     lists = neighbor_lists(prepare_search(prepared, device, Report(), metric=metric), n, k, device)
@@ -141,8 +141,8 @@ def pair_tree(
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
     check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
     core = None if cores[0] is None else concatenate(cores, device)
-    prepared = metric_rows(metric, values, device, alone=False)
-    problem = replace(problem, core=core, part_lists=lists_within_blocks(own, device))
+    prepared = metric_rows(metric, values, device, alone=False, compact=True)
+    problem = replace(problem.of_rows(prepared), core=core, part_lists=lists_within_blocks(own, device))
     tree, _ = grow_tree(problem, prepared, report)
     first = len(rows[0])
     sides = [tree.columns[end] >= first for end in ("src", "dst")]

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram.cutting import CutParameters, cut_frame
+from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, cut_frame
 from rapids_slink.hierarchy import html, interop, storage
 from rapids_slink.hierarchy.drawn import Drawn
 from rapids_slink.points.output import OutputKind, is_collection, on_host
@@ -68,7 +68,15 @@ class Hierarchy(Drawn):
         self._require_fit()
         return self._array(self.linkage_["height"].values)
 
-    def cut(self, n_clusters: Any = None, *, distance_threshold: Any = None, min_cluster_size: int = 1) -> Any:
+    def cut(
+        self,
+        n_clusters: Any = None,
+        *,
+        distance_threshold: Any = None,
+        min_cluster_size: int = 1,
+        closed: str = "left",
+        names: str = "number",
+    ) -> Any:
         """Labels of another cut of the same tree, or of many.
 
         Parameters
@@ -80,6 +88,11 @@ class Hierarchy(Drawn):
             Clusters at or above this distance are not merged. Give either this or `n_clusters`.
         min_cluster_size : int
             Clusters of fewer rows are labelled -1, the others 0..k-1.
+        closed : {"left", "right"}
+            "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
+        names : {"number", "first_row"}
+            "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows
+            are added behind, as long as no cluster with a smaller row number joins.
 
         Returns
         -------
@@ -94,7 +107,9 @@ class Hierarchy(Drawn):
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size)
+        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names)
+        if n_clusters is None and distance_threshold is not None:
+            check_max_distance(parameters.values[0], getattr(self, "max_distance", None))
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))

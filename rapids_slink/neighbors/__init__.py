@@ -19,13 +19,16 @@ hierarchy.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
+
+import numpy as np
 
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
-from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchTask
+from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite
@@ -52,18 +55,36 @@ def neighbor_lists(
     min_samples: int = 1,
     core: Array = None,
     known: PartLists | None = None,
+    max_weight: float = inf,
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
 
     The weights are mutual reachability if `min_samples` is above 1 or core distances are given. Lists of that length
-    that are `known` within two parts of the points are not searched for again.
+    that are `known` within two parts of the points are not searched for again. If neither is the case, points at more
+    than `max_weight` are not listed; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
+    if max_weight < inf and known is None and core is None and min_samples == 1:
+        upper = device.xp.full(n, max_weight)
+        return _within(search.find(SearchTask(rows, min(k, n - 1), rows, rows, upper)), rows, max_weight, device)
     found = search.find(SearchTask(rows, min(k, n - 1), rows, rows, known=known))
     lists = NeighborLists(found.ids, found.weights)
     if core is None and min_samples > 1:
         core = lists.weights[:, min_samples - 1].copy()
     return lists if core is None else by_mutual_reachability(lists, core, device)
+
+
+def _within(result: SearchResult, rows: Array, max_weight: float, device: Device) -> NeighborLists:
+    """Lists of the points up to a bound. A row that has fewer lists itself, which is in no round outside its component.
+
+    Every edge from such a row to a point that it does not list is above the bound.
+    """
+    xp, is_full = device.xp, result.ids[:, -1] >= 0
+    above = float(np.nextafter(max_weight, inf))
+    bound = xp.where(is_full, result.ids[:, -1], 0), xp.where(is_full, result.weights[:, -1], above)
+    return NeighborLists(
+        xp.where(result.ids < 0, rows[:, None], result.ids), result.weights, unlisted_lower_bound=bound
+    )
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
@@ -73,10 +94,10 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
     def following(n: int, d: int, itemsize: int) -> MemoryEstimate:
         return _estimate_graph(n, d, itemsize, n_neighbors, metric, device)
 
-    points = as_points(X, device, following, metric=metric)
+    points = as_points(X, device, following, metric=metric, categories=True)
     values, n = points.values, points.values.shape[0]
     edges = PreallocatedFrame.empty(device, n * n_neighbors, EDGE_TYPES)
-    search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
+    search = prepare_search(metric_rows(metric, values, device, compact=True), device, Report(), metric=metric)
     lists = neighbor_lists(search, n, n_neighbors, device)
     src, dst, weight = edges.columns.values()
     src.reshape(n, n_neighbors)[...] = device.xp.arange(n, dtype="int32")[:, None]
@@ -87,7 +108,7 @@ def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
 
 def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
     """`api.nearest_neighbors` on a device, within a run."""
-    queries = as_points(X, device, checked=False)
+    queries = as_points(X, device, metric=metric, checked=False)
     m, d = queries.values.shape
 
     small: Array = None
@@ -102,7 +123,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
             small = None
         return small.estimate if small else search(n, d, itemsize)
 
-    points = as_points(Y, device, following, name="Y", checked=False)
+    points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
     if d != points.values.shape[1]:
         raise ValueError(f"X and Y must have the same number of features, got {d} and {points.values.shape[1]}")
     queries.check_same_columns(points)

@@ -82,7 +82,7 @@ class BruteForceSearch:
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
         """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
         kernels, lists = filter_kernels(device), m * (12 * k + 8)
-        if not device.is_gpu and metric.filter == "direct":  # without a filter: tiles, and the lists of a chunk
+        if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
             from rapids_slink.neighbors.exact.cpu import TILE_BYTES
 
             tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))

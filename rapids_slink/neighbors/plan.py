@@ -42,6 +42,8 @@ def prepare_search(
 ) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
     n, d = values.shape
+    if values.dtype.kind == "u":  # words or codes
+        return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
         from rapids_slink.neighbors.trees.tree import touched_share

@@ -6,6 +6,9 @@
 #define VALUE float
 #endif
 
+template <class V> __device__ word bits_of(V x) { return __double_as_longlong(plus(widen(x), 0.0)); }  // of -0.0 those of 0.0
+__device__ word bits_of(word x) { return x; }
+
 // A number for each row, or each of some, the same for equal rows: the sum of its values' bits with odd factors, modulo 2⁶⁴. A
 // warp a row.
 extern "C" __global__ void hash_rows(
@@ -16,7 +19,7 @@ extern "C" __global__ void hash_rows(
     const VALUE* x = values + (rows ? rows[i] : i) * d;
     unsigned long long sum = 0;
     for (int f = threadIdx.x % WARP; f < d; f += WARP) {
-        unsigned long long bits = __double_as_longlong(plus(widen(x[f]), 0.0));  // of -0.0 those of 0.0
+        unsigned long long bits = bits_of(x[f]);
         unsigned long long factor = (f + 1) * 0x9e3779b97f4a7c15ull;             // mixed as in SplitMix64
         factor = (factor ^ factor >> 30) * 0xbf58476d1ce4e5b9ull;
         factor = (factor ^ factor >> 27) * 0x94d049bb133111ebull;

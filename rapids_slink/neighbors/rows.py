@@ -1,8 +1,11 @@
 """Points as the formula of their metric reads them.
 
-    given, boolean   the rows themselves
+    given            the rows themselves
+    boolean          zeros and ones: the bits of uint64 words, followed by the number of ones; see compact.py
+    packed           the same of uint8 rows, which hold eight bits each
     normed           float64, each row's features followed by its norm
     centred          the same of the rows minus their mean
+    counted          each row's features followed by the number of its values that are not missing
     sphere           (x, y, z) of latitude and longitude
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
@@ -16,16 +19,21 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.neighbors.compact import compact_rows, word_count, words_of, words_of_bytes
 from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
 
-def metric_rows(metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True) -> Any:
+def metric_rows(
+    metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True, compact: bool = False
+) -> Any:
     """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
-    `alone` is whether pairs are formed among these rows.
+    `alone` is whether pairs are formed among these rows. `compact` is whether they are all the rows that are compared:
+    then their values choose the form in which they are compared fastest; see compact.py.
 
     Raises
     ------
@@ -43,6 +51,17 @@ def metric_rows(metric: Metric, values: Array, device: Device, *, name: str = "X
                 f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their {metric.name} "
                 "distance is not defined. Keep one of them."
             )
+    if metric.missing and alone:
+        _require_common_features(values, name, device)
+    if metric.rows == "packed":
+        return words_of_bytes(values, device)
+    if metric.rows == "boolean":
+        return words_of(values, device)
+    if compact and (rows := compact_rows(metric, values, device)) is not None:
+        return rows
+    if metric.rows == "counted":
+        count = (values == values).sum(axis=1, keepdims=True)
+        return device.xp.concatenate((values, count.astype(values.dtype)), axis=1)
     if metric.formula == "inner_product":
         _require_finite_squares(values, metric, name, device)
     if metric.rows not in ("normed", "centred"):
@@ -56,13 +75,17 @@ def row_features(metric: Metric, n_features: int) -> int:
     """How many values a row of `n_features` features has in `metric_rows`."""
     if metric.rows == "sphere":
         return 3
-    return n_features + (metric.rows in ("normed", "centred"))
+    if metric.rows in ("boolean", "packed"):
+        return word_count(n_features * (8 if metric.rows == "packed" else 1))
+    return n_features + (metric.rows in ("normed", "centred", "counted"))
 
 
 def row_bytes(metric: Metric, n_features: int) -> int:
     """What `metric_rows`, and the unit rows that the filter takes of them, hold for a row."""
     if metric.rows == "sphere":
         return 24
+    if metric.rows in ("counted", "boolean", "packed"):
+        return 8 * row_features(metric, n_features)
     return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 
@@ -108,6 +131,30 @@ def _require_booleans(values: Array, metric: Metric, name: str, device: Device) 
         raise ValueError(
             f"metric={metric.name!r} takes booleans (0 and 1): row {int(other[0])} of {name} holds other values"
         )
+
+
+def _require_common_features(values: Array, name: str, device: Device) -> None:
+    """Raise if no feature is present in both of some two rows. Rows with more than half of all features have one."""
+    xp, (n, d) = device.xp, values.shape
+    count = xp.concatenate([(values[rows] == values[rows]).sum(axis=1) for rows in row_blocks(n, d)])
+    few, others = xp.flatnonzero(2 * count <= d), xp.flatnonzero(count <= d - count.min())
+
+    def present(rows: Any) -> Any:
+        return (values[rows] == values[rows]).astype("float32")
+
+    for at in row_blocks(few.size, d):
+        rows = few[at]
+        is_present = present(rows)
+        for columns in (others[block] for block in row_blocks(others.size, d)):
+            without = (is_present @ present(columns).T == 0) & (rows[:, None] != columns)
+            if all_true(~without):
+                continue
+            i, j = divmod(int(without.argmax()), columns.size)
+            first, second = sorted((int(rows[i]), int(columns[j])))
+            raise ValueError(
+                f"rows {first} and {second} of {name} have no feature that is present in both, so no distance. Drop "
+                "one of them, or fill its missing values."
+            )
 
 
 def _require_finite_squares(values: Array, metric: Metric, name: str, device: Device) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.points.columns import code_categories
 from rapids_slink.points.output import OutputKind, is_dataframe, library_of
 from rapids_slink.points.validate import (
     InputTypeError,
@@ -45,9 +46,10 @@ class Points:
 
     Attributes
     ----------
-    values : array of shape (n, d), float32 or float64
-        C-contiguous, on the device. Every value is finite, and no distance is above float64's range. It may share
-        memory with the caller's data, so it must not be written.
+    values : array of shape (n, d), float32 or float64; uint8 for a metric of packed bits
+        C-contiguous, on the device. Every value is finite, or NaN where it is missing and the metric takes missing
+        values, and no distance is above float64's range. It may share memory with the caller's data, so it must not be
+        written.
     names : list or None
         The frame's column labels; None for an array.
     index : Index or None
@@ -90,6 +92,8 @@ def as_points(
     metric: Metric = EUCLIDEAN,
     name: str = "X",
     checked: bool = True,
+    missing_value: Any = None,
+    categories: bool = False,
 ) -> Points:
     """Check `X` and put it on `device`.
 
@@ -111,6 +115,10 @@ def as_points(
         The argument's name, for errors.
     checked : bool
         Whether to check the values. If not, the caller must call `check_finite`.
+    missing_value : number, optional
+        Replaced by NaN.
+    categories : bool
+        Whether text and categories of a frame are coded if the metric is hamming: if X holds all rows.
 
     Raises
     ------
@@ -123,7 +131,12 @@ def as_points(
     """
     X, output = OutputKind.of(X, device)
     names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
-    values = _frame_values(X, device, estimate, name) if names is not None else _array_values(X, device, estimate, name)
+    if categories and names is not None and metric.name == "hamming" and any(dtype.kind == "O" for dtype in X.dtypes):
+        X = code_categories(X)
+    read = _array_values if names is None else _frame_values
+    values = read(X, device, estimate, name, metric)
+    if missing_value is not None:
+        values = device.xp.where(values == missing_value, values.dtype.type(np.nan), values)
     points = Points(values, names, index, output)
     if checked:
         check_finite({name: points}, metric, device)
@@ -142,15 +155,15 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
     check_memory(device, sequential(*stages), f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
-def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
-    """A frame's values on `device`: one copy of the columns, then one as rows."""
+def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
+    """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed."""
     check_shape(X.shape, name)
     dtypes = _column_types(X)
     on_gpu = library_of(X) == "cudf"
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
         check_type(dtype, column_label(X, dtypes.index(dtype), name), objects=not on_gpu)
-    target = np.result_type(*(_float_type(dtype) for dtype in distinct))
+    target = np.result_type(*(_type_of_rows(dtype, metric, name) for dtype in distinct))
     plain = all(isinstance(dtype, np.dtype) for dtype in distinct)
     at_once = on_gpu and device.is_gpu and plain and len(distinct) == 1
     _check_memory(X.shape, target, 1 if at_once else 2, device, estimate)  # by columns, then by rows
@@ -160,8 +173,9 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
         rows = interleave(X, distinct[0], target)
         if rows is not None:
             return rows
-    check_nulls(X, dtypes, name)
-    if on_gpu:
+    if check_nulls(X, dtypes, name, metric.missing):
+        columns = _columns_with_nulls(X, target, on_gpu and device.is_gpu, device)
+    elif on_gpu:
         # A nullable type without nulls casts to its plain type; only then can it become a GPU array.
         X = X if plain else X.astype(target)
         columns = X.to_cupy(dtype=target) if device.is_gpu else X.to_numpy(dtype=target)
@@ -174,6 +188,19 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str) -> Any
         columns = columns.T
     array_module = np if isinstance(columns, np.ndarray) else device.xp
     return device.asarray(array_module.ascontiguousarray(columns))
+
+
+def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) -> Any:
+    """A frame's columns, (n, d), with NaN for nulls; on a GPU if the frame and the work are there."""
+    columns = (device.xp if as_gpu else np).empty(X.shape[::-1], target)
+    for i in range(X.shape[1]):
+        column = X.iloc[:, i]
+        if as_gpu:
+            columns[i] = column.astype(target).fillna(0).values
+            columns[i][column.isna().values] = np.nan
+        else:
+            columns[i] = (column.to_pandas() if library_of(X) == "cudf" else column).to_numpy(target, na_value=np.nan)
+    return columns.T
 
 
 def _column_types(X: Any) -> list[Any]:
@@ -199,8 +226,22 @@ def _float_type(dtype: Any) -> np.dtype:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def _array_values(X: Any, device: Device, estimate: Following, name: str) -> Any:
+def _type_of_rows(dtype: Any, metric: Metric, name: str) -> np.dtype:
+    """The type in which values of `dtype` are read."""
+    if metric.rows != "packed":
+        return _float_type(dtype)
+    if dtype != np.uint8:
+        raise InputTypeError(
+            f"metric={metric.name!r} takes uint8 with eight bits in each, as numpy.packbits makes them: {name} has "
+            f"dtype {dtype}"
+        )
+    return np.dtype(np.uint8)
+
+
+def _array_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
     """The values of an array or a nested list on `device`."""
+    if metric.missing and np.ma.isMaskedArray(X):
+        X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
     X = _as_array(X, device, name)
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
@@ -208,7 +249,7 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str) -> Any
     check_type(X.dtype, name)
     if X.dtype.kind == "O":
         X = from_objects(X, name)
-    target = _float_type(X.dtype)
+    target = _type_of_rows(X.dtype, metric, name)
     as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.is_gpu)
     _check_memory(X.shape, target, 0 if as_it_is else 1, device, estimate)
     if as_it_is:

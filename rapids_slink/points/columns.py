@@ -49,6 +49,30 @@ def require_edges(edges: Any, name: str) -> None:
             raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
 
 
+def code_categories(X: Any) -> Any:
+    """A frame with a number for each category or text, column by column; NaN or null where that is missing.
+
+    Equal values of a column have equal numbers, and that is all that hamming asks.
+    """
+    columns = [X.iloc[:, i] for i in range(X.shape[1])]
+    coded = type(X)({i: _codes(column) if _is_text(column) else column for i, column in enumerate(columns)})
+    coded.columns = X.columns
+    return coded
+
+
+def _is_text(column: Any) -> bool:
+    """Whether a column is categorical or holds text."""
+    if column.dtype == "category" or column.dtype == "string":
+        return True
+    is_cudf = library_of(column) == "cudf"  # which has no other objects
+    return column.dtype == np.dtype(object) and (is_cudf or any(isinstance(value, str) for value in column))
+
+
+def _codes(column: Any) -> Any:
+    codes = column.astype("category").cat.codes.fillna(-1)
+    return codes.astype("float32" if len(column) <= 2**24 else "float64").where(codes >= 0)
+
+
 def has_gaps(column: Array) -> bool:
     """Whether a column of numbers holds nulls or NaN."""
     nulls = getattr(column, "null_count", None)

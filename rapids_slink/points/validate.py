@@ -66,8 +66,11 @@ def from_objects(values: np.ndarray, what: str) -> np.ndarray:
         raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: {error}") from error
 
 
-def check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
-    """Raise for missing values other than NaN, which is checked later, together with infinity."""
+def check_nulls(X: Any, dtypes: list[Any], name: str, allowed: bool = False) -> bool:
+    """Whether there are missing values other than NaN, which is checked later, together with infinity.
+
+    Raise if there are, unless they are allowed.
+    """
     if library_of(X) == "cudf":
         nulls = np.array([X[column].null_count for column in X.columns])  # cuDF stores these counts
     else:
@@ -75,12 +78,13 @@ def check_nulls(X: Any, dtypes: list[Any], name: str) -> None:
         nulls = np.zeros(len(dtypes), dtype=np.int64)
         for i in possible:
             nulls[i] = X.iloc[:, i].isna().sum()
-            if nulls[i] == 0 and dtypes[i].kind == "O":
-                from_objects(X.iloc[:, i].to_numpy(), column_label(X, i, name))
-    if nulls.any():
+            if (nulls[i] == 0 or allowed) and dtypes[i].kind == "O":
+                from_objects(X.iloc[:, i].dropna().to_numpy(), column_label(X, i, name))
+    if nulls.any() and not allowed:
         i = int(np.argmax(nulls > 0))
         values = "value" if nulls[i] == 1 else "values"
         raise ValueError(f"{column_label(X, i, name)} has {nulls[i]} missing {values} (null or NaN): drop or fill them")
+    return bool(nulls.any())
 
 
 def column_label(X: Any, i: int, name: str) -> str:
@@ -96,8 +100,14 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
     One pass settles nearly every case, whatever the metric: the sum S of all squares is finite only if every value is.
     A float32's squares fit into float64 anyway. For float64, |x - y|² <= 2|x|² + 2|y|² <= 2S, and S is off by a factor
     of 1 + O(n·d·2⁻⁵²). So S below an eighth of the maximum leaves every squared distance finite. Between rows of two
-    arguments S is the sum of both.
+    arguments S is the sum of both. Where the metric takes missing values, columns are looked at instead.
     """
+    if metric.rows == "packed":
+        return True
+    if metric.missing:
+        for name, points in inputs.items():
+            _raise_for_values(points, name, metric, device)
+        return False
     small = kernels(device).squares_are_finite(*(points.values for points in inputs.values()))
     for (name, points), fits in zip(inputs.items(), small, strict=True):
         if not fits:
@@ -108,8 +118,10 @@ def check_finite(inputs: dict[str, Any], metric: Metric, device: Device) -> bool
 def _raise_for_values(points: Any, name: str, metric: Metric, device: Device) -> None:
     values, names, xp = points.values, points.names, device.xp
     with np.errstate(over="ignore", invalid="ignore"):
-        nans, infinities = to_host(xp.isnan(values).sum(axis=0)), to_host(xp.isinf(values).sum(axis=0))
-        spans = to_host(values.max(axis=0)).astype(np.float64) - to_host(values.min(axis=0))
+        missing, infinities = xp.isnan(values), to_host(xp.isinf(values).sum(axis=0))
+        high, low = xp.where(missing, -xp.inf, values).max(axis=0), xp.where(missing, xp.inf, values).min(axis=0)
+        spans = to_host(high).astype(np.float64) - to_host(low)
+        nans = np.zeros_like(infinities) if metric.missing else to_host(missing.sum(axis=0))
     bad = np.flatnonzero(nans + infinities)
     if bad.size:
         columns = [_count_bad(_column(c, names), int(nans[c]), int(infinities[c])) for c in bad[:NAMED_COLUMNS]]

@@ -12,14 +12,14 @@ from math import inf
 from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
-from rapids_slink.ordering import sort_in_place
+from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
-from rapids_slink.spanning_tree.forest import Forest
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
 from rapids_slink.spanning_tree.kernels import kernels
 
 #: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort.
@@ -31,55 +31,79 @@ def estimate_connect(n: int, device: Device) -> MemoryEstimate:
     return MemoryEstimate(POINT_BYTES[device.name] * n)
 
 
-def spanning_tree(lists: NeighborLists, search: Search, device: Device, report: Report) -> PreallocatedFrame:
+def spanning_tree(
+    lists: NeighborLists, search: Search, device: Device, report: Report, max_weight: float = inf
+) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
 
     Returns
     -------
     PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances.
+        n - 1 edges in the total order, weighing surrogate distances. If `max_weight` is finite, those of the tree up to
+        it, and maybe some above.
     """
     forest = Forest.of_points(lists, device)
-    connect_forest(forest, lists, search, device, report)
+    connect_forest(forest, lists, search, device, report, max_weight)
     with report.stage("spanning_tree", device):
-        sort_in_place(forest.edges.columns, device.xp)
-    return forest.edges
+        edges = forest.edges
+        if max_weight < inf:
+            n_taken = int(forest.n_taken[0])
+            edges = PreallocatedFrame.of(device, {name: part[:n_taken] for name, part in edges.columns.items()})
+        sort_in_place(edges.columns, device.xp)
+    return edges
 
 
-def connect_forest(forest: Forest, lists: NeighborLists, search: Search, device: Device, report: Report) -> None:
-    """Append edges to the forest until it is a tree."""
-    searched, most_components = False, inf
+def connect_forest(
+    forest: Forest, lists: NeighborLists, search: Search, device: Device, report: Report, max_weight: float = inf
+) -> None:
+    """Append edges to the forest until it is a tree, or until no component has an edge up to `max_weight`.
+
+    A component whose rows are all bounded by `max_weight` is finished: no edge up to it leaves the component. In the
+    end all except the largest are finished, and an edge that leaves the largest enters another.
+    """
+    searched, most_components, is_bounded = False, inf, max_weight < inf
+    least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
     while True:
         with report.stage("spanning_tree", device):
-            grown = kernels(device).boruvka_rounds(lists, forest)
+            grown = kernels(device).boruvka_rounds(lists, forest, least_share)
             report.count("spanning_tree", rounds=grown.rounds, components_certified=grown.certified)
         if not searched:
             report.count("spanning_tree", edges_certified_by_lists=grown.edges)
         else:
             report.count("connect", edges_certified_by_search=grown.edges)
-            if not grown.edges:
+            if not grown.edges and not is_bounded:
                 raise RuntimeError("a search has made no component certain of an edge: please report this")
         if grown.components == 1:
             return
         with report.stage("connect", device):
             report.count("connect", rounds=1)
             rows = kernels(device).rows_to_search(forest)
-            if grown.components <= most_components and is_worthwhile(search, grown.components, forest, rows):
+            if is_bounded:
+                rows = rows[_is_below(forest, rows, max_weight)]
+                if not rows.size:
+                    return
+            elif grown.components <= most_components and is_worthwhile(search, grown.components, forest, rows):
                 edges = connect_components(search, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     _append(forest, edges, device)
                     return
                 most_components = grown.components / 2  # try again when half of them remain
-            _search_crossing_edges(forest, rows, search, lists.core, device, report)
+            _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 
 
+def _is_below(forest: Forest, rows: Array, max_weight: float) -> Array:
+    """Whether the bounds of some rows leave room for an edge up to `max_weight`."""
+    weight, code = forest.bound_weight[rows], forest.bound_code[rows]
+    return (weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))
+
+
 def _search_crossing_edges(
-    forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report
+    forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report, max_weight: float
 ) -> None:
     """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
-    upper = forest.best_weight[forest.component[rows]]
+    upper = device.xp.minimum(forest.best_weight[forest.component[rows]], max_weight)
     component = forest.component
     result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)

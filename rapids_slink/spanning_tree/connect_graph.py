@@ -38,7 +38,7 @@ def connect_graph(graph: Any, X: Any, certified: bool, metric: Metric, device: D
     src, dst = _row_numbers(on_device(graph, device), n, device)
     tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
     if n > 1:
-        rows = metric_rows(metric, values, device)
+        rows = metric_rows(metric, values, device, compact=True)
         weight = kernels(device).pair_distances(rows, src, dst, metric)
         bounds = _bounds((src, dst, weight), n, certified, device)
         ends = device.xp.minimum(src, dst), device.xp.maximum(src, dst)

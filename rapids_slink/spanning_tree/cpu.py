@@ -12,7 +12,7 @@ from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
 
 
-def boruvka_rounds(lists: Any, forest: Any) -> Growth:
+def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """Run rounds until the lists certify no more components, or too few. The forest's arrays are updated."""
     f, listed = forest, (lists.ids, lists.weights)
     nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
@@ -21,7 +21,7 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
     while True:
         components, certified = _propose_edges(listed, f.component, f.cursor, nearest, bound, best)
         at_first = at_first or components
-        if components == 1 or certified < max(1, components / LEAST_SHARE):
+        if components == 1 or certified < max(1, components / least_share):
             return Growth(at_first - components, rounds, chosen, components)
         _merge_components(f.component, best, parent, tuple(f.edges.columns.values()), f.n_taken)
         rounds, chosen = rounds + 1, chosen + certified

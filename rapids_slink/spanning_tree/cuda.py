@@ -10,7 +10,7 @@ import numpy as np
 
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, resident_blocks
-from rapids_slink.spanning_tree.forest import Growth
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 
 SOURCE = "spanning_tree/forest.cu"
 THREADS, BLOCKS, MAX_ROUNDS = 512, 2, 2048  # as in forest.cu
@@ -27,7 +27,7 @@ def connected_components(ids: Array) -> int:
     return int(count[0])
 
 
-def boruvka_rounds(lists: Any, forest: Any) -> Growth:
+def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """As `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
@@ -36,6 +36,7 @@ def boruvka_rounds(lists: Any, forest: Any) -> Growth:
         SOURCE, "boruvka_rounds", blocks, THREADS, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
         f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
+        np.int32(least_share),
     )  # fmt: skip
     at_first, components, chosen, merged = rounds[2:6].tolist()
     return Growth(at_first - components, merged, chosen, components)

@@ -6,7 +6,6 @@
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multiprocessor
-constexpr int LEAST_SHARE = 32;           // a round runs if one component in LEAST_SHARE is certified; as in forest.py
 constexpr int MAX_ROUNDS = 2048;
 
 // Zeros at first: the counts of all rounds, and the counts of each round.
@@ -29,13 +28,13 @@ __device__ __forceinline__ int proposal(
     return other;
 }
 
-// Runs rounds until the lists certify no more components, or too few. Edges are appended after the taken[0] that are there.
+// Runs rounds until the lists certify no more components, or fewer than one in `least_share`. Edges are appended after the taken[0] that are there.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code, double* best_weight, long long* best_code,
     bool* certified, int* parent, int* taken, int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight,
-    Rounds* rounds) {
+    Rounds* rounds, int least_share) {
     ResidentBlocks blocks{&rounds->arrived};
     auto propose = [&](long long v, double& w) {
         return proposal(v, k, ids, weights, component, cursor[v], nearest_outside, nearest_outside_weight, w);
@@ -81,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
         });
         blocks.wait();
         int components = found->components, sure = found->certified;
-        bool goes_on = components > 1 && sure && (long long)LEAST_SHARE * sure >= components;
+        bool goes_on = components > 1 && sure && (long long)least_share * sure >= components;
         if (is_first_thread) {
             if (found == rounds->found) rounds->at_first = components;
             rounds->components = components;

@@ -4,8 +4,10 @@ In a round every point v of a component C proposes the edge to its first listed 
 edge to the components of both ends, and `best(C)` is the lightest proposal to C. Each point also has a lower bound:
 every edge to a point that it does not list comes after the bound. C is *certified* if no lower bound of a point in C is
 below best(C). Then best(C) is the lightest of all edges that leave C, and by the cut property it is in the tree.
-Nothing here uses the triangle inequality. No entry of a list of nearest points is above the bound, so only the bounds
-of exhausted lists matter. A list sorted by mutual reachability may have entries above its bound.
+Nothing here uses the triangle inequality: it is enough that a distance is the same in both directions. So the proof
+holds for rows with missing values too, whose dissimilarities are no metrics (missing.py). No entry of a list of nearest
+points is above the bound, so only the bounds of exhausted lists matter. A list sorted by mutual reachability may have
+entries above its bound.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
 device runs the rounds in ``boruvka_rounds(lists, forest)``.

@@ -7,14 +7,14 @@ from typing import Protocol
 from rapids_slink.neighbors.task import NeighborLists, SearchResult
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
-from rapids_slink.spanning_tree.forest import Forest, Growth
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, Growth
 
 
 class Kernels(Protocol):
     """`cpu` or `cuda`."""
 
     def connected_components(self, ids: Array) -> int: ...
-    def boruvka_rounds(self, lists: NeighborLists, forest: Forest) -> Growth: ...
+    def boruvka_rounds(self, lists: NeighborLists, forest: Forest, least_share: int = LEAST_SHARE) -> Growth: ...
     def rows_to_search(self, forest: Forest) -> Array: ...
     def record_search(self, forest: Forest, rows: Array, result: SearchResult) -> None: ...
 

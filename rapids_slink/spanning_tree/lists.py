@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
 from rapids_slink.neighbors.task import Search
@@ -51,13 +53,26 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
     def make() -> Tree:
         k = list_length(settings)
         with report.stage("neighbors", device):
-            lists = neighbor_lists(search, problem.n, k, device, settings.min_samples, problem.core, problem.part_lists)
+            samples, core, known = settings.min_samples, problem.core, problem.part_lists
+            max_weight = _bound_of_use(problem, rows)
+            lists = neighbor_lists(search, problem.n, k, device, samples, core, known, max_weight)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)
-        return spanning_tree(lists, search, device, report), components
+        return spanning_tree(lists, search, device, report, max_weight), components
 
     return Prepared(make, lambda: estimate(problem, search))
+
+
+def _bound_of_use(problem: Problem, rows: Array) -> float:
+    """`Problem.max_weight`, or infinity where no pair is above it: a filter in float32 takes no bound of any size."""
+    bound = problem.max_weight
+    if problem.metric.filter != "product" or rows.dtype.kind == "u" or bound == inf:
+        return bound
+    if problem.metric.formula == "cosine":
+        return bound if bound < 2 else inf
+    span = rows.max(axis=0).astype("float64") - rows.min(axis=0)
+    return bound if bound < float((span * span).sum()) else inf
 
 
 def list_length(settings: Settings) -> int:

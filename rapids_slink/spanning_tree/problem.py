@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf, pi, sin
 from typing import TypeAlias
 
 from rapids_slink.metrics import Metric
@@ -16,8 +17,10 @@ from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
 
+#: More than rounding takes of a distance or its powers, and than underflow does.
+ROUNDING, SMALLEST_NORMAL = 1e-9, 2.3e-308
 #: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and the number of connected
-#: components of the k-NN graph, 1 if there was none.
+#: components of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
 
 
@@ -35,6 +38,8 @@ class Problem:
         Core distances computed on a larger set that contains these points.
     part_lists : PartLists, optional
         Neighbour lists already computed within each of two parts of the points.
+    compact_features : int, optional
+        The values of a row of words or codes, if the rows are these; see `neighbors.compact`.
     """
 
     settings: Settings
@@ -44,6 +49,7 @@ class Problem:
     itemsize: int
     core: Array = None
     part_lists: PartLists | None = None
+    compact_features: int | None = None
 
     @property
     def metric(self) -> Metric:
@@ -53,7 +59,36 @@ class Problem:
     @property
     def d(self) -> int:
         """The number of values that the metric's formula reads of a row."""
-        return row_features(self.metric, self.n_features)
+        return self.compact_features or row_features(self.metric, self.n_features)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the rows are words or codes."""
+        return self.compact_features is not None or self.metric.rows in ("boolean", "packed")
+
+    @property
+    def max_weight(self) -> float:
+        """A bound of the surrogate distances of all pairs within `Settings.max_distance`, a little above the largest.
+
+        Infinite if there is no such distance.
+        """
+        t, metric = self.settings.max_distance, self.metric
+        if t is None:
+            return inf
+        try:
+            if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
+                bound = (2 * sin(min(max(t, 0.0), pi) / 2) + 1e-14) ** 2
+            elif metric.distance == "share":
+                bound = t * self.n_features * (8 if metric.rows == "packed" else 1)
+            else:
+                bound = max(t, 0.0) ** metric.p if metric.distance == "root" else t
+        except OverflowError:
+            return inf
+        return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
+
+    def of_rows(self, rows: Array) -> Problem:
+        """The problem of these rows, as the metric's formula reads them."""
+        return replace(self, compact_features=rows.shape[1]) if rows.dtype.kind == "u" else self
 
     @property
     def by_reachability(self) -> bool:

@@ -70,8 +70,11 @@ class Repeats:
 
 
 def serves(problem: Problem) -> bool:
-    """Points whose equal rows are at distance zero, without core distances, which would separate them."""
-    return not problem.by_reachability and problem.metric.formula not in OTHER_FORMULAS
+    """Points whose equal rows are at distance zero, without core distances, which would separate them.
+
+    Rows with missing values are often at zero from rows that are not equal.
+    """
+    return not (problem.by_reachability or problem.metric.missing or problem.metric.formula in OTHER_FORMULAS)
 
 
 def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Prepared | None:

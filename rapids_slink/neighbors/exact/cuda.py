@@ -133,7 +133,7 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
     out, m = cp.empty(src.size), src.size
-    options = value_option(values.dtype), *metric.cuda_options
+    options = _options(values, metric)
     launch(RERANK, "pair_distances", m, values, np.int32(values.shape[1]), np.int64(m), src, dst, out, options=options)
     return out
 
@@ -171,7 +171,7 @@ def _distances_between(
     check_arrays(points.dtype, queries, points)
     check_arrays("int32", rows, *groups)
     m, (n, d) = len(queries) if rows is None else rows.size, points.shape
-    out, options = cp.empty((m, n)), (value_option(points.dtype), *metric.cuda_options)
+    out, options = cp.empty((m, n)), _options(points, metric)
     arguments = queries, points, np.int32(d), rows, np.int32(m), *groups, np.int32(n), out
     grid = -(-n // DISTANCE_TILE), -(-m // DISTANCE_TILE)
     launch_blocks(ALL_DISTANCES, "all_distances", grid, THREADS, *arguments, options=options)
@@ -219,6 +219,12 @@ def scan_bytes(n: int, k: int) -> int:
     return 40 * n if k > MAX_LIST else 0
 
 
+def _options(points: Any, metric: Metric) -> tuple[str, ...]:
+    """The compiler's options for points of this type and the metric's formula, of words that of their bits."""
+    formula = metric.bit_options if points.dtype == "uint64" else metric.cuda_options
+    return value_option(points.dtype), *formula
+
+
 def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments: tuple, outputs: tuple) -> None:
     """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries."""
     queries, points = exact.queries, exact.points
@@ -228,7 +234,7 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, aligned)
     launch_blocks(
         RERANK, name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d), *arguments, layout, *outputs,
-        options=(value_option(points.dtype), *exact.metric.cuda_options), shared_memory=warps * bytes_a_warp,
+        options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 

@@ -17,6 +17,9 @@ __device__ __forceinline__ double widen(float x) {
 }
 __device__ __forceinline__ double widen(double x) { return x; }
 __device__ __forceinline__ double widen(unsigned char x) { return x; }
+// 64 bits, which stay what they are: only `bit_counts` reads them.
+typedef unsigned long long word;
+__device__ __forceinline__ double widen(word x) { return __longlong_as_double(x); }
 
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
 __device__ __forceinline__ double minus(double a, double b) { return __dsub_rn(a, b); }
@@ -142,15 +145,6 @@ struct hamming {
     template <class V> __device__ double value(const V*, const V*, int) const { return differ; }
 };
 
-struct jaccard {
-    int differ = 0, either = 0;
-    static __device__ int summed(int d) { return d; }
-    __device__ void add(double x, double y) { differ += x != y, either += x != 0 || y != 0; }
-    template <class V> __device__ double value(const V*, const V*, int) const {
-        return either ? __ddiv_rn(differ, either) : 0;
-    }
-};
-
 // Even and odd features are summed separately: the two sums change places at each step. Of an odd number the last comes after.
 struct inner_product {
     double mine = 0, other = 0;
@@ -172,6 +166,83 @@ struct cosine : inner_product {
     template <class V> __device__ double value(const V* x, const V* y, int d) const {
         double part = __ddiv_rn(dot(x, y, d - 1), times(widen(x[d - 1]), widen(y[d - 1])));
         return minus(1.0, fmax(-1.0, fmin(1.0, part)));
+    }
+};
+
+// Over the features that both rows have: NaN is a missing value, and a difference with it is NaN.
+struct present_features {
+    double total = 0;
+    int absent = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ bool has(double gap) {
+        bool is_present = gap == gap;
+        absent += !is_present;
+        return is_present;
+    }
+    template <class V> __device__ double value(const V*, const V*, int d) const {
+        int common = d - absent;
+        return common ? times(__ddiv_rn(total, common), d) : OVERFLOW_VALUE;
+    }
+};
+
+struct present_squared_euclidean : present_features {
+    __device__ void add(double x, double y) {
+        double gap = minus(x, y);
+        if (has(gap)) total = plus(total, times(gap, gap));
+    }
+};
+
+struct present_manhattan : present_features {
+    __device__ void add(double x, double y) {
+        double gap = minus(x, y);
+        if (has(gap)) total = plus(total, fabs(gap));
+    }
+};
+
+struct present_hamming {
+    int differ = 0, common = 0;
+    static __device__ int summed(int d) { return d; }
+    __device__ void add(double x, double y) { common += x == x && y == y, differ += fabs(minus(x, y)) > 0; }
+    template <class V> __device__ double value(const V*, const V*, int) const {
+        return common ? __ddiv_rn(differ, common) : OVERFLOW_VALUE;
+    }
+};
+
+// Of rows that are followed by the number of features that they have: d - 1 features.
+struct hiercc : present_hamming {
+    static __device__ int summed(int d) { return d - 1; }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double features = d - 1, differing = differ, shared = common;
+        double enough = minus(fmax(widen(x[d - 1]), widen(y[d - 1])), times(0.05, features));
+        if (!common) return OVERFLOW_VALUE;
+        if (enough > shared) differing = plus(differing, minus(enough, shared)), shared = enough;
+        return floor(plus(times(__ddiv_rn(differing, shared), features), 0.5));
+    }
+};
+
+// Of rows of zeros and ones: d - 1 words, and the number of ones. A formula of the features is one of the counts, which are exact.
+struct bit_counts {
+    int common = 0;
+    static __device__ int summed(int d) { return d - 1; }
+    __device__ void add(double x, double y) { common += __popcll(__double_as_longlong(x) & __double_as_longlong(y)); }
+    __device__ double differ(word ones, word others) const { return (double)(ones + others) - 2.0 * common; }
+};
+
+struct bit_hamming : bit_counts {
+    template <class V> __device__ double value(const V* x, const V* y, int d) const { return differ(x[d - 1], y[d - 1]); }
+};
+
+struct bit_jaccard : bit_counts {
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double either = (double)(x[d - 1] + y[d - 1]) - common;
+        return either > 0 ? __ddiv_rn(differ(x[d - 1], y[d - 1]), either) : 0;
+    }
+};
+
+struct bit_braycurtis : bit_counts {
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        double ones = (double)(x[d - 1] + y[d - 1]);
+        return ones > 0 ? __ddiv_rn(differ(x[d - 1], y[d - 1]), ones) : OVERFLOW_VALUE;
     }
 };
 

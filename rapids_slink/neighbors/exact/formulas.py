@@ -21,13 +21,15 @@ from rapids_slink.runtime.compiling import njit
 
 (
     _, MANHATTAN, CHEBYSHEV, MINKOWSKI, CANBERRA, BRAYCURTIS, HAMMING, JACCARD, COSINE, INNER_PRODUCT,
+    PRESENT_SQUARES, PRESENT_GAPS, PRESENT_UNEQUAL, HIERCC,
 ) = range(len(FORMULAS))  # fmt: skip
 
-PASS = 4  # features that are added in one pass
+PASS, LONG_PASS = 4, 8  # features that are added in one pass; of codes
 #: The most rows and points of a tile, and the features that it holds at a time: it stays in the second-level cache.
 ROWS, POINTS, FEATURES = 64, 256, 64
 LANES = 8  # points are padded to a multiple of this
 MAX_PRODUCT = 8  # powers below are products of at most three factors
+ALLOWED_MISSING = 0.05  # of the features, in "hiercc"
 
 #: For what only kernels call. A division by zero is no error, but a value that is not selected.
 _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -60,31 +62,30 @@ def new_tile(rows: int = ROWS) -> Tile:
 
 
 @njit(nogil=True, cache=True)
-def weigh(formula, x, rows, y, points, tile):
-    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y.
+def weigh_values(formula, x, rows, y, points, tile):
+    """`weigh.weigh` of rows of features.
 
-    `formula` is `Metric.cpu_formula`. squared_euclidean is passed as None: Numba compiles each function once more for
-    None, without the branches.
+    squared_euclidean is passed as None: Numba compiles each function once more for None, without the branches.
     """
     d = x.shape[1]
     lanes = 0, -(-points.size // LANES) * LANES
     for begin in range(0, d, FEATURES):
         width = min(FEATURES, d - begin)
-        _copy_features(x, rows, begin, width, tile.rows)
-        _copy_features(y, points, begin, width, tile.columns.T)
+        copy_features(x, rows, begin, width, tile.rows)
+        copy_features(y, points, begin, width, tile.columns.T)
         for i in range(rows.size):
             add_features(formula, tile.rows, tile.columns, (tile.total, tile.other), i, lanes, (begin, d))
 
 
 @njit(nogil=True, forceinline=True)
-def _copy_features(values, rows, begin, width, out):
+def copy_features(values, rows, begin, width, out):
     """Some features of some rows, and zeros to fill the last pass up. Unsigned indices are not tested for signs."""
     begin, width = np.uint64(begin), np.uint64(width)
     for i in range(rows.size):
         row = np.uint64(rows[i])
         for f in range(width):
             out[i, f] = values[row, begin + f]
-        for f in range(width, width + -width % np.uint64(PASS)):
+        for f in range(width, width + -width % np.uint64(LONG_PASS)):
             out[i, f] = 0.0
 
 
@@ -119,12 +120,43 @@ def add_features(formula, x, columns, sums, i, lanes, span):
         _add_unequal(x, columns, total, i, lanes, padded, p)
     elif kind in (COSINE, INNER_PRODUCT):
         _add_dot_product(x, columns, sums, i, lanes, (begin, d - (kind == COSINE)))
+    elif kind >= PRESENT_SQUARES:
+        _add_present(kind, x, columns, sums, i, lanes, padded)
     else:
         _add_gaps(x, columns, total, i, lanes, padded, 1.0)
         if kind != MANHATTAN:
             _add_gaps(x, columns, other, i, lanes, padded, -1.0)
     if begin + width == d:
-        _finish(kind, x, columns, sums, i, lanes, width - 1)
+        if kind >= PRESENT_SQUARES:
+            _finish_present(kind, x, columns, sums, i, lanes, (width - 1, d))
+        else:
+            _finish(kind, x, columns, sums, i, lanes, width - 1)
+
+
+@_kernel
+def _finish_present(kind, x, columns, sums, i, lanes, span):
+    """Make the distances of the sums, `OVERFLOW` without a common feature. For HIERCC the last features are counts."""
+    (total, absent), (a, b), (last, d) = sums, lanes, span
+    for j in range(a, b):
+        if kind == HIERCC:
+            common = d - 1 - absent[i, j]
+            differ = total[i, j] - (1.0 if x[i, last] != columns[last, j] else 0.0)
+            total[i, j] = hiercc(differ, common, max(x[i, last], columns[last, j]), d - 1)
+        else:
+            common = d - absent[i, j]
+            share = total[i, j] / common if common > 0 else OVERFLOW
+            total[i, j] = share if (kind == PRESENT_UNEQUAL) | (common == 0) else share * d
+
+
+@_kernel
+def hiercc(differ, common, present, d):
+    """HierCC's distance; `present` is the larger of the numbers of features that either row has."""
+    enough = present - ALLOWED_MISSING * d
+    if common == 0:
+        return OVERFLOW
+    if enough > common:
+        differ, common = differ + (enough - common), enough
+    return np.floor(differ / common * d + 0.5)
 
 
 @_kernel
@@ -136,8 +168,6 @@ def _finish(kind, x, columns, sums, i, lanes, last):
             total[i, j] = min(total[i, j], OVERFLOW)
         elif kind == BRAYCURTIS:  # `OVERFLOW` where the sums vanish
             total[i, j] = min(total[i, j] / other[i, j], OVERFLOW) if other[i, j] > 0 else OVERFLOW
-        elif kind == JACCARD:  # of counts; zero for two rows without a true value
-            total[i, j] = total[i, j] / ((total[i, j] + other[i, j]) / 2) if other[i, j] > 0 else 0.0
         elif kind == COSINE:
             total[i, j] = 1.0 - max(-1.0, min(1.0, total[i, j] / (x[i, last] * columns[last, j])))
         elif kind == INNER_PRODUCT:
@@ -205,6 +235,41 @@ def _add_shares(total, x, y, p):
 @_summing
 def _add_unequal(total, x, y, p):
     return total + (1.0 if x != y else 0.0)
+
+
+@_kernel
+def _add_present(kind, x, columns, sums, i, lanes, padded):
+    """Sum the features that are present in both rows, and count the others. A difference with NaN is NaN."""
+    total, absent = sums
+    if kind == PRESENT_SQUARES:
+        _add_present_squares(x, columns, total, i, lanes, padded, 2.0)
+    elif kind == PRESENT_GAPS:
+        _add_present_gaps(x, columns, total, i, lanes, padded, 1.0)
+    else:
+        _add_present_unequal(x, columns, total, i, lanes, padded, 0.0)
+    _add_absent(x, columns, absent, i, lanes, padded, 0.0)
+
+
+@_summing
+def _add_present_squares(total, x, y, p):
+    difference = x - y
+    return total + (difference * difference if difference == difference else 0.0)
+
+
+@_summing
+def _add_present_gaps(total, x, y, p):
+    difference = abs(x - y)
+    return total + (difference if difference == difference else 0.0)
+
+
+@_summing
+def _add_present_unequal(total, x, y, p):
+    return total + (1.0 if abs(x - y) > 0 else 0.0)
+
+
+@_summing
+def _add_absent(total, x, y, p):
+    return total + (0.0 if x - y == x - y else 1.0)
 
 
 @_summing

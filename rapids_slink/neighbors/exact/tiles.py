@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, weigh
+from rapids_slink.neighbors.exact.formulas import POINTS, ROWS
+from rapids_slink.neighbors.exact.weigh import weigh
 from rapids_slink.runtime.compiling import njit
 
 

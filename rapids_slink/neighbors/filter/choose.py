@@ -37,10 +37,13 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
     Returns
     -------
     filter : TileFilter or None
-        None if it could prove nothing for these values, or a CPU computes the distances in as little time.
+        None if it could prove nothing for these values, if the metric has none, or if computing the distances takes as
+        little time: on a CPU, and of bits or codes.
     exact : ExactPoints
     """
     metric, on_device = exact.metric, kernels(device)
+    if metric.filter == "none" or exact.points.dtype.kind == "u":
+        return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact
     if exact.points.shape[1] > MAX_FEATURES or not on_device.keeps_accumulation_bound(on_device.FILTER_DTYPE):

@@ -29,7 +29,7 @@ MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
 MAX_FEATURES = 64
-#: The most points whose distances a GPU stores.
+#: The most points whose distances a GPU stores, and a CPU of rows of words or codes.
 MAX_ROWS = 2**13
 #: The most neighbours in a core that a kernel finds.
 MAX_SAMPLES = {"cpu": 2**7, "cuda": 2**5}
@@ -44,14 +44,15 @@ def serves(problem: Problem) -> bool:
     settings = problem.settings
     if problem.metric is not PRECOMPUTED and (settings.n_neighbors is not None or problem.core is not None):
         return False
-    return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device)
+    return is_worthwhile(problem.n, problem.d, problem.metric, settings.min_samples, problem.device, problem.is_compact)
 
 
 def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
     n, metric, min_samples = problem.n, problem.metric, problem.settings.min_samples
     rows = row_bytes(metric, problem.n_features) * n
-    return sequential(MemoryEstimate(rows, rows), estimate_tree(n, problem.d, metric, min_samples, problem.device))
+    tree = estimate_tree(n, problem.d, metric, min_samples, problem.device, problem.is_compact)
+    return sequential(MemoryEstimate(rows, rows), tree)
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
@@ -66,32 +67,36 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
     return Prepared(make, lambda: estimate(problem))
 
 
-def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device) -> bool:
+def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
     """Whether this is the fastest way to the tree of n points as the metric's formula reads them."""
     if metric is PRECOMPUTED:
         return True
     work = n * n * (d + PAIR_WORK)
-    if stores_distances(d, metric, min_samples, device) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
+    if stores_distances(d, metric, min_samples, device, compact) and LIMITED_PAIR_BYTES * n * n > limit_bytes():
         return False
     if device.is_gpu:
         max_work = MAX_SLOW_WORK if metric.formula == "minkowski" else MAX_WORK["cuda"]
         return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= max_work
+    if compact:
+        return n <= MAX_ROWS
     if metric.boxes and d <= TREE_FEATURES:
         return min_samples == 1 and n <= TREE_POINTS * d
     return n <= FEW_POINTS // 2 if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
 
 
-def stores_distances(d: int, metric: Metric, min_samples: int, device: Device) -> bool:
+def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:
     """Whether all distances are stored: by one thread, which stores none, some formulas would take too long."""
-    return device.is_gpu or min_samples > 1 or d > MAX_FEATURES or not metric.has_half_integer_power
+    return compact or device.is_gpu or min_samples > 1 or d > MAX_FEATURES or not metric.has_half_integer_power
 
 
-def estimate_tree(n: int, d: int, metric: Metric, min_samples: int, device: Device) -> MemoryEstimate:
+def estimate_tree(
+    n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False
+) -> MemoryEstimate:
     """Bytes of `tree_of_pairs` of n points, as the metric's formula reads their d features."""
     cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
         return MemoryEstimate(cores + POINT_BYTES * n)
-    if stores_distances(d, metric, min_samples, device):
+    if stores_distances(d, metric, min_samples, device, compact):
         return MemoryEstimate(8 * n * n + cores + POINT_BYTES * n, min_chunk=workers(device) * 2**19)
     return MemoryEstimate(8 * n * (d + 4) + 2**10 * (d + 4) + POINT_BYTES * n)
 
@@ -115,7 +120,8 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     """
     n, d = values.shape
     edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
-    if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device):
+    is_compact = values.dtype.kind == "u"
+    if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device, is_compact):
         from rapids_slink.spanning_tree.pairs.cpu import tree_of_points
 
         tree_of_points(values, metric, edges.columns)

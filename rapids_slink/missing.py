@@ -1,0 +1,55 @@
+"""The metrics of rows with missing values, which are NaN inside the pipeline.
+
+Let c of d features be present in both of two rows.
+
+- "pairwise": the sum over these is multiplied by d/c, as `sklearn.metrics.pairwise.nan_euclidean_distances` does, with
+  its bits wherever that computes squared distances exactly. hamming is the share of the c features that differ.
+- "hiercc": the distance of allele profiles in HierCC (Zhou, Charlesworth, Achtman 2021). x of the c features differ,
+  and at most p are present in one of the rows. If l = p - 0.05d is above c, x grows by l - c and c becomes l. The
+  distance is the integer part of x/c·d + 0.5.
+
+None of these is a metric: by its missing values a row may be near two rows that are far apart. The tree's proof needs
+symmetry alone; see spanning_tree/forest.py. Filters and trees that rest on the triangle inequality do not serve them.
+"""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+from rapids_slink.metrics import Metric
+
+#: By the parameter `missing` and the metric's name: formula, distance and rows.
+MISSING = {
+    "pairwise": {
+        "euclidean": ("present_squared_euclidean", "root", "given"),
+        "sqeuclidean": ("present_squared_euclidean", "value", "given"),
+        "cityblock": ("present_manhattan", "value", "given"),
+        "hamming": ("present_hamming", "value", "given"),
+    },
+    "hiercc": {"hamming": ("hiercc", "value", "counted")},
+}
+
+
+def with_missing(metric: Metric, missing: Any) -> Metric:
+    """The metric of rows with missing values, which are treated as `missing` says; itself for None."""
+    if missing is None:
+        return metric
+    if not isinstance(missing, str) or missing not in MISSING:
+        raise ValueError(f"missing must be None or one of {', '.join(map(repr, MISSING))}, got {missing!r}")
+    if metric.name not in MISSING[missing]:
+        names = ", ".join(map(repr, MISSING[missing]))
+        raise ValueError(f"missing={missing!r} takes the metrics {names}, got {metric.name!r}")
+    formula, distance, rows = MISSING[missing][metric.name]
+    return Metric(metric.name, formula, distance=distance, rows=rows, filter="none", missing=True)
+
+
+def check_missing_value(value: Any, missing: Any) -> Any:
+    """The parameter `missing_value`; refuse what is no number, or one without `missing`."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"missing_value must be a number, got {value!r}")
+    if missing is None:
+        raise ValueError(f"missing_value={value!r} needs missing='pairwise' or missing='hiercc'")
+    return value

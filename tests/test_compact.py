@@ -1,0 +1,202 @@
+"""Rows as words of bits and as codes: SciPy's distances to the bit, and which rows are stored so."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import full
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import cdist, pdist, squareform
+
+from rapids_slink import fit, knn_graph, nearest_neighbors
+from rapids_slink.metrics import METRICS, get_metric
+from rapids_slink.missing import with_missing
+from rapids_slink.neighbors.compact import compact_rows
+from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.points.output import on_device
+from rapids_slink.runtime.device import CPU, to_host
+
+OF_BITS = ["jaccard", "dice", "hamming", "euclidean", "sqeuclidean", "cosine", "cityblock", "braycurtis"]
+#: 1 to 4,097 bits, and both sides of a word's and a tile's end.
+LENGTHS = [1, 65, 128, 4097, *map(full, (2, 63, 64, 700, 2048))]
+
+
+def bits(name, d, n=90):
+    """0/1 rows, each with a one unless the case says otherwise."""
+    rng = np.random.default_rng(d)
+    X = rng.random((n, d)) < rng.random((n, 1)) * 0.4
+    X[np.arange(n), rng.integers(0, d, n)] = True
+    if name == "empty rows":
+        X[[0, 5, 7]] = False
+    if name == "all equal":
+        X[:] = X[0]
+    if name == "full rows":
+        X[::2] = True
+    if name == "ties":
+        X = rng.random((n, d)) < 0.5 / d
+    return X
+
+
+def heights_of(X, metric):
+    with np.errstate(all="ignore"):
+        return hierarchy.linkage(pdist(X.astype(np.float64), metric), "single")[:, 2]
+
+
+def is_defined(X, metric):
+    """Whether SciPy has numbers for all pairs."""
+    with np.errstate(all="ignore"):
+        return np.isfinite(pdist(X.astype(np.float64), metric)).all()
+
+
+@pytest.mark.parametrize("name", ["rows", "empty rows", "all equal", "full rows", "ties"])
+@pytest.mark.parametrize("d", LENGTHS)
+@pytest.mark.parametrize("metric", OF_BITS)
+def test_heights_of_bits_are_scipys(metric, d, name, device):
+    X = bits(name, d)
+    if metric == "cosine" or not is_defined(X, metric):
+        X[~X.any(axis=1), 0] = True
+    expected = heights_of(X, metric)
+    for n_neighbors in (None, 1, 5):
+        model = fit(X, 1, metric=metric, n_neighbors=n_neighbors, device=device)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
+@pytest.mark.parametrize("metric", ["jaccard", "hamming"])
+@pytest.mark.parametrize("d", [8, 72, 1024])
+@pytest.mark.parametrize("n", [80, 700])
+def test_packed_rows(metric, d, n, engine):
+    X = bits("empty rows", d, n)
+    packed = engine.asarray(np.packbits(X, axis=1))
+    expected = heights_of(X, metric)
+    for n_neighbors in (None, 1, 4):
+        model = fit(packed, 1, metric=f"bit_{metric}", n_neighbors=n_neighbors, device=engine.name)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+        assert model.n_features_in_ == d // 8
+    np.testing.assert_array_equal(
+        fit(packed, 1, metric=f"bit_{metric}", min_samples=3, device=engine.name).to_scipy(),
+        fit(engine.asarray(X), 1, metric=metric, min_samples=3, device=engine.name).to_scipy(),
+    )
+
+
+@pytest.mark.parametrize("metric", ["jaccard", "hamming"])
+def test_neighbours_of_packed_rows(metric, engine):
+    X, Y = bits("rows", 100, 300), bits("empty rows", 100, 50)
+    d = 104  # with packbits' padding
+    X, Y = (np.pad(part, ((0, 0), (0, d - 100))) for part in (X, Y))
+    packed = [engine.asarray(np.packbits(part, axis=1)) for part in (X, Y)]
+    graph = knn_graph(packed[0], 4, metric=f"bit_{metric}", device=engine.name)
+    distances = squareform(pdist(X, metric))
+    np.fill_diagonal(distances, np.inf)
+    np.testing.assert_array_equal(to_host(graph["weight"].values), np.sort(distances, axis=1)[:, :4].ravel())
+    nearest = nearest_neighbors(*packed, metric=f"bit_{metric}", device=engine.name)
+    np.testing.assert_array_equal(to_host(nearest["weight"].values), cdist(X, Y, metric).min(axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_packed_rows_are_bytes(dtype, device):
+    for metric in ("bit_jaccard", "bit_hamming"):
+        with pytest.raises(TypeError, match=f"metric='{metric}' takes uint8 .*: X has dtype {dtype}"):
+            fit(np.ones((3, 2), dtype), 1, metric=metric, device=device)
+
+
+# ------------------------------------------------------------------------------------------------------- codes
+
+
+@given(st.integers(2, 60), st.integers(1, 140), st.sampled_from([2, 5, 255, 256, 257, 65535, 65536, 65537]),
+       st.sampled_from([0, -3, 2**24, 2**40]), st.sampled_from([None, 1, 2]), st.integers(0, 2**32 - 1))  # fmt: skip
+def test_heights_of_codes_are_scipys(device, n, d, span, offset, n_neighbors, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 3, (n, d)) * (rng.integers(0, span, d) // 2) + offset
+    X[0, 0] = offset + span - 1
+    model = fit(X, 1, metric="hamming", n_neighbors=n_neighbors, device=device)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(X, "hamming"))
+
+
+@pytest.mark.parametrize("d", [1, 7, 8, 9, 63, 64, 65, 500])
+@pytest.mark.parametrize("span", [3, 400])
+@pytest.mark.parametrize("missing", [None, "pairwise", "hiercc"])
+def test_codes_have_the_distances_of_their_features(missing, span, d):
+    """The kernel of the features is the definition."""
+    rng = np.random.default_rng(d)
+    X = rng.integers(1, span, (300, d)).astype(np.float32)
+    if missing:
+        X[:, 1:][rng.random((300, d - 1)) < 0.2] = np.nan
+    metric = with_missing(METRICS["hamming"], missing)
+    codes, features = (metric_rows(metric, X, CPU, compact=compact) for compact in (True, False))
+    assert codes.dtype == ("uint8" if (span == 3 and d < 255) or (missing != "hiercc" and span == 3) else "uint16")
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(*(kernels(CPU).all_distances(rows, metric) for rows in (codes, features)))
+
+
+# ------------------------------------------------------------------------------------------- categories and text
+
+
+def alleles():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({f"locus {f}": rng.choice(["a", "bb", "ccc", "D"], 80) for f in range(9)}, index=range(5, 85))
+
+
+@pytest.mark.parametrize("dtype", [object, "category", "string", "mixed"])
+def test_frames_of_text(dtype, engine):
+    frame = alleles()
+    codes = np.column_stack([pd.factorize(frame[name])[0] for name in frame])
+    typed = frame.astype({"locus 2": "category"}).assign(number=1.5) if dtype == "mixed" else frame.astype(dtype)
+    codes = np.column_stack([codes, np.ones(80)]) if dtype == "mixed" else codes
+    X = on_device(typed, engine)
+    model = fit(X, 3, metric="hamming", device=engine.name)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(codes, "hamming"))
+    assert model.feature_names_in_.tolist() == list(typed)
+    graph = knn_graph(X, 2, metric="hamming", device=engine.name)
+    expected = squareform(pdist(codes.astype(float), "hamming")) + np.diag([np.inf] * 80)
+    np.testing.assert_array_equal(to_host(graph["weight"].values), np.sort(expected, axis=1)[:, :2].ravel())
+
+
+@pytest.mark.parametrize("dtype", [object, "category"])
+def test_text_with_nulls(dtype, engine):
+    frame = alleles()
+    frame.iloc[3, 2] = frame.iloc[7, 8] = None
+    X = on_device(frame.astype(dtype), engine)
+    with pytest.raises(ValueError, match=r"column .locus 2. has 1 (NaN|missing value)"):
+        fit(X, 3, metric="hamming", device=engine.name)
+    codes = np.column_stack([pd.factorize(frame[name])[0] for name in frame]) + 1
+    expected = fit(codes, 3, metric="hamming", missing="pairwise", missing_value=0, device="cpu").to_scipy()
+    found = fit(X, 3, metric="hamming", missing="pairwise", device=engine.name).to_scipy()
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_text_is_for_hamming_of_all_rows(engine):
+    X = on_device(alleles(), engine)
+    with pytest.raises(TypeError, match=r"column .locus 0. has dtype .*not numeric|it holds text"):
+        fit(X, 3, device=engine.name)
+    with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # X's codes would not be Y's
+        nearest_neighbors(X, X, metric="hamming", device=engine.name)
+
+
+# ------------------------------------------------------------------------------------------ which rows are compact
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "dtype"),
+    [
+        ("jaccard", np.ones((2, 3)), "uint64"),
+        ("hamming", np.eye(3), "uint64"),
+        ("hamming", 2 * np.eye(3), "uint8"),
+        ("hamming", 300 * np.eye(3), "uint16"),
+        ("hamming", 2.0**16 * np.eye(3), None),
+        ("hamming", np.eye(3) / 2, None),
+        ("hamming", 2.0**53 * np.ones((2, 2)), None),
+        ("euclidean", np.eye(100), "uint64"),
+        ("euclidean", np.eye(9), None),
+        ("euclidean", 2 * np.eye(100), None),
+        ("cosine", np.eye(100), "uint64"),
+        ("correlation", np.eye(100), None),
+        ("canberra", np.eye(100), None),
+        ("chebyshev", np.eye(100), None),
+    ],
+)
+def test_which_rows_are_compact_on_a_cpu(metric, values, dtype):
+    metric = get_metric(metric)
+    rows = metric_rows(metric, values, CPU) if metric.rows == "boolean" else compact_rows(metric, values, CPU)
+    assert (rows is None) if dtype is None else rows.dtype == dtype

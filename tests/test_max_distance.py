@@ -1,0 +1,133 @@
+"""The part of the tree up to a distance: the same bits as the whole tree's, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import CASES, full
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rapids_slink import SingleLinkage, fit
+from rapids_slink.points.output import on_device
+from rapids_slink.runtime.device import to_host
+
+
+def rows_of(frame):
+    return {name: to_host(frame[name].values) for name in frame}
+
+
+def assert_same_part(X, t, device, **how):
+    """All merges up to t, and the labels of cuts, are those of the whole tree."""
+    whole = fit(X, 1, device=device, **how)
+    part = fit(X, max_distance=t, device=device, **how)
+    height = to_host(whole.linkage_["height"].values)
+    kept = int((height <= t).sum())
+    for name in ("linkage_", "mst_"):
+        expected, found = rows_of(getattr(whole, name)), rows_of(getattr(part, name))
+        for column in expected:
+            assert found[column].tobytes() == expected[column][:kept].tobytes(), (name, column)
+    assert part.n_clusters_ == len(X) - kept
+    thresholds = sorted({float(t), min(float(t), float(t) / 2)})
+    for closed in ("left", "right"):
+        np.testing.assert_array_equal(
+            to_host(part.cut(distance_threshold=thresholds, closed=closed)),
+            to_host(whole.cut(distance_threshold=thresholds, closed=closed)),
+        )
+    np.testing.assert_array_equal(to_host(part.labels_), to_host(whole.cut(distance_threshold=t, closed="right")))
+    return part
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 1, 3])
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", "hamming", "jaccard", "minkowski"])
+def test_the_part_of_the_tree(metric, n_neighbors, device):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 12))[rng.integers(0, 40, 400)] + rng.normal(size=(400, 12)) * 0.1
+    X = np.round(X * 2) + 9 * (metric == "cosine") if metric in ("hamming", "cosine") else X
+    X = (X > 0).astype(float) if metric == "jaccard" else X
+    how = {"metric": metric, "p": 3.0, "n_neighbors": n_neighbors}
+    height = to_host(fit(X, 1, device=device, **how).linkage_["height"].values)
+    for t in (-1.0, 0.0, height[0], height[50], (height[199] + height[200]) / 2, height[300], height[-1], 1e300):
+        assert_same_part(X, t, device, **how)
+
+
+QUICK = {"uneven_blobs_8d", "decimal_grid", "repeated_rows"}
+
+
+@pytest.mark.parametrize("name", [name if name in QUICK else full(name) for name in CASES])
+def test_the_part_of_hard_trees(name, device):
+    X = CASES[name]("float64")[:900]
+    height = to_host(fit(X, 1, device=device).linkage_["height"].values)
+    for t in {0.0, *np.quantile(height, [0.1, 0.5, 0.9, 0.99], method="nearest")} if len(X) > 1 else {1.0}:
+        for n_neighbors in (None, 1, 2):
+            assert_same_part(X, t, device, n_neighbors=n_neighbors)
+
+
+@given(st.integers(2, 150), st.integers(1, 12), st.integers(1, 4), st.sampled_from([None, 1, 2, 5]),
+       st.sampled_from([1, 1, 3]), st.floats(0, 4), st.integers(0, 2**32 - 1))  # fmt: skip
+def test_the_part_of_any_tree(device, n, d, span, n_neighbors, min_samples, t, seed):
+    X = np.random.default_rng(seed).integers(0, span + 1, (n, d)).astype(float)
+    assert_same_part(X, t, device, n_neighbors=n_neighbors, min_samples=min(min_samples, n - 1))
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-155, 1e-9, 1e150])
+def test_extreme_distances(scale, device):
+    X = np.random.default_rng(0).normal(size=(300, 9)) * scale
+    height = to_host(fit(X, 1, device=device).linkage_["height"].values)
+    for t in (height[100], height[299 - 10]):
+        assert_same_part(X, t, device, n_neighbors=2)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0])
+def test_angles(scale, device):
+    X = np.random.default_rng(0).uniform(-1, 1, (300, 2)) * scale
+    height = to_host(fit(X, 1, metric="haversine", device=device).linkage_["height"].values)
+    for t in (height[0], height[150], height[290], 4.0):
+        assert_same_part(X, t, device, metric="haversine", n_neighbors=1)
+
+
+def test_gaps_and_given_distances(device):
+    X = np.random.default_rng(0).integers(1, 4, (300, 20)).astype(float)
+    X[:, 1:][np.random.default_rng(1).random((300, 19)) < 0.1] = np.nan
+    for t in (2, 7.0):
+        assert_same_part(X, t, device, metric="hamming", missing="hiercc", n_neighbors=2)
+    D = np.abs(np.subtract.outer(np.arange(30.0) ** 1.5, np.arange(30.0) ** 1.5))
+    assert_same_part(D, 5.0, device, metric="precomputed")
+
+
+def test_a_frame_and_searches_that_end(engine):
+    """Components farther apart than the distance are not searched for again."""
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.normal(size=(300, 16)) * 100, 10, axis=0) + rng.normal(size=(3000, 16))
+    model = fit(on_device(pd.DataFrame(X), engine), max_distance=20.0, n_neighbors=3, device=engine.name)
+    assert model.n_clusters_ == 300
+    assert model.labels_.dtype == np.int32
+    assert model.report_.get("connect", {}).get("rows_searched", 0) <= 2 * len(X)
+
+
+def test_cuts_that_the_part_does_not_have(device):
+    X = np.array([[0.0, 0], [1, 0], [5, 0], [5.5, 0]])
+    model = fit(X, max_distance=2, device=device)
+    assert to_host(model.labels_).tolist() == [0, 0, 1, 1]
+    assert to_host(model.cut(3)).tolist() == [0, 1, 2, 2]
+    with pytest.raises(ValueError, match="n_clusters must be from 2 to 4"):
+        model.cut(1)
+    with pytest.raises(ValueError, match=r"distance_threshold must be at most max_distance=2, got 2\.5"):
+        model.cut(distance_threshold=[1, 2.5])
+    with pytest.raises(ValueError, match="distance_threshold must be at most max_distance=2, got 3"):
+        fit(X, distance_threshold=3, max_distance=2, device=device)
+    with pytest.raises(ValueError, match="SciPy has no linkage of a forest"):
+        model.to_scipy()
+    assert SingleLinkage(3, max_distance=2, device=device).fit(X).n_clusters_ == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (np.nan, ValueError, "max_distance must not be NaN"),
+        ("1", TypeError, "max_distance must be a number, got '1'"),
+        (True, TypeError, "max_distance must be a number, got True"),
+    ],
+)
+def test_the_distance_is_checked(value, error, message):
+    with pytest.raises(error, match=message):
+        fit(np.ones((3, 2)), max_distance=value, device="cpu")

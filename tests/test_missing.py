@@ -1,0 +1,229 @@
+"""Rows with missing values against scikit-learn's distances, HierCC's rule as a loop, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hard_cases import full
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import core_distances, mutual_reachability
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+from sklearn.metrics.pairwise import nan_euclidean_distances
+
+from rapids_slink import SingleLinkage, fit
+from rapids_slink.points.output import on_device
+from rapids_slink.runtime.device import to_host
+
+NAN = np.nan
+EVERY = [("euclidean", "pairwise"), ("sqeuclidean", "pairwise"), ("cityblock", "pairwise"), ("hamming", "pairwise"),
+         ("hamming", "hiercc")]  # fmt: skip
+
+
+def in_pairs(X, metric, missing):
+    """The distances of all pairs by the definitions, feature by feature."""
+    n, d = X.shape
+    distances, present = np.zeros((n, n)), ~np.isnan(X)
+    for i in range(n):
+        for j in range(i):
+            both = present[i] & present[j]
+            c, x = float(both.sum()), 0.0
+            for gap in (X[i] - X[j])[both].astype(float):
+                x += {"hamming": float(gap != 0), "cityblock": abs(gap)}.get(metric, gap * gap)
+            if missing == "hiercc":
+                enough = max(present[i].sum(), present[j].sum()) - 0.05 * d
+                if enough > c:
+                    x, c = x + (enough - c), enough
+                x = int(x / c * d + 0.5)
+            else:
+                x = x / c if metric == "hamming" else x / c * d
+            distances[i, j] = distances[j, i] = x
+    return np.sqrt(distances) if metric == "euclidean" else distances
+
+
+def heights_of(distances):
+    return hierarchy.linkage(squareform(distances, checks=False), "single")[:, 2]
+
+
+def with_gaps(rng, X, share):
+    """A copy in which this share is missing, and nothing of the first feature."""
+    X = X.astype(np.float64)
+    X[:, 1:][rng.random(X[:, 1:].shape) < share] = NAN
+    return X
+
+
+def hard(name, n=70, d=23):
+    rng = np.random.default_rng(3)
+    codes = rng.integers(1, 5, (n, d))
+    return {
+        "codes": lambda: with_gaps(rng, codes, 0.2),
+        "reals": lambda: with_gaps(rng, rng.normal(size=(n, d)), 0.2),
+        "half": lambda: with_gaps(rng, codes, 0.6),
+        "nearly_all": lambda: with_gaps(rng, codes, 0.97),
+        "all_but_one": lambda: with_gaps(rng, codes, 1.0),
+        "nothing": lambda: codes.astype(float),
+        "all_equal": lambda: with_gaps(rng, np.ones((n, d)), 0.3),
+        "ties": lambda: with_gaps(rng, codes % 2, 0.1),
+        "one_feature": lambda: codes[:, :1].astype(float),
+        "one_column_missing": lambda: np.column_stack([codes[:, 0], np.full(n, NAN), codes[:, 1]]).astype(float),
+        "two_rows": lambda: with_gaps(rng, codes[:2], 0.3),
+        "wide": lambda: with_gaps(rng, rng.integers(1, 9, (50, 300)), 0.1),
+        "large_codes": lambda: with_gaps(rng, codes * 2.0**40, 0.2),
+        "many_rows": lambda: with_gaps(rng, rng.integers(1, 9, (700, 9)), 0.1),
+    }[name]()
+
+
+CASES = ["codes", "reals", "half", "nearly_all", "all_but_one", "nothing", "all_equal", "ties", "one_feature",
+         "one_column_missing", "two_rows", "wide", "large_codes"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("metric", "missing"), EVERY)
+def test_heights_are_those_of_the_definition(metric, missing, name, device):
+    X = hard(name)
+    expected = heights_of(in_pairs(X, metric, missing))
+    for n_neighbors in (None, 1, 3):
+        model = fit(X, 1, metric=metric, missing=missing, n_neighbors=n_neighbors, device=device)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
+@pytest.mark.parametrize("n_neighbors", [None, 1, 8])
+def test_heights_are_those_of_nan_euclidean_distances(n_neighbors, device):
+    for name in ("codes", "half", "ties", "many_rows"):  # integers, which scikit-learn's products keep exactly
+        X = hard(name)
+        expected = heights_of(nan_euclidean_distances(X))
+        model = fit(X, 1, missing="pairwise", n_neighbors=n_neighbors, device=device)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
+@given(st.integers(2, 60), st.integers(1, 70), st.floats(0, 1), st.sampled_from(EVERY), st.sampled_from([None, 1, 2]),
+       st.integers(0, 2**32 - 1))  # fmt: skip
+def test_any_gaps(device, n, d, share, metric, n_neighbors, seed):
+    rng = np.random.default_rng(seed)
+    X = with_gaps(rng, rng.integers(0, 4, (n, d)), share)
+    model = fit(X, 1, metric=metric[0], missing=metric[1], n_neighbors=n_neighbors, device=device)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(X, *metric)))
+
+
+@pytest.mark.parametrize(("metric", "missing"), EVERY)
+def test_core_distances_of_rows_with_gaps(metric, missing, device):
+    X = hard("codes")
+    distances = in_pairs(X, metric, missing)
+    expected = heights_of(mutual_reachability(distances, core_distances(distances, 4)))
+    for n_neighbors in (None, 5):
+        model = fit(X, 1, metric=metric, missing=missing, min_samples=4, n_neighbors=n_neighbors, device=device)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
+# ------------------------------------------------------------------------------------------------------- the input
+
+
+def frames_with_gaps():
+    X = with_gaps(np.random.default_rng(0), np.random.default_rng(1).integers(1, 9, (40, 6)), 0.2)
+    plain = pd.DataFrame(X, columns=list("abcdef"), index=range(7, 47))
+    return {
+        "NaN": plain,
+        "float32": plain.astype("float32"),
+        "nullable": plain.astype("Int16"),
+        "mixed": plain.astype({"a": "int64", "b": "Int8", "c": "Float64", "d": "float32"}),
+        "objects": plain.astype(object).where(plain.notna(), None),
+        "NA": plain.astype(object).where(plain.notna(), pd.NA),
+    }
+
+
+@pytest.mark.parametrize("kind", frames_with_gaps())
+@pytest.mark.parametrize(("metric", "missing"), [("euclidean", "pairwise"), ("hamming", "hiercc")])
+def test_frames_with_nulls(kind, metric, missing, engine):
+    frame = frames_with_gaps()[kind]
+    expected = heights_of(in_pairs(frames_with_gaps()["NaN"].to_numpy(), metric, missing))
+    X = frame if kind in ("objects", "NA") else on_device(frame, engine)  # cuDF has no objects
+    model = fit(X, 2, metric=metric, missing=missing, device=engine.name)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+    assert to_host(model.labels_.index.values).tolist() == list(range(7, 47))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "int32", "int64", "float32", "float64"])
+def test_a_value_that_means_missing(dtype, engine):
+    X = np.nan_to_num(hard("codes")).astype(dtype)
+    expected = heights_of(in_pairs(hard("codes"), "hamming", "hiercc"))
+    rows = engine.asarray(X)
+    before = rows.copy()
+    for codes in (rows, on_device(pd.DataFrame(X), engine)):
+        model = SingleLinkage(1, metric="hamming", missing="hiercc", missing_value=0, device=engine.name).fit(codes)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+    assert (rows == before).all()
+
+
+def test_masked_arrays(device):
+    X = hard("codes")
+    masked = np.ma.masked_invalid(X)
+    model = fit(np.ma.array(np.nan_to_num(X), mask=masked.mask), 1, missing="pairwise", device=device)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(X, "euclidean", "pairwise")))
+
+
+def test_one_row(device):
+    assert fit(np.array([[NAN, 1.0]]), 1, missing="pairwise", device=device).labels_.tolist() == [0]
+
+
+# ------------------------------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(("metric", "missing"), EVERY)
+@pytest.mark.parametrize(
+    ("rows", "pair"),
+    [
+        ([[1, 1, NAN, NAN], [1, 2, 3, 4], [NAN, NAN, 1, 1]], "rows 0 and 2"),
+        ([[1, 2, 3, 4], [NAN] * 4, [1, 2, 3, 4]], "rows 0 and 1"),
+        ([[NAN] * 4, [1, 2, 3, 4], [1, 2, 3, 4]], "rows 0 and 1"),
+        ([[1, 2, 3, NAN], [1, 2, 3, 4], [NAN, NAN, NAN, 4]], "rows 0 and 2"),
+    ],
+)
+def test_rows_without_a_common_feature_are_refused(rows, pair, metric, missing, device):
+    with pytest.raises(ValueError, match=f"{pair} of X have no feature that is present in both"):
+        fit(np.array(rows), 1, metric=metric, missing=missing, device=device)
+
+
+@pytest.mark.parametrize(("d", "at"), [(3, (5, 2999)), full(700, (1400, 1401))])
+def test_the_pair_without_a_common_feature_is_found_among_many(d, at, device):
+    X = np.ones((3000, d))
+    X[at[0], : d // 2 + 1] = NAN
+    X[at[1], d // 2 + 1 :] = NAN
+    with pytest.raises(ValueError, match=f"rows {at[0]} and {at[1]} of X have no feature"):
+        fit(X, 1, missing="pairwise", device=device)
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ({}, ValueError, "column 1 has 1 NaN"),
+        ({"missing": "drop"}, ValueError, "missing must be None or one of 'pairwise', 'hiercc', got 'drop'"),
+        ({"missing": 1}, ValueError, "missing must be None or one of .*, got 1"),
+        ({"missing": "pairwise", "metric": "cosine"}, ValueError, "takes the metrics 'euclidean', .*'cosine'"),
+        ({"missing": "pairwise", "metric": "precomputed"}, ValueError, "missing='pairwise' takes the metrics"),
+        ({"missing": "hiercc"}, ValueError, "missing='hiercc' takes the metrics 'hamming', got 'euclidean'"),
+        ({"missing_value": 0}, ValueError, "missing_value=0 needs missing='pairwise' or missing='hiercc'"),
+        ({"missing": "pairwise", "missing_value": "-"}, TypeError, "missing_value must be a number, got '-'"),
+    ],
+)  # fmt: skip
+def test_parameters_are_checked(how, error, message, device):
+    with pytest.raises(error, match=message):
+        fit(np.array([[1.0, NAN], [2.0, 3.0]]), 1, device=device, **how)
+
+
+def test_infinity_and_overflow_are_refused_beside_gaps(device):
+    X = np.array([[1.0, NAN], [2.0, np.inf]])
+    with pytest.raises(ValueError, match="column 1 has 1 infinity"):
+        fit(X, 1, missing="pairwise", device=device)
+    with pytest.raises(ValueError, match="euclidean distances may overflow float64: the values of column 0"):
+        fit(np.array([[1e200, NAN], [-1e200, 1.0]]), 1, missing="pairwise", device=device)
+
+
+def test_text_beside_nulls_is_refused():
+    with pytest.raises(TypeError, match=r"column 'a' has dtype object, .* it holds text, such as 'x'"):
+        fit(pd.DataFrame({"a": [1, None, "x"]}, dtype=object), 1, missing="pairwise", device="cpu")
+
+
+def test_dask_collections_are_refused():
+    dask = pytest.importorskip("dask.array")
+    with pytest.raises(ValueError, match="missing= takes points in one piece, not a Dask collection"):
+        fit(dask.from_array(np.ones((4, 2))), 1, missing="pairwise", device="cpu")
