@@ -1,16 +1,31 @@
-"""`HDBSCAN`: flat clusters of varying density, from the exact hierarchy of mutual reachability."""
+"""`HDBSCAN`: flat clusters of varying density, from the exact hierarchy of mutual reachability.
+
+The functions have the names of the package hdbscan and of cuML, so that ``from rapids_slink import hdbscan`` takes the
+place of either in a program that predicts.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Rule
+from rapids_slink import prediction
+from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.flat import StableClusters
+from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.columns import as_integer
+from rapids_slink.runtime.device import device_of, to_host
 
+__all__ = [
+    "HDBSCAN",
+    "all_points_membership_vectors",
+    "approximate_predict",
+    "approximate_predict_scores",
+    "membership_vector",
+]
 METHODS = ("eom", "leaf")
 
 
@@ -52,6 +67,9 @@ class HDBSCAN(PointHierarchy):
         Show a progress bar.
     memory_limit : int or str, optional
         The largest number of bytes that `fit` may use on top of its input, or text such as "8GiB"; see `SingleLinkage`.
+    prediction_data : bool
+        Keep a copy of the rows and their core distances, for the predictions and `exemplars_`. It costs a further k-NN
+        search.
 
     Attributes
     ----------
@@ -99,6 +117,9 @@ class HDBSCAN(PointHierarchy):
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1]
     """
 
+    condensed_tree_: Any
+    _core_: Any  # with prediction_data: see prediction.core_distances
+    _selected_: Any  # the cluster in the condensed tree of each label
     _labels_are_a_cut = False
 
     def __init__(
@@ -116,6 +137,7 @@ class HDBSCAN(PointHierarchy):
         device: str = "auto",
         progress: bool = False,
         memory_limit: int | str | None = None,
+        prediction_data: bool = False,
     ) -> None:
         self.min_cluster_size = min_cluster_size
         self.min_samples = min_samples
@@ -129,12 +151,111 @@ class HDBSCAN(PointHierarchy):
         self.device = device
         self.progress = progress
         self.memory_limit = memory_limit
+        self.prediction_data = prediction_data
 
     @property
     def single_linkage_tree_(self) -> Any:
         """The linkage, under its name in other packages."""
         self._require_fit()
         return self.linkage_
+
+    @property
+    def exemplars_(self) -> list[Any]:
+        """The rows that stay in each cluster to its end, one array of shape (rows, d) for each label."""
+        rows, label = self._density().exemplars
+        chosen = self._points_[device_of(self._points_).asarray(rows)]
+        return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
+
+    def approximate_predict(self, X: Any) -> tuple[Any, Any]:
+        """The clusters that new rows would join, and how deep in them, without fitting again.
+
+        These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
+        least mutual reachability decides, the nearest of equals. `report_` counts the new rows and the noise.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            New rows. The columns of a frame go by name if the model was fitted on a frame.
+
+        Returns
+        -------
+        labels : Series or array of shape (m,), int32
+            -1 is noise. A Series with the index of `X` if `X` is a frame, like the next.
+        probabilities : Series or array of shape (m,), float64
+            From 0 to 1; 0 for noise.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model was fitted without ``prediction_data=True``, or `X` is not valid.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import HDBSCAN
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9), 30.0][:, None]
+        >>> model = HDBSCAN(min_cluster_size=4, min_samples=3, prediction_data=True, device="cpu").fit(X)
+        >>> labels, probabilities = model.approximate_predict(np.array([[0.5], [6.1], [90.0]]))
+        >>> labels.tolist()
+        [0, 1, -1]
+        """
+        labels, probabilities, _ = self._predict_with_rows(X)
+        return labels, probabilities
+
+    @WithRows
+    def predict(self, X: Any) -> Any:
+        """The labels of `approximate_predict`."""
+        return self.approximate_predict(X)[0]
+
+    def membership_vector(self, X: Any) -> Any:
+        """How far new rows belong to each cluster, as the package hdbscan defines it.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            See `approximate_predict`.
+
+        Returns
+        -------
+        array of shape (m, clusters), float64
+            By label. A row's sum is its probability of belonging to any cluster.
+
+        Raises
+        ------
+        ValueError, TypeError, DeviceMemoryError
+            See `approximate_predict`.
+        """
+        return self._predict(partial(prediction.membership_vector, model=self._density()), X)
+
+    def all_points_membership_vectors(self) -> Any:
+        """How far the fitted rows belong to each cluster, as the package hdbscan defines it.
+
+        Returns
+        -------
+        array of shape (n, clusters), float64
+            By label. A row's sum is its probability of belonging to any cluster.
+
+        Raises
+        ------
+        ValueError
+            The model was fitted without ``prediction_data=True``.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+        """
+        answer = partial(prediction.all_membership_vectors, model=self._density())
+        return self._predict(lambda X, **how: answer(self._output, **how), None)
+
+    def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
+        """`approximate_predict`, and the fitted row that each new one joins."""
+        labels, probabilities, rows = self._predict(partial(prediction.approximate_predict, model=self._density()), X)
+        return labels, probabilities, rows
+
+    def _density(self) -> prediction.Density:
+        """What predictions read of the model."""
+        rows, tree = self._fitted_rows(), condense.from_frame(self.condensed_tree_, self.n_leaves_)
+        return prediction.Density(rows, self._core_, self.report_.get("min_samples", 1), tree, to_host(self._selected_))
 
     def _default_min_samples(self) -> int:
         return self.min_cluster_size
@@ -152,5 +273,81 @@ class HDBSCAN(PointHierarchy):
             raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
-        rule = Rule(method == "leaf", bool(self.allow_single_cluster), float(max_size or np.inf), float(epsilon))
+        most = float(max_size or np.inf)
+        rule = condense.Rule(method == "leaf", bool(self.allow_single_cluster), most, float(epsilon))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
+
+
+def approximate_predict(clusterer: HDBSCAN, points_to_predict: Any, return_connecting_points: bool = False) -> Any:
+    """`HDBSCAN.approximate_predict` as a function, as in the package hdbscan and in cuML.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+    points_to_predict : dataframe or array, (m, d)
+        New rows.
+    return_connecting_points : bool
+        Also return the fitted row that each new one joins.
+
+    Returns
+    -------
+    labels, probabilities : Series or array of shape (m,)
+        See `HDBSCAN.approximate_predict`.
+    neighbors : Series or array of shape (m,), int32
+        Row numbers, only with `return_connecting_points`.
+    """
+    labels, probabilities, neighbors = clusterer._predict_with_rows(points_to_predict)
+    return (labels, probabilities, neighbors) if return_connecting_points else (labels, probabilities)
+
+
+def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
+    """GLOSH of new rows by the fitted hierarchy, as in the package hdbscan.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+    points_to_predict : dataframe or array, (m, d)
+        New rows.
+
+    Returns
+    -------
+    Series or array of shape (m,), float64
+        The larger, the less a row belongs to its surroundings; below 0 where it is denser than all of them.
+    """
+    return clusterer._predict(partial(prediction.predict_scores, model=clusterer._density()), points_to_predict)
+
+
+def membership_vector(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
+    """`HDBSCAN.membership_vector` as a function, as in the package hdbscan and in cuML.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+    points_to_predict : dataframe or array, (m, d)
+        New rows.
+
+    Returns
+    -------
+    array of shape (m, clusters), float64
+        See `HDBSCAN.membership_vector`.
+    """
+    return clusterer.membership_vector(points_to_predict)
+
+
+def all_points_membership_vectors(clusterer: HDBSCAN) -> Any:
+    """`HDBSCAN.all_points_membership_vectors` as a function, as in the package hdbscan and in cuML.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+
+    Returns
+    -------
+    array of shape (n, clusters), float64
+        See `HDBSCAN.all_points_membership_vectors`.
+    """
+    return clusterer.all_points_membership_vectors()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rapids_slink import dendrogram as dendrograms
@@ -26,6 +27,14 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     with run_scope(device, settings.memory_limit):
         fitted = pipeline.fit(X, settings, rule, device, report)
     return {**fitted, "report_": report}
+
+
+def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
+    """What a prediction answers for new rows beside a model's `rows`, and its report."""
+    chosen = resolve(device, X, rows)
+    report = Report(device=chosen.name)
+    with run_scope(chosen, memory_limit):
+        return answer(X, device=chosen, report=report), report
 
 
 def fit_graph(

@@ -14,11 +14,12 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.distances import as_distances
+from rapids_slink.prediction import core_distances, estimate_prediction
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import release_cached
+from rapids_slink.runtime.memory import copy_out, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
@@ -46,7 +47,9 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
     with report.stage("linkage", device):
         merges = build_linkage(tree, n)
     flat = rule.choose(merges, n, device, report)
+    kept = kept_rows(points.values, settings, rule, device, report) if settings.prediction_data else {}
     return {
+        **kept,
         **flat_attributes(flat, points),
         **feature_names(points.names),
         "linkage_": points.frame(merges.frame),
@@ -57,6 +60,15 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         "_output": points.output,
         "_index": points.index,
     }
+
+
+def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
+    """What a model keeps of its rows: these, and core distances if its predictions need them."""
+    with report.stage("prediction_data", device):
+        kept = {"_points_": copy_out(device, values) if device.is_gpu else values.copy()}
+        if rule.predicts_by_density:
+            kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
+    return kept
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
@@ -78,7 +90,10 @@ def feature_names(names: list[Any] | None) -> dict[str, Any]:
 
 def estimate_fit(problem: Problem) -> MemoryEstimate:
     """Bytes of a fit without the points. The memory of the lists is free again once the tree is there."""
-    return sequential(estimate_tree(problem), estimate_linkage(problem.n), estimate_cut(problem.n))
+    stages = [estimate_tree(problem), estimate_linkage(problem.n), estimate_cut(problem.n)]
+    if problem.settings.prediction_data:
+        stages.append(estimate_prediction(problem))
+    return sequential(*stages)
 
 
 def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 from rapids_slink.dendrogram.flat import ClusterRule
@@ -10,6 +11,7 @@ from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.hierarchy.estimator import Estimator
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.prediction import FittedRows
 from rapids_slink.settings import Settings
 
 
@@ -23,6 +25,8 @@ class PointHierarchy(Hierarchy, Estimator):
     device: str
     progress: bool
     memory_limit: int | str | None
+    prediction_data: bool
+    _points_: Any  # with prediction_data: the rows' values
 
     def _cluster_rule(self) -> ClusterRule:
         """The rule that the parameters describe. Raises if they are not valid for any data."""
@@ -82,7 +86,29 @@ class PointHierarchy(Hierarchy, Estimator):
             else check_n_neighbors(self.min_samples, "min_samples"),
             clipped=self.min_samples is None,
             progress=self.progress,
+            prediction_data=self._keeps_rows(),
         )
+
+    def _keeps_rows(self) -> bool:
+        if self.prediction_data and self.metric == PRECOMPUTED.name:
+            raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
+        return bool(self.prediction_data)
+
+    def _fitted_rows(self) -> FittedRows:
+        """What the model keeps of its rows."""
+        self._require_fit()
+        if not hasattr(self, "_points_"):
+            raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
+        names = getattr(self, "feature_names_in_", None)
+        names = None if names is None else names.tolist()
+        return FittedRows(self._points_, names, get_metric(self.metric, self.p), type(self).__name__)
+
+    def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
+        """What `answer` gives for new rows. `report_` has its seconds and counts."""
+        result, report = engine_of(X).predict(answer, X, self._points_, self.device, self.memory_limit)
+        self.report_["predict"] = report.get("predict", {})
+        self.report_.setdefault("seconds", {})["predict"] = report["seconds"]["predict"]
+        return result
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

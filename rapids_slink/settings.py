@@ -26,6 +26,8 @@ class Settings:
         Whether `min_samples` is a default, which is lowered if there are few rows.
     progress : bool
         Whether to show progress bars.
+    prediction_data : bool
+        Whether the model keeps its points.
     """
 
     metric: Metric
@@ -35,6 +37,7 @@ class Settings:
     min_samples: int = 1
     clipped: bool = True
     progress: bool = False
+    prediction_data: bool = False
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""

@@ -20,8 +20,8 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 ROOMS = [
     "__main__", "cli", "tables", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "__init__", "api",
     "single_linkage", "hdbscan", "point_hierarchy", "engines", "distributed", "local", "pipeline", "graph",
-    "hierarchy", "spanning_tree", "dendrogram", "neighbors", "settings", "points", "metrics", "trigonometry",
-    "ordering", "union_find", "report", "runtime", "version",
+    "prediction", "hierarchy", "spanning_tree", "dendrogram", "neighbors", "settings", "points", "metrics",
+    "trigonometry", "ordering", "union_find", "report", "runtime", "version",
 ]  # fmt: skip
 
 

@@ -10,11 +10,12 @@ Everything here takes linear time, on the host: a dendrogram is a chain of depen
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import to_host
 
 
 class Condensed(NamedTuple):
@@ -67,11 +68,13 @@ class Selected(NamedTuple):
     labels : (n,) int32 array, -1 of noise
     probabilities : (n,) float64 array, how deep in its cluster a point is: its λ over the largest λ of the cluster
     persistence : (clusters,) float64 array, each stability as a share of what it would be if no point ever left
+    clusters : (clusters,) int32 array, their numbers in the condensed dendrogram
     """
 
     labels: np.ndarray
     probabilities: np.ndarray
     persistence: np.ndarray
+    clusters: np.ndarray
 
 
 def condense(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, min_size: int) -> Condensed:
@@ -90,6 +93,19 @@ def condense(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.n
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
     count = _condense(left, right, height, size, min_size, tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
+
+
+def from_frame(frame: Any, n: int) -> Condensed:
+    """The condensed dendrogram of n points in the columns of `HDBSCAN.condensed_tree_`."""
+    parent, rate, size = (to_host(frame[name].values) for name in ("parent", "lambda_val", "child_size"))
+    c = parent.size - n  # clusters, without that of all points
+    return Condensed(
+        np.concatenate([[-1], parent[:c] - n]).astype(np.int32),
+        np.concatenate([[0.0], rate[:c]]),
+        np.concatenate([[n], size[:c]]).astype(np.int32),
+        (parent[c:] - n).astype(np.int32),
+        rate[c:],
+    )
 
 
 @njit(nogil=True, cache=True)
@@ -143,14 +159,14 @@ def select(tree: Condensed, rule: Rule) -> Selected:
     selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
     if rule.epsilon > 0:
         selected = _above(tree, selected, rule)
-    largest = _largest_rates(tree)
+    largest = largest_rates(tree)
     labels, probabilities, numbers = _label(tree, selected, largest, rule.epsilon)
     ever = largest.max()
     if 0 < ever < np.inf:  # a stability may overflow
         persistence = np.minimum(stability[numbers] / ever / tree.size[numbers], 1.0)
     else:
         persistence = np.ones(numbers.size)
-    return Selected(labels, probabilities, persistence)
+    return Selected(labels, probabilities, persistence, numbers)
 
 
 def outlier_scores(tree: Condensed) -> np.ndarray:
@@ -159,21 +175,21 @@ def outlier_scores(tree: Condensed) -> np.ndarray:
     Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
     detection", TKDD 2015.
     """
-    largest = _largest_rates(tree)
-    _raise_to_those_within(tree.parent, largest)
+    largest = largest_rates(tree)
+    raise_to_those_within(tree.parent, largest)
     densest = largest[tree.cluster]
     with np.errstate(invalid="ignore"):
         return np.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
 
 
 @njit(nogil=True, cache=True)
-def _raise_to_those_within(parent, largest):
+def raise_to_those_within(parent, largest):
     """Replace each cluster's value by the largest of its own and those of the clusters within it."""
     for c in range(largest.size - 1, 0, -1):
         largest[parent[c]] = max(largest[parent[c]], largest[c])
 
 
-def _largest_rates(tree: Condensed) -> np.ndarray:
+def largest_rates(tree: Condensed) -> np.ndarray:
     """The largest λ at which anything left each cluster."""
     largest = np.zeros(tree.parent.size)
     np.maximum.at(largest, tree.cluster, tree.departure)
@@ -231,12 +247,19 @@ def _above(tree, selected, rule):
 
 
 @njit(nogil=True, cache=True)
+def enclosing(parent, selected):
+    """The selected cluster that equals or contains each cluster, -1 where there is none."""
+    around = np.full(selected.size, -1, np.int32)
+    for c in range(selected.size):
+        around[c] = c if selected[c] else around[parent[c]] if c > 0 else -1
+    return around
+
+
+@njit(nogil=True, cache=True)
 def _label(tree, selected, largest, epsilon):
     """Labels, probabilities, and the cluster of each label."""
     n, m = tree.cluster.size, selected.size
-    around = np.full(m, -1, np.int32)  # the selected cluster that equals or contains each
-    for c in range(m):
-        around[c] = c if selected[c] else around[tree.parent[c]] if c > 0 else -1
+    around = enclosing(tree.parent, selected)
     labels, probabilities = np.full(n, -1, np.int32), np.zeros(n)
     number, clusters, count = np.full(m, -1, np.int32), np.empty(m, np.int32), 0
     # If all points are one cluster, it has those that stay as long as it does, or until epsilon.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -41,7 +41,15 @@ class FlatClusters:
 
 
 class ClusterRule(Protocol):
-    """How a model chooses clusters. It may be sent to a Dask worker."""
+    """How a model chooses clusters. It may be sent to a Dask worker.
+
+    Attributes
+    ----------
+    predicts_by_density : bool
+        Whether predictions need core distances.
+    """
+
+    predicts_by_density: ClassVar[bool]
 
     def check_rows(self, n: int) -> None:
         """Raise unless the rule can cluster n rows."""
@@ -57,6 +65,8 @@ class Cut:
 
     n_clusters: Any = None
     distance_threshold: Any = None
+
+    predicts_by_density: ClassVar[bool] = False
 
     def check_rows(self, n: int) -> None:
         """Raise unless n rows have such a cut."""
@@ -78,6 +88,8 @@ class StableClusters:
     rule: condense.Rule
     metric: str
 
+    predicts_by_density: ClassVar[bool] = True
+
     def check_rows(self, n: int) -> None:
         """Any number of rows is valid."""
 
@@ -94,7 +106,7 @@ class StableClusters:
         return FlatClusters(
             selected.persistence.size,
             {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
-            {"cluster_persistence_": selected.persistence},
+            {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
             {"condensed_tree_": frame_of(device, columns)},
         )
 

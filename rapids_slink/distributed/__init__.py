@@ -58,6 +58,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     metric = settings.metric
     if metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
+    if settings.prediction_data:
+        raise ValueError("prediction_data=True keeps the rows on one device, and X is a Dask collection")
     settings = with_bytes(settings)
     with Run() as run:
         report = Report(device="", metric=metric.name)
@@ -192,6 +194,11 @@ def on_one_worker(
 
 def _is_frame(result: Any) -> bool:
     return hasattr(result, "iloc")
+
+
+def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> Any:
+    """Refused: a model keeps its rows on one device."""
+    raise TypeError("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
 
 
 def fit_graph(edges: Any, **parameters: Any) -> Any:
