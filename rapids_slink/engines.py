@@ -10,6 +10,7 @@ from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.output import is_collection
+from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.settings import Settings
 
@@ -19,6 +20,10 @@ class Engine(Protocol):
 
     def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         """The attributes of a model fitted on points."""
+
+    def append(self, X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+        """The attributes of a model with further rows."""
+        ...
 
     def predict(
         self, answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any

@@ -12,6 +12,7 @@ from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.columns import require_columns
 from rapids_slink.points.output import OutputKind
+from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.memory import run_scope
@@ -26,6 +27,15 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):
         fitted = pipeline.fit(X, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """The attributes of a model with further rows."""
+    device = resolve(settings.device, X, model.rows.values)
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        fitted = pipeline.append(X, model, settings, rule, device, report)
     return {**fitted, "report_": report}
 
 

@@ -13,15 +13,18 @@ from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Points, as_points
+from rapids_slink.points.columns import column_values
 from rapids_slink.points.distances import as_distances
-from rapids_slink.prediction import core_distances, estimate_prediction
-from rapids_slink.report import Report
+from rapids_slink.points.validate import check_finite
+from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
+from rapids_slink.report import Report, counted
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import copy_out, release_cached
+from rapids_slink.runtime.memory import check_memory, copy_out, release_cached
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.problem import Problem, Tree
+from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
+from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
 
 
@@ -42,7 +45,42 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
-    tree, components = tree_of_points(points.values, problem, report)
+    tree = tree_of_points(points.values, problem, report, grow_tree)
+    return attributes_of(points, tree, settings, rule, device, report)
+
+
+def append(
+    X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
+) -> dict[str, Any]:
+    """Add rows to a model on one device, within a run: the attributes of a model fitted on all rows."""
+    with report.stage("input", device):
+        new, (added, old) = model.rows.read(X, device)
+        n = len(old) + len(added)
+        problem = Problem(settings.for_rows(n), device, n, old.shape[1], old.dtype.itemsize)
+        if problem.settings.min_samples > 1:
+            raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
+        rule.check_rows(n)
+        size = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize, n * old.shape[1] * old.dtype.itemsize)
+        stages = estimate_appended(problem, len(old)), estimate_linkage(n), estimate_cut(n)
+        check_memory(device, sequential(size, *stages), f"append to {counted(len(old), 'row')}")
+        values = device.xp.concatenate([old, added])
+        points = Points(values, model.rows.names, model.index_with(new), model.output)
+        check_finite({"X": points}, settings.metric, device)
+        ends = tuple(device.asarray(column_values(model.tree[end], device), "int32") for end in ("src", "dst"))
+
+    def grow(problem: Problem, rows: Array, report: Report) -> Tree:
+        return tree_of_appended(rows, ends, problem, report), 1
+
+    report["way"] = "append"
+    tree = tree_of_points(values, problem, report, grow)
+    return attributes_of(points, tree, problem.settings, rule, device, report)
+
+
+def attributes_of(
+    points: Points, tree_and_components: Tree, settings: Settings, rule: ClusterRule, device: Device, report: Report
+) -> dict[str, Any]:
+    """The attributes of a model, from its tree."""
+    (tree, components), (n, d) = tree_and_components, points.values.shape
     release_cached()
     with report.stage("linkage", device):
         merges = build_linkage(tree, n)
@@ -65,7 +103,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
 def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
     """What a model keeps of its rows: these, and core distances if its predictions need them."""
     with report.stage("prediction_data", device):
-        kept = {"_points_": copy_out(device, values) if device.is_gpu else values.copy()}
+        points = copy_out(device, values) if device.is_gpu else values.copy()
+        kept: dict[str, Any] = {"_metric_": (settings.metric.name, settings.metric.p), "_points_": points}
         if rule.predicts_by_density:
             kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
     return kept
@@ -96,12 +135,12 @@ def estimate_fit(problem: Problem) -> MemoryEstimate:
     return sequential(*stages)
 
 
-def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:
+def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow) -> Tree:
     """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances."""
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device) if problem.n > 1 else values
-    tree, components = grow_tree(problem, rows, report)
+    tree, components = grow(problem, rows, report)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)

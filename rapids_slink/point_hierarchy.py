@@ -8,10 +8,10 @@ from typing import Any, Self
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.engines import engine_of
 from rapids_slink.hierarchy.base import Hierarchy
-from rapids_slink.hierarchy.estimator import Estimator
+from rapids_slink.hierarchy.estimator import Estimator, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.prediction import FittedRows
+from rapids_slink.prediction import Fitted, FittedRows
 from rapids_slink.settings import Settings
 
 
@@ -26,6 +26,7 @@ class PointHierarchy(Hierarchy, Estimator):
     progress: bool
     memory_limit: int | str | None
     prediction_data: bool
+    _metric_: tuple[str, float]
     _points_: Any  # with prediction_data: the rows' values
 
     def _cluster_rule(self) -> ClusterRule:
@@ -66,10 +67,54 @@ class PointHierarchy(Hierarchy, Estimator):
             Both are ValueErrors.
         """
         rule, settings = self._cluster_rule(), self._settings()
-        fitted = engine_of(X).fit(X, settings, rule)
+        return self._take(engine_of(X).fit(X, settings, rule))
+
+    def _take(self, fitted: dict[str, Any]) -> Self:
+        """Replace all fitted attributes."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
         self.__dict__ = {**kept, **fitted}  # at once
         return self
+
+    @WithRows
+    def append(self, X: Any) -> Self:
+        """Add rows to the fitted ones, in place. The result is that of `fit` on all rows, to the last bit.
+
+        The tree of all rows is within the old tree and the pairs that have a new row, so m new rows beside n cost
+        m(n + m) pairs, not (n + m)². The parameters that choose clusters apply as they are now.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            New rows, which are numbered after the others. The columns of a frame go by name if the model was fitted on
+            a frame, and its index is appended.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model was fitted without ``prediction_data=True``, with `min_samples` above 1 or by another metric, or
+            `X` is not valid. With `min_samples` new rows make core distances smaller, so that no edge of the old tree
+            is certain.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import SingleLinkage
+        >>> X = np.array([[0.0], [0.1], [5.0]])
+        >>> model = SingleLinkage(n_clusters=2, prediction_data=True, device="cpu").fit(X)
+        >>> model.append(np.array([[5.2], [9.0]])).labels_.tolist()
+        [0, 0, 1, 1, 1]
+        """
+        rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
+        if settings.metric != rows.metric:
+            raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
+        return self._take(engine_of(X).append(X, Fitted(rows, self.mst_, self._index, self._output), settings, rule))
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit and return `labels_`: one int32 label per row."""
@@ -101,7 +146,7 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
         names = getattr(self, "feature_names_in_", None)
         names = None if names is None else names.tolist()
-        return FittedRows(self._points_, names, get_metric(self.metric, self.p), type(self).__name__)
+        return FittedRows(self._points_, names, get_metric(*self._metric_), type(self).__name__)
 
     def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
         """What `answer` gives for new rows. `report_` has its seconds and counts."""

@@ -28,7 +28,7 @@ from rapids_slink.points.output import OutputKind, is_dataframe, without_proxy
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Device, device_of, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import outside_pool
 from rapids_slink.runtime.threads import for_each_chunk
@@ -78,6 +78,34 @@ class FittedRows:
         dtype = np.result_type(points.values.dtype, self.values.dtype)
         both = points.values.astype(dtype, copy=False), device.asarray(self.values, dtype)
         return points, both
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model to which rows are added.
+
+    Attributes
+    ----------
+    rows : FittedRows
+    tree : DataFrame
+        Its `mst_`.
+    index : Index or None
+        Of its rows.
+    output : OutputKind
+    """
+
+    rows: FittedRows
+    tree: Any
+    index: Any
+    output: OutputKind
+
+    def index_with(self, new: Points) -> Any:
+        """The index of all rows. Rows without an index are numbered."""
+        if self.index is None:
+            return None
+        n, m = len(self.index), len(new.values)
+        index = new.index if new.index is not None else device_of(self.index).frames.RangeIndex(n, n + m)
+        return self.index.append(OutputKind(True, self.output.gpu).index(index))
 
 
 def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, device: Device, report: Report) -> Any:

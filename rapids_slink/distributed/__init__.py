@@ -196,6 +196,11 @@ def _is_frame(result: Any) -> bool:
     return hasattr(result, "iloc")
 
 
+def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """Refused, likewise."""
+    raise TypeError("X is a Dask collection, and append takes rows in one piece: compute it")
+
+
 def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> Any:
     """Refused: a model keeps its rows on one device."""
     raise TypeError("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
