@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.points import Points, as_points
+from rapids_slink.points import Following, Points, as_points, is_sparse
 from rapids_slink.points.columns import column_values
 from rapids_slink.points.distances import as_distances
-from rapids_slink.points.validate import check_finite
+from rapids_slink.points.output import OutputKind
+from rapids_slink.points.validate import MAX_ROWS, check_finite
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.arrays import Array
@@ -24,6 +26,9 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory, copy_out, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
+from rapids_slink.spanning_tree.edges import EdgeList, size_text
+from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, forest_of_edges
+from rapids_slink.spanning_tree.graphs import given_graph, is_graph, read_graph
 from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
 
@@ -35,18 +40,40 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         return estimate_fit(Problem(settings, device, n, d, itemsize))
 
     with report.stage("input", device):
-        if settings.metric is PRECOMPUTED:
-            points = as_distances(X, device, estimate)
-        else:
+        points, edges = as_given(X, device, estimate) if settings.metric is PRECOMPUTED else (None, None)
+        if points is None:
             points = as_points(X, device, estimate, metric=settings.metric)
-        n, d = points.values.shape
+        n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         rule.check_rows(n)
         settings = settings.for_rows(n)
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
-    tree = tree_of_points(points.values, problem, report, grow_tree)
-    return attributes_of(points, tree, settings, rule, device, report)
+    if edges is None:
+        tree = tree_of_points(points.values, problem, report, grow_tree)
+    else:
+        with report.stage("spanning_tree", device):
+            check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), size_text(edges))
+            tree = forest_of_edges(edges, settings.min_samples, device)
+        report["way"] = "edges"
+    return attributes_of(points, tree, (n, d), settings, rule, device, report)
+
+
+def as_given(X: Any, device: Device, estimate: Following) -> tuple[Points, EdgeList | None]:
+    """Given distances: a matrix, or rows without values and the edges if there are pairs without a distance."""
+    if not is_graph(X):
+        points, complete = as_distances(X, device, estimate)
+        return points, None if complete else edges_of_matrix(points.values, device)
+    given = given_graph(X)
+    frame, output = OutputKind.of(given.frame, device)
+    if is_sparse(X):
+        output = replace(output, is_frame=False)
+    graph = read_graph(frame, device, most_numbers=None if given.n_nodes is None else MAX_ROWS)
+    n = max(given.n_nodes or 1, graph.edges.n_nodes)
+    if n > MAX_ROWS:
+        raise ValueError(f"up to {MAX_ROWS} nodes are possible, got {n}")
+    index = graph.ids if given.names is None else given.names
+    return Points(device.xp.empty((0, 0)), None, index, output), replace(graph.edges, n_nodes=n)
 
 
 def append(
@@ -73,14 +100,20 @@ def append(
 
     report["way"] = "append"
     tree = tree_of_points(values, problem, report, grow)
-    return attributes_of(points, tree, problem.settings, rule, device, report)
+    return attributes_of(points, tree, values.shape, problem.settings, rule, device, report)
 
 
 def attributes_of(
-    points: Points, tree_and_components: Tree, settings: Settings, rule: ClusterRule, device: Device, report: Report
+    points: Points,
+    tree_and_components: Tree,
+    shape: tuple[int, int],
+    settings: Settings,
+    rule: ClusterRule,
+    device: Device,
+    report: Report,
 ) -> dict[str, Any]:
-    """The attributes of a model, from its tree."""
-    (tree, components), (n, d) = tree_and_components, points.values.shape
+    """The attributes of a model of rows and features, from its tree."""
+    (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
         merges = build_linkage(tree, n)

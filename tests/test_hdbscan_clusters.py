@@ -174,7 +174,7 @@ def test_repeated_rows_stay_together(X, min_cluster_size, min_samples, options):
 
 def test_persistence_and_scores_without_splits():
     """A chain of equal steps is one cluster whose points leave together."""
-    tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 2)
+    tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 4, 2)
     assert tree.parent.tolist() == [-1]
     assert tree.departure.tolist() == [1.0] * 4
     assert condense.outlier_scores(tree).tolist() == [0.0] * 4

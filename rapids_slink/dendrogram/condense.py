@@ -77,22 +77,43 @@ class Selected(NamedTuple):
     clusters: np.ndarray
 
 
-def condense(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, min_size: int) -> Condensed:
+def condense(
+    left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, n: int, min_size: int
+) -> Condensed:
     """The condensed dendrogram of a linkage.
 
     Parameters
     ----------
-    left, right, height, size : (n - 1,) arrays
-        A linkage's columns; heights that are not negative, ascending.
+    left, right, height, size : (n - c,) arrays
+        A linkage's columns; heights that are not negative, ascending. The c trees of a forest merge at infinity, where
+        λ is 0.
+    n : int
     min_size : int
         The least number of points of a large part, at least 2.
     """
-    n = left.size + 1
+    if left.size < n - 1:
+        left, right, height, size = _joined(left, right, height, size, n)
     max_clusters = 2 * max(1, n // min_size)  # clusters that do not split further are disjoint
     parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, np.int32))
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
     count = _condense(left, right, height, size, min_size, tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
+
+
+def _joined(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, n: int) -> tuple[Any, ...]:
+    """A forest's merges and then those of its trees at infinity, each with all before, the largest tree first.
+
+    Small trees merge last, so that they fall out of the cluster of all points, not out of another tree's cluster.
+    """
+    m, is_root = left.size, np.ones(n + left.size, bool)
+    is_root[left] = is_root[right] = False
+    roots = np.flatnonzero(is_root)
+    sizes = np.concatenate([np.ones(n, size.dtype), size])[roots]
+    order = np.argsort(-sizes, kind="stable")
+    roots, sizes = roots[order], np.cumsum(sizes[order])
+    before = np.concatenate([roots[:1], n + m + np.arange(roots.size - 2)])
+    columns = (left, before), (right, roots[1:]), (height, np.full(roots.size - 1, np.inf)), (size, sizes[1:])
+    return tuple(np.concatenate(parts).astype(parts[0].dtype) for parts in columns)
 
 
 def from_frame(frame: Any, n: int) -> Condensed:

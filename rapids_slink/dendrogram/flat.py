@@ -99,7 +99,7 @@ class StableClusters:
             left, right, height, size = (to_host(merges.columns[name]) for name in COLUMNS)
             if height.size and height[0] < 0:
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
-            tree = condense.condense(left, right, height, size, self.min_size)
+            tree = condense.condense(left, right, height, size, n, self.min_size)
             selected = condense.select(tree, self.rule)
             scores = condense.outlier_scores(tree)
         columns = {name: device.asarray(column) for name, column in _condensed_columns(tree).items()}
