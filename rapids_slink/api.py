@@ -341,6 +341,7 @@ def cut(
     min_cluster_size: int = 1,
     n_leaves: int | None = None,
     method: str = "kernel",
+    sample_weight: Any = None,
 ) -> Any:
     """Flat clusters from a dendrogram.
 
@@ -360,6 +361,8 @@ def cut(
     method : {"kernel", "merge"}
         How labels are inherited. "kernel" uses gathers, in one launch on a GPU and one pass on a CPU. "merge" uses
         groupby and merge of frames, which takes longer. The labels are the same.
+    sample_weight : array or Series of shape (n_leaves,), optional
+        Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not the number of leaves.
 
     Returns
     -------
@@ -381,7 +384,7 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method)
+    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, sample_weight)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
 
 

@@ -7,7 +7,7 @@ place of either in a program that predicts.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -158,6 +158,35 @@ class HDBSCAN(PointHierarchy):
         """The linkage, under its name in other packages."""
         self._require_fit()
         return self.linkage_
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : dataframe, array or graph
+            See `SingleLinkage.fit`.
+        y : None
+            Ignored; a `Pipeline` passes it.
+        sample_weight : array or Series of shape (n,), optional
+            Numbers above 0. A row of weight w gives the clusters of w equal rows: the size of a cluster is the sum of
+            its weights, and core distances count the copies. Predictions count each row once.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        ValueError, TypeError, DeviceUnavailableError, DeviceMemoryError
+            See `SingleLinkage.fit`.
+        """
+        return self._fit(X, sample_weight)
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit and return `labels_`: one int32 label per row."""
+        return self.fit(X, y, sample_weight).labels_
 
     @property
     def exemplars_(self) -> list[Any]:

@@ -14,14 +14,14 @@ from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_points, is_sparse
-from rapids_slink.points.columns import column_values
+from rapids_slink.points.columns import check_weights, column_values
 from rapids_slink.points.distances import as_distances
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, check_finite
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory, copy_out, release_cached
 from rapids_slink.settings import Settings
@@ -31,6 +31,7 @@ from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, fo
 from rapids_slink.spanning_tree.graphs import given_graph, is_graph, read_graph
 from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree
+from rapids_slink.spanning_tree.weights import weighted_problem
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
@@ -40,30 +41,39 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         return estimate_fit(Problem(settings, device, n, d, itemsize))
 
     with report.stage("input", device):
-        points, edges = as_given(X, device, estimate) if settings.metric is PRECOMPUTED else (None, None)
+        weighted, edges = settings.weights is not None, None
+        points = None
+        if settings.metric is PRECOMPUTED:
+            points, edges = as_given(X, device, estimate, weighted)
         if points is None:
             points = as_points(X, device, estimate, metric=settings.metric)
         n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         rule.check_rows(n)
-        settings = settings.for_rows(n)
+        weights = check_weights(settings.weights, n, device) if weighted else None
+        settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
+    core = None
     if edges is None:
+        if weighted and settings.min_samples > 1:
+            problem, core = weighted_problem(points.values, weights, problem, report)
         tree = tree_of_points(points.values, problem, report, grow_tree)
     else:
         with report.stage("spanning_tree", device):
             check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), size_text(edges))
-            tree = forest_of_edges(edges, settings.min_samples, device)
+            tree, core = forest_of_edges(edges, settings.min_samples, device, weights)
         report["way"] = "edges"
+    if weighted:
+        rule = rule.weighted(to_host(weights), None if core is None else to_host(core))
     return attributes_of(points, tree, (n, d), settings, rule, device, report)
 
 
-def as_given(X: Any, device: Device, estimate: Following) -> tuple[Points, EdgeList | None]:
+def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tuple[Points, EdgeList | None]:
     """Given distances: a matrix, or rows without values and the edges if there are pairs without a distance."""
     if not is_graph(X):
         points, complete = as_distances(X, device, estimate)
-        return points, None if complete else edges_of_matrix(points.values, device)
+        return points, None if complete and not as_edges else edges_of_matrix(points.values, device)
     given = given_graph(X)
     frame, output = OutputKind.of(given.frame, device)
     if is_sparse(X):

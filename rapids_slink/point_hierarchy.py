@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
 from rapids_slink.dendrogram.flat import ClusterRule
@@ -47,9 +48,11 @@ class PointHierarchy(Hierarchy, Estimator):
         X : dataframe or array, (n, d)
             A cuDF or pandas DataFrame, a CuPy or NumPy array, or an object with ``__cuda_array_interface__`` or DLPack.
             float32 and float64 are used as they are; integers and booleans are converted. For ``metric="precomputed"``
-            a symmetric matrix of finite distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors
-            of its symmetry and of its zero diagonal are ignored up to √ε times the largest entry. The cluster of the
-            current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.
+            a symmetric matrix of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its
+            symmetry and of its zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix,
+            a frame of ``src``, ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in
+            the graph are not joined, so that there may be several trees. The cluster of the current Dask client fits a
+            Dask DataFrame or Array of points, and the results are Dask collections.
         y : None
             Ignored; a `Pipeline` passes it.
 
@@ -66,7 +69,10 @@ class PointHierarchy(Hierarchy, Estimator):
             There is no GPU for ``device="cuda"``, or the work needs more memory than there is or than `memory_limit`.
             Both are ValueErrors.
         """
-        rule, settings = self._cluster_rule(), self._settings()
+        return self._fit(X)
+
+    def _fit(self, X: Any, weights: Any = None) -> Self:
+        rule, settings = self._cluster_rule(), replace(self._settings(), weights=weights)
         return self._take(engine_of(X).fit(X, settings, rule))
 
     def _take(self, fitted: dict[str, Any]) -> Self:

@@ -28,6 +28,8 @@ class Settings:
         Whether to show progress bars.
     prediction_data : bool
         Whether the model keeps its points.
+    weights : array of shape (n,), optional
+        How many equal rows each counts for.
     """
 
     metric: Metric
@@ -38,6 +40,7 @@ class Settings:
     clipped: bool = True
     progress: bool = False
     prediction_data: bool = False
+    weights: Any = None
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""

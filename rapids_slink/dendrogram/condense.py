@@ -25,7 +25,7 @@ class Condensed(NamedTuple):
     ----------
     parent : (c,) int32 array, the cluster that each cluster split off from, -1 of the first
     birth : (c,) float64 array, the λ of that split, 0 of the first
-    size : (c,) int32 array, points in the cluster at its birth
+    size : (c,) array, points in the cluster at its birth, or their weight
     cluster : (n,) int32 array, the cluster that each point falls out of
     departure : (n,) float64 array, the λ at which it does
     """
@@ -35,6 +35,22 @@ class Condensed(NamedTuple):
     size: np.ndarray
     cluster: np.ndarray
     departure: np.ndarray
+
+
+class Weighting(NamedTuple):
+    """Points that count as several equal ones.
+
+    Attributes
+    ----------
+    weight : (n,) float64 array
+    rate : (n,) float64 array, the λ at which the copies of each point part: 1 / its core distance, or infinite
+    """
+
+    weight: np.ndarray
+    rate: np.ndarray
+
+
+NOTHING = np.empty(0)
 
 
 class Rule(NamedTuple):
@@ -78,7 +94,13 @@ class Selected(NamedTuple):
 
 
 def condense(
-    left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, n: int, min_size: int
+    left: np.ndarray,
+    right: np.ndarray,
+    height: np.ndarray,
+    size: np.ndarray,
+    n: int,
+    min_size: int,
+    weighting: Weighting | None = None,
 ) -> Condensed:
     """The condensed dendrogram of a linkage.
 
@@ -90,13 +112,21 @@ def condense(
     n : int
     min_size : int
         The least number of points of a large part, at least 2.
+    weighting : Weighting, optional
+        A size is a sum of weights then, and a point of at least that weight is a large part by itself.
     """
     if left.size < n - 1:
         left, right, height, size = _joined(left, right, height, size, n)
-    max_clusters = 2 * max(1, n // min_size)  # clusters that do not split further are disjoint
-    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, np.int32))
+    weight, own_rate = (NOTHING, NOTHING) if weighting is None else weighting
+    total: float = n
+    if weight.size:
+        size = _weigh(left, right, weight)
+        total = float(weight.sum())
+    max_clusters = 2 * max(1, min(n, int(total // min_size)))  # clusters that do not split further are disjoint
+    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, size.dtype))
+    cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(left, right, height, size, min_size, tree)
+    count = _condense(left, right, height, size, min_size, (weight, own_rate), tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
@@ -123,60 +153,72 @@ def from_frame(frame: Any, n: int) -> Condensed:
     return Condensed(
         np.concatenate([[-1], parent[:c] - n]).astype(np.int32),
         np.concatenate([[0.0], rate[:c]]),
-        np.concatenate([[n], size[:c]]).astype(np.int32),
+        np.concatenate([[size[c:].sum()], size[:c]]),
         (parent[c:] - n).astype(np.int32),
         rate[c:],
     )
 
 
 @njit(nogil=True, cache=True)
-def _condense(left, right, height, size, min_size, tree):
-    parent, birth, cluster_size, cluster, falls_at = tree
+def _condense(left, right, height, size, min_size, weighting, tree):
+    (parent, birth, cluster_size, cluster, falls_at), (weight, own_rate) = tree, weighting
     n = cluster.size
-    parent[0], birth[0], cluster_size[0], count = -1, 0.0, n, 1
+    parent[0], birth[0], count = -1, 0.0, 1
     # From the top down: the cluster of each merge's points before it, and the λ at which they fell out.
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
-        least = min(_points(left[i], size, n), _points(right[i], size, n))
+        least = min(_points(left[i], size, n, weight), _points(right[i], size, n, weight))
         splits = least >= min_size and rate < np.inf  # points at distance zero stay together
         for child in (left[i], right[i]):
             own, at = within[i], fallen[i]
             if at < 0 and splits:
                 own = count
-                parent[own], birth[own], cluster_size[own] = within[i], rate, size[child - n]
+                parent[own], birth[own], cluster_size[own] = within[i], rate, _points(child, size, n, weight)
                 count += 1
-            elif at < 0 and _points(child, size, n) < min_size:
+            elif at < 0 and _points(child, size, n, weight) < min_size:
                 at = rate
             if child >= n:
                 within[child - n], fallen[child - n] = own, at
             else:
                 cluster[child] = own
-                falls_at[child] = at if at >= 0 else rate
+                falls_at[child] = at if at >= 0 else max(rate, own_rate[child]) if own_rate.size else rate
     return count
 
 
 @njit(nogil=True, cache=True)
-def _points(node, size, n):
-    """The number of points of a leaf or a merge."""
-    return 1 if node < n else size[node - n]
+def _weigh(left, right, weight):
+    """The weight of each merge's points."""
+    n = weight.size
+    total = np.empty(left.size)
+    for i in range(left.size):
+        total[i] = 0.0
+        for child in (left[i], right[i]):
+            total[i] += weight[child] if child < n else total[child - n]
+    return total
 
 
 @njit(nogil=True, cache=True)
-def stabilities(tree):
-    """The stability of each cluster."""
+def _points(node, size, n, weight):
+    """The number of points of a leaf or a merge, or their weight."""
+    return size[node - n] if node >= n else weight[node] if weight.size else 1
+
+
+@njit(nogil=True, cache=True)
+def stabilities(tree, weight):
+    """The stability of each cluster, of points of these weights, or of 1 if there are none."""
     total = np.zeros(tree.parent.size)
     for p in range(tree.cluster.size):
         c = tree.cluster[p]
-        total[c] += tree.departure[p] - tree.birth[c]
+        total[c] += (tree.departure[p] - tree.birth[c]) * (weight[p] if weight.size else 1.0)
     for c in range(1, total.size):
         total[tree.parent[c]] += (tree.birth[c] - tree.birth[tree.parent[c]]) * tree.size[c]
     return total
 
 
-def select(tree: Condensed, rule: Rule) -> Selected:
+def select(tree: Condensed, rule: Rule, weighting: Weighting | None = None) -> Selected:
     """The clusters that a rule selects, and each point's place in them."""
-    stability = stabilities(tree)
+    stability = stabilities(tree, NOTHING if weighting is None else weighting.weight)
     selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
     if rule.epsilon > 0:
         selected = _above(tree, selected, rule)

@@ -60,6 +60,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
     if settings.prediction_data:
         raise ValueError("prediction_data=True keeps the rows on one device, and X is a Dask collection")
+    if settings.weights is not None:
+        raise ValueError("sample_weight is for rows on one device, and X is a Dask collection")
     settings = with_bytes(settings)
     with Run() as run:
         report = Report(device="", metric=metric.name)

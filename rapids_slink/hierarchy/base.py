@@ -66,7 +66,14 @@ class Hierarchy:
         self._require_fit()
         return self._array(self.linkage_["height"].values)
 
-    def cut(self, n_clusters: Any = None, *, distance_threshold: Any = None, min_cluster_size: int = 1) -> Any:
+    def cut(
+        self,
+        n_clusters: Any = None,
+        *,
+        distance_threshold: Any = None,
+        min_cluster_size: int = 1,
+        sample_weight: Any = None,
+    ) -> Any:
         """Labels of another cut of the same tree, or of many.
 
         Parameters
@@ -78,6 +85,8 @@ class Hierarchy:
             Clusters at or above this distance are not merged. Give either this or `n_clusters`.
         min_cluster_size : int
             Clusters of fewer rows are labelled -1, the others 0..k-1.
+        sample_weight : array or Series of shape (n,), optional
+            Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not its number of rows.
 
         Returns
         -------
@@ -92,7 +101,7 @@ class Hierarchy:
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size)
+        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, sample_weight=sample_weight)
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))

@@ -33,8 +33,8 @@ def edges_of_matrix(matrix: Array, device: Device) -> EdgeList:
     return EdgeList(src, dst, matrix[src, dst], len(matrix))
 
 
-def forest_of_edges(edges: EdgeList, min_samples: int, device: Device) -> Tree:
-    """The minimum spanning forest in the total order, and the number of connected components.
+def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weight: Array = None) -> tuple[Tree, Array]:
+    """The minimum spanning forest in the total order with the number of connected components, and core distances.
 
     Parameters
     ----------
@@ -43,6 +43,8 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device) -> Tree:
     min_samples : int
         Above 1 the weights become mutual reachability.
     device : Device
+    row_weight : (n,) float64 array, optional
+        How many equal rows each counts for.
     """
     xp, n = device.xp, edges.n_nodes
     joins = (edges.src != edges.dst) & (edges.weight < xp.inf)
@@ -54,8 +56,10 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device) -> Tree:
     first = xp.flatnonzero(xp.concatenate([xp.ones(min(1, code.size), bool), code[1:] != code[:-1]]))
     code, weight = code[first], weight[first]
     src, dst = (code >> 32).astype("int32"), (code & 0xFFFFFFFF).astype("int32")
+    core = None
     if min_samples > 1:
-        core = _core_distances(src, dst, weight, n, min_samples, xp)
+        row_weight = xp.ones(n) if row_weight is None else row_weight
+        core = _core_distances((src, dst), weight, row_weight, min_samples, xp)
         weight = xp.maximum(weight, xp.maximum(core[src], core[dst]))
         src, dst, weight = (part[weight < xp.inf] for part in (src, dst, weight))
     in_forest, _ = spanning_forest(EdgeList(src, dst, weight, n), device)
@@ -64,16 +68,20 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device) -> Tree:
     for column, values in zip(forest.columns.values(), (src, dst, weight), strict=True):
         column[...] = values[rows]
     sort_in_place(forest.columns, xp)
-    return forest, n - rows.size
+    return (forest, n - rows.size), core
 
 
-def _core_distances(src: Array, dst: Array, weight: Array, n: int, min_samples: int, xp: Any) -> Array:
-    """The `min_samples`-th least weight at each node, infinite if there are fewer."""
-    node, both = xp.concatenate([src, dst]), xp.concatenate([weight, weight])
+def _core_distances(ends: tuple[Array, Array], weight: Array, row_weight: Array, min_samples: int, xp: Any) -> Array:
+    """The least weight within which there are `min_samples` other rows, infinite if there are fewer."""
+    n, node, other = row_weight.size, xp.concatenate(ends), xp.concatenate(ends[::-1])
+    both = xp.concatenate([weight, weight])
     order = stable_order(both, xp)
     order = order[stable_order(node[order], xp)]
-    end = xp.cumsum(xp.bincount(node, minlength=n))
-    start = xp.concatenate([xp.zeros(1, end.dtype), end[:-1]])
-    core, has = xp.full(n, xp.inf), xp.flatnonzero(end - start >= min_samples)
-    core[has] = both[order[start[has] + min_samples - 1]]
-    return core
+    node, count = node[order], xp.cumsum(row_weight[other[order]])
+    start = xp.searchsorted(node, xp.arange(n))
+    before = xp.where(start > 0, count[xp.maximum(start, 1) - 1], 0.0) if count.size else xp.zeros(n)
+    copies = row_weight - 1  # at no distance
+    at = xp.searchsorted(count, before + xp.maximum(min_samples - copies, 0) * (1 - 2.0**-40))
+    core, has = xp.full(n, xp.inf), xp.flatnonzero(at < xp.concatenate([start[1:], xp.full(1, count.size)]))
+    core[has] = both[order[at[has]]]
+    return xp.where(copies >= min_samples, 0.0, core)
