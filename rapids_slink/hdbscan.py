@@ -11,13 +11,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink import prediction
+from rapids_slink import density
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.flat import StableClusters
-from rapids_slink.hierarchy.estimator import WithRows
-from rapids_slink.point_hierarchy import PointHierarchy
+from rapids_slink.density_model import DensityHierarchy
+from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.points.columns import as_integer
-from rapids_slink.runtime.device import device_of, to_host
 
 __all__ = [
     "HDBSCAN",
@@ -27,9 +26,10 @@ __all__ = [
     "membership_vector",
 ]
 METHODS = ("eom", "leaf")
+CENTERS = (None, "centroid", "medoid", "both")
 
 
-class HDBSCAN(PointHierarchy):
+class HDBSCAN(DensityHierarchy):
     """Hierarchical density-based clustering with noise, over the exact tree.
 
     The heights of the hierarchy equal those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
@@ -70,6 +70,8 @@ class HDBSCAN(PointHierarchy):
     prediction_data : bool
         Keep a copy of the rows and their core distances, for the predictions and `exemplars_`. It costs a further k-NN
         search.
+    store_centers : {None, "centroid", "medoid", "both"}
+        Compute `centroids_`, `medoids_` or both, as scikit-learn does. Medoids take all pairs within each cluster.
 
     Attributes
     ----------
@@ -85,6 +87,9 @@ class HDBSCAN(PointHierarchy):
     condensed_tree_ : DataFrame
         ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as in the package
         hdbscan: rows are 0..n-1, clusters are n and above, and n is all rows.
+    centroids_, medoids_ : array of shape (clusters, d), float64
+        With `store_centers`. The mean of each cluster's rows, weighted by their probabilities, and the row with the
+        least sum of distances to the others, weighted likewise.
     linkage_, single_linkage_tree_ : DataFrame
         ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
     mst_ : DataFrame
@@ -117,11 +122,6 @@ class HDBSCAN(PointHierarchy):
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1]
     """
 
-    condensed_tree_: Any
-    _core_: Any  # with prediction_data: see prediction.core_distances
-    _selected_: Any  # the cluster in the condensed tree of each label
-    _labels_are_a_cut = False
-
     def __init__(
         self,
         min_cluster_size: int = 5,
@@ -138,6 +138,7 @@ class HDBSCAN(PointHierarchy):
         progress: bool = False,
         memory_limit: int | str | None = None,
         prediction_data: bool = False,
+        store_centers: str | None = None,
     ) -> None:
         self.min_cluster_size = min_cluster_size
         self.min_samples = min_samples
@@ -152,6 +153,7 @@ class HDBSCAN(PointHierarchy):
         self.progress = progress
         self.memory_limit = memory_limit
         self.prediction_data = prediction_data
+        self.store_centers = store_centers
 
     @property
     def single_linkage_tree_(self) -> Any:
@@ -182,109 +184,15 @@ class HDBSCAN(PointHierarchy):
         ValueError, TypeError, DeviceUnavailableError, DeviceMemoryError
             See `SingleLinkage.fit`.
         """
-        return self._fit(X, sample_weight)
+        if self.store_centers not in CENTERS:
+            raise ValueError(f"store_centers must be one of {CENTERS}, got {self.store_centers!r}")
+        if self.store_centers is not None and self.metric == PRECOMPUTED.name:
+            raise ValueError("store_centers takes the rows' features, and metric='precomputed' has none")
+        return self._fit(X, weights=sample_weight, store_centers=self.store_centers)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X, y, sample_weight).labels_
-
-    @property
-    def exemplars_(self) -> list[Any]:
-        """The rows that stay in each cluster to its end, one array of shape (rows, d) for each label."""
-        rows, label = self._density().exemplars
-        chosen = self._points_[device_of(self._points_).asarray(rows)]
-        return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
-
-    def approximate_predict(self, X: Any) -> tuple[Any, Any]:
-        """The clusters that new rows would join, and how deep in them, without fitting again.
-
-        These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
-        least mutual reachability decides, the nearest of equals. `report_` counts the new rows and the noise.
-
-        Parameters
-        ----------
-        X : dataframe or array, (m, d)
-            New rows. The columns of a frame go by name if the model was fitted on a frame.
-
-        Returns
-        -------
-        labels : Series or array of shape (m,), int32
-            -1 is noise. A Series with the index of `X` if `X` is a frame, like the next.
-        probabilities : Series or array of shape (m,), float64
-            From 0 to 1; 0 for noise.
-
-        Raises
-        ------
-        ValueError, TypeError
-            The model was fitted without ``prediction_data=True``, or `X` is not valid.
-        DeviceMemoryError
-            The work needs more memory than there is or than `memory_limit`.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from rapids_slink import HDBSCAN
-        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9), 30.0][:, None]
-        >>> model = HDBSCAN(min_cluster_size=4, min_samples=3, prediction_data=True, device="cpu").fit(X)
-        >>> labels, probabilities = model.approximate_predict(np.array([[0.5], [6.1], [90.0]]))
-        >>> labels.tolist()
-        [0, 1, -1]
-        """
-        labels, probabilities, _ = self._predict_with_rows(X)
-        return labels, probabilities
-
-    @WithRows
-    def predict(self, X: Any) -> Any:
-        """The labels of `approximate_predict`."""
-        return self.approximate_predict(X)[0]
-
-    def membership_vector(self, X: Any) -> Any:
-        """How far new rows belong to each cluster, as the package hdbscan defines it.
-
-        Parameters
-        ----------
-        X : dataframe or array, (m, d)
-            See `approximate_predict`.
-
-        Returns
-        -------
-        array of shape (m, clusters), float64
-            By label. A row's sum is its probability of belonging to any cluster.
-
-        Raises
-        ------
-        ValueError, TypeError, DeviceMemoryError
-            See `approximate_predict`.
-        """
-        return self._predict(partial(prediction.membership_vector, model=self._density()), X)
-
-    def all_points_membership_vectors(self) -> Any:
-        """How far the fitted rows belong to each cluster, as the package hdbscan defines it.
-
-        Returns
-        -------
-        array of shape (n, clusters), float64
-            By label. A row's sum is its probability of belonging to any cluster.
-
-        Raises
-        ------
-        ValueError
-            The model was fitted without ``prediction_data=True``.
-        DeviceMemoryError
-            The work needs more memory than there is or than `memory_limit`.
-        """
-        answer = partial(prediction.all_membership_vectors, model=self._density())
-        return self._predict(lambda X, **how: answer(self._output, **how), None)
-
-    def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
-        """`approximate_predict`, and the fitted row that each new one joins."""
-        labels, probabilities, rows = self._predict(partial(prediction.approximate_predict, model=self._density()), X)
-        return labels, probabilities, rows
-
-    def _density(self) -> prediction.Density:
-        """What predictions read of the model."""
-        rows, tree = self._fitted_rows(), condense.from_frame(self.condensed_tree_, self.n_leaves_)
-        return prediction.Density(rows, self._core_, self.report_.get("min_samples", 1), tree, to_host(self._selected_))
 
     def _default_min_samples(self) -> int:
         return self.min_cluster_size
@@ -345,7 +253,7 @@ def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> An
     Series or array of shape (m,), float64
         The larger, the less a row belongs to its surroundings; below 0 where it is denser than all of them.
     """
-    return clusterer._predict(partial(prediction.predict_scores, model=clusterer._density()), points_to_predict)
+    return clusterer._predict(partial(density.predict_scores, model=clusterer._density()), points_to_predict)
 
 
 def membership_vector(clusterer: HDBSCAN, points_to_predict: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.centers import centroids, medoids
 from rapids_slink.dendrogram import build_linkage, estimate_linkage
 from rapids_slink.dendrogram.cutting import estimate_cut
 from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, FlatClusters
@@ -129,18 +130,36 @@ def attributes_of(
         merges = build_linkage(tree, n)
     flat = rule.choose(merges, n, device, report)
     kept = kept_rows(points.values, settings, rule, device, report) if settings.prediction_data else {}
-    return {
-        **kept,
-        **flat_attributes(flat, points),
-        **feature_names(points.names),
-        "linkage_": points.frame(merges.frame),
-        "mst_": points.frame(tree.frame),
-        "n_leaves_": n,
-        "n_features_in_": d,
-        "n_connected_components_": components,
-        "_output": points.output,
-        "_index": points.index,
-    }
+    if settings.store_centers is not None:
+        with report.stage("centers", device):
+            kept |= centers_of(points, flat, settings, device)
+    if settings.weights is not None:
+        kept["_weighted_"] = True
+    with report.stage("output", device):
+        return {
+            **kept,
+            **flat_attributes(flat, points),
+            **feature_names(points.names),
+            "linkage_": points.frame(merges.frame),
+            "mst_": points.frame(tree.frame),
+            "n_leaves_": n,
+            "n_features_in_": d,
+            "n_connected_components_": components,
+            "_output": points.output,
+            "_index": points.index,
+        }
+
+
+def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
+    """`centroids_` and `medoids_` of clusters with probabilities."""
+    labels, strength = (to_host(flat.rows[name]) for name in ("labels_", "probabilities_"))
+    found, given, k = {}, (points.values, labels, strength), flat.n_clusters
+    if settings.store_centers in ("centroid", "both"):
+        found["centroids_"] = centroids(*given, k, device)
+    if settings.store_centers in ("medoid", "both"):
+        rows = medoids(*given, k, settings.metric, device)
+        found["medoids_"] = points.values[device.asarray(rows)].astype("float64")
+    return {name: points.output.array(copy_out(device, array)) for name, array in found.items()}
 
 
 def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+
+from rapids_slink.centers import medoids
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.engines import engine_of
 from rapids_slink.hierarchy.base import Hierarchy
@@ -13,6 +16,8 @@ from rapids_slink.hierarchy.estimator import Estimator, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.prediction import Fitted, FittedRows
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
 from rapids_slink.settings import Settings
 
 
@@ -71,8 +76,9 @@ class PointHierarchy(Hierarchy, Estimator):
         """
         return self._fit(X)
 
-    def _fit(self, X: Any, weights: Any = None) -> Self:
-        rule, settings = self._cluster_rule(), replace(self._settings(), weights=weights)
+    def _fit(self, X: Any, **more: Any) -> Self:
+        """Fit with further settings."""
+        rule, settings = self._cluster_rule(), replace(self._settings(), **more)
         return self._take(engine_of(X).fit(X, settings, rule))
 
     def _take(self, fitted: dict[str, Any]) -> Self:
@@ -118,6 +124,8 @@ class PointHierarchy(Hierarchy, Estimator):
         [0, 0, 1, 1, 1]
         """
         rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
+        if hasattr(self, "_weighted_"):
+            raise ValueError("append is for rows without sample_weight")
         if settings.metric != rows.metric:
             raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
         return self._take(engine_of(X).append(X, Fitted(rows, self.mst_, self._index, self._output), settings, rule))
@@ -153,6 +161,17 @@ class PointHierarchy(Hierarchy, Estimator):
         names = getattr(self, "feature_names_in_", None)
         names = None if names is None else names.tolist()
         return FittedRows(self._points_, names, get_metric(*self._metric_), type(self).__name__)
+
+    def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
+        if not hasattr(self, "_points_"):
+            return {}
+        metric, k, ones = get_metric(*self._metric_), self.n_clusters_, np.ones(len(labels))
+
+        def answer(X: Any, device: Device, report: Report) -> np.ndarray:
+            return medoids(device.asarray(self._points_), labels, ones, k, metric, device)
+
+        rows, _ = engine_of().predict(answer, None, self._points_, self.device, self.memory_limit)
+        return {"medoid": rows}
 
     def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
         """What `answer` gives for new rows. `report_` has its seconds and counts."""

@@ -30,6 +30,8 @@ class Settings:
         Whether the model keeps its points.
     weights : array of shape (n,), optional
         How many equal rows each counts for.
+    store_centers : str, optional
+        Which points in the middle of clusters are computed.
     """
 
     metric: Metric
@@ -41,6 +43,7 @@ class Settings:
     progress: bool = False
     prediction_data: bool = False
     weights: Any = None
+    store_centers: str | None = None
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""
