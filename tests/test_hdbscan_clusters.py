@@ -16,6 +16,7 @@ from test_hdbscan import by_appearance, generic
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
@@ -250,3 +251,17 @@ def test_plots(device):
 def test_refused(parameters, error, message, device):
     with pytest.raises(error, match=message):
         HDBSCAN(**parameters, device=device).fit(blobs(0)[:10])
+
+
+@pytest.mark.parametrize("min_size", [2, 5, 30, 1000])
+@pytest.mark.parametrize("points", [blobs(0), grid(), np.repeat(blobs(1), 3, axis=0), np.arange(9.0)[:, None] ** 2])
+def test_condensing_by_doubling_is_condensing(points, min_size, engine):
+    """Bit for bit; chains, ties and equal rows among them."""
+    for min_samples in (1, 4):
+        linkage = SingleLinkage(min_samples=min_samples, device="cpu").fit(points).linkage_
+        columns = [linkage[name].to_numpy() for name in ("left", "right", "height", "size")]
+        expected = condense.condense(*columns, len(points), min_size)
+        found = condense_by_doubling(*map(engine.asarray, columns), min_size, engine.xp)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)

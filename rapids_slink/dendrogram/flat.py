@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
@@ -111,18 +112,23 @@ class StableClusters:
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            left, right, height, size = (to_host(merges.columns[name]) for name in COLUMNS)
-            if height.size and height[0] < 0:
-                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
-            tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
+            columns = [merges.columns[name] for name in COLUMNS]
+            if columns[2].size and columns[2][0] < 0:
+                lowest = float(columns[2][0])
+                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
+            if device.is_gpu and self.weighting is None and len(columns[2]) == n - 1 > 0:
+                tree = condense_by_doubling(*columns, self.min_size, device.xp)
+            else:
+                left, right, height, size = map(to_host, columns)
+                tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
             selected = condense.select(tree, self.rule, self.weighting)
             scores = condense.outlier_scores(tree)
-        columns = {name: device.asarray(column) for name, column in _condensed_columns(tree, self.weighting).items()}
+        condensed = {name: device.asarray(column) for name, column in _condensed_columns(tree, self.weighting).items()}
         return FlatClusters(
             selected.persistence.size,
             {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
-            {"condensed_tree_": frame_of(device, columns)},
+            {"condensed_tree_": frame_of(device, condensed)},
         )
 
 
