@@ -112,14 +112,14 @@ class StableClusters:
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            columns = [merges.columns[name] for name in COLUMNS]
-            if columns[2].size and columns[2][0] < 0:
-                lowest = float(columns[2][0])
+            left, right, height, size = (merges.columns[name] for name in COLUMNS)
+            if height.size and height[0] < 0:
+                lowest = float(height[0])
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
-            if device.is_gpu and self.weighting is None and len(columns[2]) == n - 1 > 0:
-                tree = condense_by_doubling(*columns, self.min_size, device.xp)
+            if device.is_gpu and self.weighting is None and height.size == n - 1 > 0:
+                tree = condense_by_doubling(left, right, height, size, self.min_size, device.xp)
             else:
-                left, right, height, size = map(to_host, columns)
+                left, right, height, size = (to_host(column) for column in (left, right, height, size))
                 tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
             selected = condense.select(tree, self.rule, self.weighting)
             scores = condense.outlier_scores(tree)

@@ -25,7 +25,7 @@ from rapids_slink.spanning_tree.problem import Grow, Problem, Tree
 PAIR_WORK = 8
 MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
 #: Up to so many points a CPU takes this way whatever the number of features, but for few: then a tree of boxes is
-#: faster from so many points a feature on. With core distances it takes half as many points.
+#: faster from so many points a feature on. With core distances it is up to twice as many.
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
 MAX_FEATURES = 64
@@ -74,7 +74,7 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
         return n <= MAX_ROWS and min_samples <= MAX_SAMPLES["cuda"] and work <= most
     if metric.boxes and d <= TREE_FEATURES:
         return min_samples == 1 and n <= TREE_POINTS * d
-    return n <= FEW_POINTS // 2 if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
+    return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
 
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device) -> bool:
