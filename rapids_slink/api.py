@@ -54,7 +54,8 @@ def fit_graph(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas) or cugraph.Graph
+    edges : DataFrame (cuDF or pandas), sparse matrix, or graph of NetworkX or cuGraph
+        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
         ``src``, ``dst``, the ends: integers, strings or any other values that a frame can hold, both of the same type.
         ``weight``: the dissimilarity, any number. An edge may have one direction or both. Self-loops are ignored, and
         the lightest of parallel edges counts. Integers from 0 to four times the number of edges plus 1,023 are node
@@ -254,7 +255,8 @@ def minimum_spanning_tree(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas) or cugraph.Graph
+    edges : DataFrame (cuDF or pandas), sparse matrix, or graph of NetworkX or cuGraph
+        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
         ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
         the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
         are ignored, and the lightest of parallel edges counts. A ``cugraph.Graph`` must be undirected and weighted; its
@@ -270,10 +272,11 @@ def minimum_spanning_tree(
 
     Returns
     -------
-    DataFrame or cugraph.Graph
+    DataFrame, sparse matrix or graph
         The rows of `edges` that are in the tree, in their order, with their types and their index, as from
         ``edges[mask][["src", "dst", "weight"]]``: ``edges.loc[tree.index]`` has the other columns. The earlier row wins
-        among equal weights. For a ``cugraph.Graph``, a graph of these edges, without the nodes that have no edge.
+        among equal weights. For a sparse matrix a matrix of its format with these entries, for a graph a graph of its
+        class with these edges; a ``cugraph.Graph`` lacks the nodes that have no edge.
 
     Raises
     ------
