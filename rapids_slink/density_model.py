@@ -141,7 +141,7 @@ class DensityHierarchy(PointHierarchy):
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
-            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``select_clusters=True``.
+            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``.
 
         Returns
         -------
