@@ -8,6 +8,7 @@ That row's cluster in the condensed tree, or the first one around it that was bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -34,8 +35,8 @@ from rapids_slink.runtime.threads import for_each_chunk
 LARGEST_RATE = 1e150
 #: Where hdbscan divides by zero it adds or takes this.
 TINY = 1e-8
-#: Pairs of rows whose distances are computed at a time.
-BLOCK = 2**20
+#: Pairs of rows whose distances, or of rows and clusters whose shares, are computed at a time.
+BLOCK = 2**22
 
 
 @dataclass(frozen=True)
@@ -146,38 +147,51 @@ def membership_vector(X: Any, model: Density, device: Device, report: Report) ->
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1].from_cuml_setting()
         _, new, joined, rate = model.join(X, device)
-        cluster, xp = model.tree.cluster[joined], device.xp
+        clusters, xp = model.tree.cluster[joined], device.xp
         rate = np.minimum(rate, model.tree.departure[joined])
         with np.errstate(over="ignore"):
             rounded = rate.astype(np.float32).astype(np.float64)  # as hdbscan takes it for its scores
-        densest = device.asarray(np.minimum(model.largest[cluster], LARGEST_RATE))[:, None]
-        room = densest - model.rates(cluster, rounded, device)
-        score = densest / xp.where(room > 0, room, TINY)
-        score = xp.exp(score - score.max(axis=1, keepdims=True, initial=-np.inf))
-        near = _nearness(new, model, device) ** 0.5 * _shares(score, xp) ** 2
-        share = _in_some_cluster(model, cluster, rate, TINY, device)
-        return results(device, output.array, _shares(near, xp) * share[:, None])
+
+        def vectors(rows: slice) -> Array:
+            cluster = clusters[rows]
+            densest = device.asarray(np.minimum(model.largest[cluster], LARGEST_RATE))[:, None]
+            room = densest - model.rates(cluster, rounded[rows], device)
+            score = densest / xp.where(room > 0, room, TINY)
+            score = xp.exp(score - score.max(axis=1, keepdims=True))
+            near = _nearness(new[rows], model, device) ** 0.5 * _shares(score, xp) ** 2
+            return _shares(near, xp) * _in_some_cluster(model, cluster, rate[rows], TINY, device)[:, None]
+
+        return results(device, output.array, _by_blocks(len(new), model, device, vectors))
 
 
 def all_membership_vectors(output: OutputKind, model: Density, device: Device, report: Report) -> Any:
     """`HDBSCAN.all_points_membership_vectors`."""
     with report.stage("predict", device):
-        cluster, rate, xp = model.tree.cluster, model.tree.departure, device.xp
-        densest = device.asarray(np.minimum(model.largest[cluster], LARGEST_RATE) + TINY)[:, None]
-        rates = model.rates(cluster, rate, device)
-        with np.errstate(divide="ignore"):
-            score = xp.exp(-(densest / rates))
-        score = xp.exp(score - score.max(initial=-np.inf))
-        near = _nearness(device.asarray(model.rows.values), model, device) * _shares(score, xp)
-        share = _in_some_cluster(model, cluster, rate, 0.0, device)
-        return results(device, output.array, _shares(near, xp) * share[:, None])
+        values, xp = device.asarray(model.rows.values), device.xp
+
+        def vectors(rows: slice) -> Array:
+            cluster, rate = model.tree.cluster[rows], model.tree.departure[rows]
+            densest = device.asarray(np.minimum(model.largest[cluster], LARGEST_RATE) + TINY)[:, None]
+            with np.errstate(divide="ignore"):
+                score = xp.exp(xp.exp(-(densest / model.rates(cluster, rate, device))))
+            near = _nearness(values[rows], model, device) * _shares(score, xp)
+            return _shares(near, xp) * _in_some_cluster(model, cluster, rate, 0.0, device)[:, None]
+
+        return results(device, output.array, _by_blocks(len(values), model, device, vectors))
+
+
+def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice], Array]) -> Array:
+    """The vectors of m rows, some rows at a time."""
+    k = model.selected.size
+    found = device.xp.empty((m, k))
+    for rows in row_blocks(m, k, BLOCK) if k else []:
+        found[rows] = vectors(rows)
+    return found
 
 
 def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:
     """The share of a row's largest λ, or its nearest cluster's, up to which it is in a selected cluster."""
     xp, rates = device.xp, model.rates(cluster, rate, device)
-    if not model.selected.size:
-        return xp.zeros(cluster.size)
     largest = device.asarray(np.minimum(model.largest[model.selected], LARGEST_RATE))[rates.argmax(axis=1)]
     return rates.max(axis=1) / (xp.maximum(largest, device.asarray(np.minimum(rate, LARGEST_RATE))) + more)
 
@@ -192,7 +206,7 @@ def _nearness(values: Array, model: Density, device: Device) -> Array:
     """The inverse distances of rows from the nearest exemplars of each label, as shares, (m, k)."""
     rows, label = model.exemplars
     least = exemplar_distances(values, model.rows, rows, label, model.selected.size, device)
-    xp, largest = device.xp, float(np.finfo(np.float64).max) / max(1, model.selected.size)
+    xp, largest = device.xp, float(np.finfo(np.float64).max) / model.selected.size
     with np.errstate(divide="ignore"):
         return _shares(xp.minimum(1 / least, largest), xp)
 
@@ -216,7 +230,7 @@ def exemplar_distances(values: Array, fitted: FittedRows, rows: Array, label: Ar
         kernels(device).scatter_min(part, group, length[:, None])
         least[block] = part.reshape(size, k)
 
-    for_each_chunk(device, fill, row_blocks(m, max(1, count), BLOCK))
+    for_each_chunk(device, fill, row_blocks(m, count, BLOCK))
     return least
 
 

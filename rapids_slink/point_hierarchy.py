@@ -163,9 +163,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return FittedRows(self._points_, names, get_metric(*self._metric_), type(self).__name__)
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
-        if not hasattr(self, "_points_"):
-            return {}
-        metric, k, ones = get_metric(*self._metric_), self.n_clusters_, np.ones(len(labels))
+        metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))
 
         def answer(X: Any, device: Device, report: Report) -> np.ndarray:
             return medoids(device.asarray(self._points_), labels, ones, k, metric, device)

@@ -84,7 +84,7 @@ def test_table_of_clusters(device):
     X.index = [f"row {i}" for i in range(len(X))]
     for model in (SingleLinkage(12), HDBSCAN(10, 3)):
         model.set_params(device=device, prediction_data=True).fit(X)
-        table, labels = model.to_frame(), model.labels_.to_numpy()
+        table, labels = model.to_frame(medoids=True), model.labels_.to_numpy()
         assert table.index.tolist() == list(range(model.n_clusters_))
         assert table["size"].tolist() == np.bincount(labels[labels >= 0]).tolist()
         for label, row in table.iterrows():
@@ -105,6 +105,10 @@ def test_table_of_a_graphs_clusters(device):
     assert table["size"].tolist() == [3, 1, 1]
     assert table["height"].tolist() == [2.5, 0.0, 0.0]
     assert table["first_row"].tolist() == ["a", "d", "e"]
+    with pytest.raises(ValueError, match="this hierarchy has none"):
+        fit_graph(edges, 3, device=device).to_frame(medoids=True)
+    with pytest.raises(ValueError, match="keeps no rows: fit it with prediction_data=True"):
+        fit(np.arange(9.0)[:, None], device=device).to_frame(medoids=True)
 
 
 # ------------------------------------------------------------------------------------------- HDBSCAN

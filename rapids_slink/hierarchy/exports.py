@@ -150,16 +150,25 @@ class Exports:
         names = range(self.n_leaves_) if self._index is None else on_host(self._index).tolist()
         return text.to_newick(on_host(self.linkage_), names)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self, *, medoids: bool = False) -> pd.DataFrame:
         """The clusters of `labels_` as a table.
+
+        Parameters
+        ----------
+        medoids : bool
+            Add the column ``medoid``, for a model with ``prediction_data=True``. It takes all pairs of each cluster.
 
         Returns
         -------
         DataFrame (pandas)
             A row for each label. ``size``: the number of rows. ``height``: the weight of the heaviest edge of `mst_`
             within the cluster, 0 for a single row. ``first_row``: the index label of its first row, or the row's
-            number. For a model with ``prediction_data=True`` also ``medoid``, likewise: the row with the least sum of
-            distances to the others.
+            number. ``medoid``, likewise: the row with the least sum of distances to the others.
+
+        Raises
+        ------
+        ValueError
+            `medoids` is asked of a model that keeps no rows.
         """
         self._require_fit()
         labels, n = np.asarray(on_host(self.labels_)), self.n_clusters_
@@ -169,11 +178,11 @@ class Exports:
         height = np.zeros(n + 1)  # the last is that of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
         found, first = np.unique(labels, return_index=True)
-        rows = {"first_row": first[found >= 0], **self._central_rows(labels)}
+        rows = {"first_row": first[found >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
         columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
         return text.cluster_table(np.bincount(labels + 1, minlength=n + 1)[1:], height[:n], columns)
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
-        """The medoids, if the model keeps its rows."""
-        return {}
+        """The medoids."""
+        raise ValueError("medoids are of rows with features, and this hierarchy has none")
