@@ -69,7 +69,7 @@ class AppendedSearch:
         device, metric, progress = problem.device, problem.metric, problem.settings.progress
         self.n_old, self.xp = n_old, device.xp
         self.among_all: Search = prepare_search(rows, device, report, progress=progress, metric=metric)
-        self.among_new: Search = prepare_search(rows[n_old:], device, report, rows, progress, metric)
+        self.among_new: Search = prepare_search(rows[n_old:].copy(), device, report, rows, progress, metric)
         self.unlisted: TreeEdges
 
     def nearest(self, n: int, k_new: int, k_old: int) -> tuple[SearchResult, SearchResult]:
