@@ -233,6 +233,13 @@ def fast_clusters(work: Work) -> Call:
     return lambda: HDBSCAN(min_cluster_size=m, min_samples=m).fit(points)
 
 
+def rust_clusters(work: Work) -> Call:
+    from hdbscan_rs import HDBSCAN
+
+    points, m = _float64(work), work.case.min_samples
+    return lambda: HDBSCAN(min_cluster_size=m, min_samples=m).fit_predict(points)
+
+
 def sklearn_clusters(work: Work) -> Call:
     from sklearn.cluster import HDBSCAN
 
@@ -268,6 +275,7 @@ PEERS = (
     Peer("hdbscan", "hdbscan", "hdbscan", "cpu", hdbscan_clusters, 5e10),
     Peer("hdbscan-generic", "hdbscan", "hdbscan", "cpu", partial(hdbscan_clusters, algorithm="generic"), 1e9),
     Peer("fast-hdbscan", "hdbscan", "fast_hdbscan", "cpu", fast_clusters, 5e10, tree_features=8),
+    Peer("hdbscan-rs", "hdbscan", "hdbscan_rs", "cpu", rust_clusters, 5e10),
     Peer("sklearn", "hdbscan", "sklearn", "cpu", sklearn_clusters, 5e10),
     Peer("cuml", "hdbscan", "cuml", "cuda", cuml_clusters, 2e14),
     *(

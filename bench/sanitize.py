@@ -129,7 +129,7 @@ def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
 def tree_of_matrix(device: Device, points: np.ndarray, min_samples: int = 1) -> tuple[Any, ...]:
     """The tree of a distance matrix."""
     matrix = np.abs(points[:, None, 0] - points[None, :, 0])
-    given = as_distances(device.asarray(matrix), device).values
+    given = as_distances(device.asarray(matrix), device)[0].values
     return tuple(pairs.tree_of_pairs(given, PRECOMPUTED, min_samples, device).columns.values())
 
 

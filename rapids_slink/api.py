@@ -113,7 +113,8 @@ def fit_graph(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas) or cugraph.Graph
+    edges : DataFrame (cuDF or pandas), sparse matrix, or graph of NetworkX or cuGraph
+        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
         ``src``, ``dst``, the ends: integers, strings or any other values that a frame can hold, both of the same type.
         ``weight``: the dissimilarity, any number. An edge may have one direction or both. Self-loops are ignored, and
         the lightest of parallel edges counts. Integers from 0 to four times the number of edges plus 1,023 are node
@@ -314,7 +315,8 @@ def minimum_spanning_tree(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas) or cugraph.Graph
+    edges : DataFrame (cuDF or pandas), sparse matrix, or graph of NetworkX or cuGraph
+        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
         ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
         the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
         are ignored, and the lightest of parallel edges counts. A ``cugraph.Graph`` must be undirected and weighted; its
@@ -330,10 +332,11 @@ def minimum_spanning_tree(
 
     Returns
     -------
-    DataFrame or cugraph.Graph
+    DataFrame, sparse matrix or graph
         The rows of `edges` that are in the tree, in their order, with their types and their index, as from
         ``edges[mask][["src", "dst", "weight"]]``: ``edges.loc[tree.index]`` has the other columns. The earlier row wins
-        among equal weights. For a ``cugraph.Graph``, a graph of these edges, without the nodes that have no edge.
+        among equal weights. For a sparse matrix a matrix of its format with these entries, for a graph a graph of its
+        class with these edges; a ``cugraph.Graph`` lacks the nodes that have no edge.
 
     Raises
     ------
@@ -403,6 +406,7 @@ def cut(
     names: str = "number",
     n_leaves: int | None = None,
     method: str = "kernel",
+    sample_weight: Any = None,
 ) -> Any:
     """Flat clusters from a dendrogram.
 
@@ -427,6 +431,8 @@ def cut(
     method : {"kernel", "merge"}
         How labels are inherited. "kernel" uses gathers, in one launch on a GPU and one pass on a CPU. "merge" uses
         groupby and merge of frames, which takes longer. The labels are the same.
+    sample_weight : array or Series of shape (n_leaves,), optional
+        Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not the number of leaves.
 
     Returns
     -------
@@ -448,7 +454,7 @@ def cut(
     -----
     Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
     """
-    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names)
+    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
 
 

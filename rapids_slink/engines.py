@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from rapids_slink import local
@@ -9,6 +10,8 @@ from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.output import is_collection
+from rapids_slink.prediction import Fitted
+from rapids_slink.report import Report
 from rapids_slink.settings import Settings
 
 
@@ -17,6 +20,16 @@ class Engine(Protocol):
 
     def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         """The attributes of a model fitted on points."""
+
+    def append(self, X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+        """The attributes of a model with further rows."""
+        ...
+
+    def predict(
+        self, answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any
+    ) -> tuple[Any, Report]:
+        """What a prediction answers for new rows, and its report."""
+        ...
 
     def fit_graph(
         self,

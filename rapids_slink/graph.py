@@ -19,7 +19,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, Graph, read_graph
+from rapids_slink.spanning_tree.graphs import COLUMNS, GivenGraph, Graph, read_graph
 
 COMPLETE = ("keep", "error")
 
@@ -53,12 +53,13 @@ class GraphHierarchy(Hierarchy):
 
 
 def fit_graph(
-    frame: Any, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
+    given: GivenGraph, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
 ) -> GraphHierarchy:
-    """`api.fit_graph` of a frame, on a device, within a run; `cut` is `n_clusters` and `distance_threshold`."""
+    """`api.fit_graph` of a graph, on a device, within a run; `cut` is `n_clusters` and `distance_threshold`."""
     n_clusters, distance_threshold = cut
     with report.stage("input", device):
-        frame, output = OutputKind.of(frame, device)
+        frame, output = OutputKind.of(given.frame, device)
+        n_nodes = given.n_nodes if n_nodes is None else n_nodes
         graph = read_graph(frame, device, most_numbers=None if n_nodes is None else MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
@@ -84,11 +85,15 @@ def fit_graph(
         named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
-    result._output, result._index = output, graph.ids
+    ids = graph.ids if given.names is None else given.names
+    result._output, result._index = output, ids
     result.linkage_, result.mst_ = output.frame(merges.frame), output.frame(forest)
+    if given.names is not None:
+        ends = {end: ids.take(result.mst_[end].to_numpy()) for end in ("src", "dst")}
+        result.mst_ = result.mst_.assign(**ends)
     kind = output.from_cuml_setting()
-    result.labels_ = kind.labels(labels, graph.ids)
-    result.component_ = kind.labels(component, graph.ids, name="component")
+    result.labels_ = kind.labels(labels, ids)
+    result.component_ = kind.labels(component, ids, name="component")
     result.n_leaves_, result.n_connected_components_ = n, components
     result.n_clusters_ = number_of_clusters(labels, n_clusters)
     return result

@@ -1,20 +1,35 @@
-"""`HDBSCAN`: flat clusters of varying density, from the exact hierarchy of mutual reachability."""
+"""`HDBSCAN`: flat clusters of varying density, from the exact hierarchy of mutual reachability.
+
+The functions have the names of the package hdbscan and of cuML, so that ``from rapids_slink import hdbscan`` takes the
+place of either in a program that predicts.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Rule
+from rapids_slink import density
+from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.flat import StableClusters
-from rapids_slink.point_hierarchy import PointHierarchy
+from rapids_slink.density_model import DensityHierarchy
+from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.points.columns import as_integer
 
+__all__ = [
+    "HDBSCAN",
+    "all_points_membership_vectors",
+    "approximate_predict",
+    "approximate_predict_scores",
+    "membership_vector",
+]
 METHODS = ("eom", "leaf")
+CENTERS = (None, "centroid", "medoid", "both")
 
 
-class HDBSCAN(PointHierarchy):
+class HDBSCAN(DensityHierarchy):
     """Hierarchical density-based clustering with noise, over the exact tree.
 
     The heights of the hierarchy equal those of ``scipy.cluster.hierarchy.linkage`` of mutual reachability to the last
@@ -52,6 +67,11 @@ class HDBSCAN(PointHierarchy):
         Show a progress bar.
     memory_limit : int or str, optional
         The largest number of bytes that `fit` may use on top of its input, or text such as "8GiB"; see `SingleLinkage`.
+    prediction_data : bool
+        Keep a copy of the rows and their core distances, for the predictions and `exemplars_`. It costs a further k-NN
+        search.
+    store_centers : {None, "centroid", "medoid", "both"}
+        Compute `centroids_`, `medoids_` or both, as scikit-learn does. Medoids take all pairs within each cluster.
 
     Attributes
     ----------
@@ -67,6 +87,9 @@ class HDBSCAN(PointHierarchy):
     condensed_tree_ : DataFrame
         ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as in the package
         hdbscan: rows are 0..n-1, clusters are n and above, and n is all rows.
+    centroids_, medoids_ : array of shape (clusters, d), float64
+        With `store_centers`. The mean of each cluster's rows, weighted by their probabilities, and the row with the
+        least sum of distances to the others, weighted likewise.
     linkage_, single_linkage_tree_ : DataFrame
         ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
     mst_ : DataFrame
@@ -99,8 +122,6 @@ class HDBSCAN(PointHierarchy):
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1]
     """
 
-    _labels_are_a_cut = False
-
     def __init__(
         self,
         min_cluster_size: int = 5,
@@ -116,6 +137,8 @@ class HDBSCAN(PointHierarchy):
         device: str = "auto",
         progress: bool = False,
         memory_limit: int | str | None = None,
+        prediction_data: bool = False,
+        store_centers: str | None = None,
     ) -> None:
         self.min_cluster_size = min_cluster_size
         self.min_samples = min_samples
@@ -129,12 +152,47 @@ class HDBSCAN(PointHierarchy):
         self.device = device
         self.progress = progress
         self.memory_limit = memory_limit
+        self.prediction_data = prediction_data
+        self.store_centers = store_centers
 
     @property
     def single_linkage_tree_(self) -> Any:
         """The linkage, under its name in other packages."""
         self._require_fit()
         return self.linkage_
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Cluster the rows of `X`.
+
+        Parameters
+        ----------
+        X : dataframe, array or graph
+            See `SingleLinkage.fit`.
+        y : None
+            Ignored; a `Pipeline` passes it.
+        sample_weight : array or Series of shape (n,), optional
+            Numbers above 0. A row of weight w gives the clusters of w equal rows: the size of a cluster is the sum of
+            its weights, and core distances count the copies. Predictions count each row once.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        ValueError, TypeError, DeviceUnavailableError, DeviceMemoryError
+            See `SingleLinkage.fit`.
+        """
+        if self.store_centers not in CENTERS:
+            raise ValueError(f"store_centers must be one of {CENTERS}, got {self.store_centers!r}")
+        if self.store_centers is not None and self.metric == PRECOMPUTED.name:
+            raise ValueError("store_centers takes the rows' features, and metric='precomputed' has none")
+        return self._fit(X, weights=sample_weight, store_centers=self.store_centers)
+
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Fit and return `labels_`: one int32 label per row."""
+        return self.fit(X, y, sample_weight).labels_
 
     def _default_min_samples(self) -> int:
         return self.min_cluster_size
@@ -152,5 +210,81 @@ class HDBSCAN(PointHierarchy):
             raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
-        rule = Rule(method == "leaf", bool(self.allow_single_cluster), float(max_size or np.inf), float(epsilon))
+        most = float(max_size or np.inf)
+        rule = condense.Rule(method == "leaf", bool(self.allow_single_cluster), most, float(epsilon))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
+
+
+def approximate_predict(clusterer: HDBSCAN, points_to_predict: Any, return_connecting_points: bool = False) -> Any:
+    """`HDBSCAN.approximate_predict` as a function, as in the package hdbscan and in cuML.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+    points_to_predict : dataframe or array, (m, d)
+        New rows.
+    return_connecting_points : bool
+        Also return the fitted row that each new one joins.
+
+    Returns
+    -------
+    labels, probabilities : Series or array of shape (m,)
+        See `HDBSCAN.approximate_predict`.
+    neighbors : Series or array of shape (m,), int32
+        Row numbers, only with `return_connecting_points`.
+    """
+    labels, probabilities, neighbors = clusterer._predict_with_rows(points_to_predict)
+    return (labels, probabilities, neighbors) if return_connecting_points else (labels, probabilities)
+
+
+def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
+    """GLOSH of new rows by the fitted hierarchy, as in the package hdbscan.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+    points_to_predict : dataframe or array, (m, d)
+        New rows.
+
+    Returns
+    -------
+    Series or array of shape (m,), float64
+        The larger, the less a row belongs to its surroundings; below 0 where it is denser than all of them.
+    """
+    return clusterer._predict(partial(density.predict_scores, model=clusterer._density()), points_to_predict)
+
+
+def membership_vector(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
+    """`HDBSCAN.membership_vector` as a function, as in the package hdbscan and in cuML.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+    points_to_predict : dataframe or array, (m, d)
+        New rows.
+
+    Returns
+    -------
+    array of shape (m, clusters), float64
+        See `HDBSCAN.membership_vector`.
+    """
+    return clusterer.membership_vector(points_to_predict)
+
+
+def all_points_membership_vectors(clusterer: HDBSCAN) -> Any:
+    """`HDBSCAN.all_points_membership_vectors` as a function, as in the package hdbscan and in cuML.
+
+    Parameters
+    ----------
+    clusterer : HDBSCAN
+        Fitted with ``prediction_data=True``.
+
+    Returns
+    -------
+    array of shape (n, clusters), float64
+        See `HDBSCAN.all_points_membership_vectors`.
+    """
+    return clusterer.all_points_membership_vectors()

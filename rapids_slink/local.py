@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rapids_slink import dendrogram as dendrograms
@@ -10,13 +11,14 @@ from rapids_slink.dendrogram import cutting
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind
+from rapids_slink.points.output import OutputKind, is_dataframe
+from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, resolve
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.connect_graph import connect_graph
-from rapids_slink.spanning_tree.graphs import as_cugraph, as_frame, is_cugraph, tree_of_edges
+from rapids_slink.spanning_tree.graphs import given_graph, is_graph, tree_of_edges
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
@@ -37,6 +39,23 @@ def plan(X: Any, settings: Settings) -> Report:
     return report
 
 
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """The attributes of a model with further rows."""
+    device = resolve(settings.device, X, model.rows.values)
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        fitted = pipeline.append(X, model, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
+    """What a prediction answers for new rows beside a model's `rows`, and its report."""
+    chosen = resolve(device, X, rows)
+    report = Report(device=chosen.name)
+    with run_scope(chosen, memory_limit):
+        return answer(X, device=chosen, report=report), report
+
+
 def fit_graph(
     edges: Any,
     *,
@@ -48,11 +67,11 @@ def fit_graph(
     memory_limit: Any,
 ) -> graph.GraphHierarchy:
     """`api.fit_graph`."""
-    frame = as_frame(edges)
-    chosen = resolve(device, frame)
+    given = given_graph(edges)
+    chosen = resolve(device, given.frame)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):
-        result = graph.fit_graph(frame, (n_clusters, distance_threshold), n_nodes, complete, chosen, report)
+        result = graph.fit_graph(given, (n_clusters, distance_threshold), n_nodes, complete, chosen, report)
     result.report_ = report
     return result
 
@@ -80,14 +99,16 @@ def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str,
 
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
     """`api.minimum_spanning_tree`."""
-    if component and is_cugraph(edges):
-        raise ValueError("component=True adds a column, and a cugraph.Graph has none: pass its edges as a DataFrame")
-    frame = as_frame(edges)
-    chosen = resolve(device, frame)
-    frame, output = OutputKind.of(frame, chosen)
+    if component and is_graph(edges) and not is_dataframe(edges):
+        raise ValueError(
+            f"component=True adds a column, and a {type(edges).__name__} has none: pass its edges as a DataFrame"
+        )
+    given = given_graph(edges)
+    chosen = resolve(device, given.frame)
+    frame, output = OutputKind.of(given.frame, chosen)
     with run_scope(chosen, memory_limit):
         tree = tree_of_edges(frame, chosen, maximum=maximum, component=component)
-    return as_cugraph(tree) if is_cugraph(edges) else output.frame(tree)
+    return output.frame(tree) if given.as_graph is None else given.as_graph(tree)
 
 
 def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:

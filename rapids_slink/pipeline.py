@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from rapids_slink.centers import centroids, medoids
 from rapids_slink.dendrogram import build_linkage, estimate_linkage
 from rapids_slink.dendrogram.cutting import estimate_cut
 from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.points import Following, Points, as_points
+from rapids_slink.points import Following, Points, as_points, is_sparse
+from rapids_slink.points.columns import check_weights, column_values
 from rapids_slink.points.distances import as_distances
-from rapids_slink.report import Report
+from rapids_slink.points.output import OutputKind
+from rapids_slink.points.validate import MAX_ROWS, check_finite
+from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
+from rapids_slink.report import Report, counted
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import release_cached
+from rapids_slink.runtime.memory import check_memory, copy_out, release_cached
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
+from rapids_slink.spanning_tree.edges import EdgeList, size_text
+from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, forest_of_edges
+from rapids_slink.spanning_tree.graphs import given_graph, is_graph, read_graph
 from rapids_slink.spanning_tree.problem import Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, retaining_tree
+from rapids_slink.spanning_tree.weights import weighted_problem
+
+#: What makes the tree of a problem's rows.
+Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
@@ -32,37 +47,138 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         return estimate_fit(Problem(settings, device, n, d, itemsize))
 
     with report.stage("input", device):
-        points = read_points(X, settings, device, estimate)
-        n, d = points.values.shape
+        weighted = settings.weights is not None
+        points, edges = read_points(X, settings, device, estimate)
+        n, d = points.values.shape if edges is None else 2 * (edges.n_nodes,)
         rule.check_rows(n)
-        settings = settings.for_rows(n)
+        weights = check_weights(settings.weights, n, device) if weighted else None
+        settings = settings.for_rows(n if weights is None else int(weights.sum()))
         if not settings.clipped or settings.min_samples > 1:
             report["min_samples"] = settings.min_samples
     problem = Problem(settings, device, n, d, points.values.dtype.itemsize)
-    tree, components = tree_of_points(points.values, problem, report)
+    core = None
+    if edges is None:
+        if weighted and settings.min_samples > 1:
+            problem, core = weighted_problem(points.values, weights, problem, report)
+        tree = tree_of_points(points.values, problem, report, grow_tree)
+    else:
+        with report.stage("spanning_tree", device):
+            check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), size_text(edges))
+            tree, core = forest_of_edges(edges, settings.min_samples, device, weights)
+        report["way"] = "edges"
+    if weighted:
+        rule = rule.weighted(to_host(weights), None if core is None else to_host(core))
+    return attributes_of(points, tree, (n, d), settings, rule, device, report)
+
+
+def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tuple[Points, EdgeList | None]:
+    """Given distances: a matrix, or rows without values and the edges if there are pairs without a distance."""
+    if not is_graph(X):
+        points, complete = as_distances(X, device, estimate)
+        return points, None if complete and not as_edges else edges_of_matrix(points.values, device)
+    given = given_graph(X)
+    frame, output = OutputKind.of(given.frame, device)
+    if is_sparse(X):
+        output = replace(output, is_frame=False)
+    graph = read_graph(frame, device, most_numbers=None if given.n_nodes is None else MAX_ROWS)
+    n = max(given.n_nodes or 1, graph.edges.n_nodes)
+    if n > MAX_ROWS:
+        raise ValueError(f"up to {MAX_ROWS} nodes are possible, got {n}")
+    index = graph.ids if given.names is None else given.names
+    return Points(device.xp.empty((0, 0)), None, index, output), replace(graph.edges, n_nodes=n)
+
+
+def append(
+    X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
+) -> dict[str, Any]:
+    """Add rows to a model on one device, within a run: the attributes of a model fitted on all rows."""
+    with report.stage("input", device):
+        new, (added, old) = model.rows.read(X, device)
+        n = len(old) + len(added)
+        problem = Problem(settings.for_rows(n), device, n, old.shape[1], old.dtype.itemsize)
+        if problem.settings.min_samples > 1:
+            raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
+        rule.check_rows(n)
+        size = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize, n * old.shape[1] * old.dtype.itemsize)
+        stages = estimate_appended(problem, len(old)), estimate_linkage(n), estimate_cut(n)
+        check_memory(device, sequential(size, *stages), f"append to {counted(len(old), 'row')}")
+        values = device.xp.concatenate([old, added])
+        points = Points(values, model.rows.names, model.index_with(new), model.output)
+        check_finite({"X": points}, settings.metric, device)
+        ends = tuple(device.asarray(column_values(model.tree[end], device), "int32") for end in ("src", "dst"))
+
+    def grow(problem: Problem, rows: Array, report: Report) -> Tree:
+        return tree_of_appended(rows, ends, problem, report), 1
+
+    report["way"] = "append"
+    tree = tree_of_points(values, problem, report, grow)
+    return attributes_of(points, tree, values.shape, problem.settings, rule, device, report)
+
+
+def attributes_of(
+    points: Points,
+    tree_and_components: Tree,
+    shape: tuple[int, int],
+    settings: Settings,
+    rule: ClusterRule,
+    device: Device,
+    report: Report,
+) -> dict[str, Any]:
+    """The attributes of a model of rows and features, from its tree."""
+    (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
         merges = build_linkage(tree, n)
     flat = rule.choose(merges, n, device, report)
-    return {
-        **flat_attributes(flat, points),
-        **feature_names(points.names),
-        "linkage_": points.frame(merges.frame),
-        "mst_": points.frame(tree.frame),
-        "n_leaves_": n,
-        "n_features_in_": d,
-        "n_connected_components_": components,
-        "_output": points.output,
-        "_index": points.index,
-    }
+    kept = kept_rows(points.values, settings, rule, device, report) if settings.prediction_data else {}
+    if settings.store_centers is not None:
+        with report.stage("centers", device):
+            kept |= centers_of(points, flat, settings, device)
+    if settings.weights is not None:
+        kept["_weighted_"] = True
+    with report.stage("output", device):
+        return {
+            **kept,
+            **flat_attributes(flat, points),
+            **feature_names(points.names),
+            "linkage_": points.frame(merges.frame),
+            "mst_": points.frame(tree.frame),
+            "n_leaves_": n,
+            "n_features_in_": d,
+            "n_connected_components_": components,
+            "_output": points.output,
+            "_index": points.index,
+        }
 
 
-def read_points(X: Any, settings: Settings, device: Device, estimate: Following) -> Points:
-    """The points, or the distances, on the device, if they and the later stages fit into memory."""
+def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
+    """`centroids_` and `medoids_` of clusters with probabilities."""
+    labels, strength = (to_host(flat.rows[name]) for name in ("labels_", "probabilities_"))
+    found, given, k = {}, (points.values, labels, strength), flat.n_clusters
+    if settings.store_centers in ("centroid", "both"):
+        found["centroids_"] = centroids(*given, k, device)
+    if settings.store_centers in ("medoid", "both"):
+        rows = medoids(*given, k, settings.metric, device)
+        found["medoids_"] = points.values[device.asarray(rows)].astype("float64")
+    return {name: points.output.array(copy_out(device, array)) for name, array in found.items()}
+
+
+def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
+    """What a model keeps of its rows: these, and core distances if its predictions need them."""
+    with report.stage("prediction_data", device):
+        points = copy_out(device, values) if device.is_gpu else values.copy()
+        kept: dict[str, Any] = {"_metric_": (settings.metric.name, settings.metric.p), "_points_": points}
+        if rule.predicts_by_density:
+            kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
+    return kept
+
+
+def read_points(X: Any, settings: Settings, device: Device, estimate: Following) -> tuple[Points, EdgeList | None]:
+    """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges."""
     if settings.metric is PRECOMPUTED:
-        return as_distances(X, device, estimate)
+        return as_given(X, device, estimate, settings.weights is not None)
     value = settings.missing_value
-    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=True)
+    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=True), None
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
@@ -88,15 +204,18 @@ def estimate_fit(problem: Problem, of_tree: MemoryEstimate | None = None) -> Mem
     The memory of the lists is free again once the tree is there.
     """
     of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
-    return sequential(of_tree, estimate_linkage(problem.n), estimate_cut(problem.n))
+    stages = [of_tree, estimate_linkage(problem.n), estimate_cut(problem.n)]
+    if problem.settings.prediction_data:
+        stages.append(estimate_prediction(problem))
+    return sequential(*stages)
 
 
-def tree_of_points(values: Array, problem: Problem, report: Report) -> Tree:
+def tree_of_points(values: Array, problem: Problem, report: Report, grow: Grow) -> Tree:
     """The exact minimum spanning tree over all pairs of points, (n, d), in merge order, weighted by distances."""
     metric, device = problem.metric, problem.device
     with report.stage("neighbors", device):
         rows = metric_rows(metric, values, device, compact=True) if problem.n > 1 else values
-    tree, components = grow_tree(problem.of_rows(rows), rows, report)
+    tree, components = grow(problem.of_rows(rows), rows, report)
     with report.stage("spanning_tree", device):
         src, dst, weight = tree.columns.values()
         weight[...] = distances(metric, weight, (src, dst), (values, values), device)

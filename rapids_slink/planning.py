@@ -20,6 +20,8 @@ from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.memory import DeviceMemoryError, check_memory, checked_estimate, required_bytes, run_scope
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.edges import EdgeList
+from rapids_slink.spanning_tree.given import estimate_given
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, way_of
 
@@ -32,6 +34,7 @@ RESULT_BYTES = 40
 def plan(X: Any, settings: Settings, device: Device, report: Report) -> None:
     """Write into the report what a fit decides about points, or about a shape (n, d); within a run."""
     problem: Problem | None = None
+    edges: EdgeList | None = None
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
         nonlocal problem
@@ -47,14 +50,19 @@ def plan(X: Any, settings: Settings, device: Device, report: Report) -> None:
             check_shape((n, d), "X")
             check_memory(device, estimate(n, d, 8), f"{counted(n, 'row')} of {counted(d, 'feature')}")
         else:
-            values = read_points(X, settings, device, estimate).values
+            points, edges = read_points(X, settings, device, estimate)
+            values = points.values
         refused = ""
     except DeviceMemoryError as error:
         refused = str(error)
     assert problem is not None
     if values is None and settings.metric is not PRECOMPUTED:
         values = _sample(problem)
-    of_tree = _prepared_estimate(problem, values, report)
+    if edges is None:
+        of_tree = _prepared_estimate(problem, values, report)
+    else:
+        report["way"] = "edges"
+        of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
     checked = checked_estimate()
     copied = checked.retained - estimate_fit(problem).retained if checked else 0  # of X
     whole = sequential(MemoryEstimate(2 * copied, copied), estimate_fit(problem, of_tree))

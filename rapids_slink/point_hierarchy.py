@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
+
+from rapids_slink.centers import medoids
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.engines import engine_of
 from rapids_slink.hierarchy.base import Hierarchy
-from rapids_slink.hierarchy.estimator import Estimator
+from rapids_slink.hierarchy.estimator import Estimator, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import check_missing_value, with_missing
 from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.prediction import Fitted, FittedRows
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Device
 from rapids_slink.settings import Settings
 
 
@@ -27,6 +35,9 @@ class PointHierarchy(Hierarchy, Estimator):
     device: str
     progress: bool
     memory_limit: int | str | None
+    prediction_data: bool
+    _metric_: tuple[str, float]
+    _points_: Any  # with prediction_data: the rows' values
 
     def _cluster_rule(self) -> ClusterRule:
         """The rule that the parameters describe. Raises if they are not valid for any data."""
@@ -46,9 +57,11 @@ class PointHierarchy(Hierarchy, Estimator):
         X : dataframe or array, (n, d)
             A cuDF or pandas DataFrame, a CuPy or NumPy array, or an object with ``__cuda_array_interface__`` or DLPack.
             float32 and float64 are used as they are; integers and booleans are converted. For ``metric="precomputed"``
-            a symmetric matrix of finite distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors
-            of its symmetry and of its zero diagonal are ignored up to √ε times the largest entry. The cluster of the
-            current Dask client fits a Dask DataFrame or Array of points, and the results are Dask collections.
+            a symmetric matrix of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its
+            symmetry and of its zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix,
+            a frame of ``src``, ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in
+            the graph are not joined, so that there may be several trees. The cluster of the current Dask client fits a
+            Dask DataFrame or Array of points, and the results are Dask collections.
         y : None
             Ignored; a `Pipeline` passes it.
 
@@ -65,11 +78,61 @@ class PointHierarchy(Hierarchy, Estimator):
             There is no GPU for ``device="cuda"``, or the work needs more memory than there is or than `memory_limit`.
             Both are ValueErrors.
         """
-        rule, settings = self._cluster_rule(), self._settings()
-        fitted = engine_of(X).fit(X, settings, rule)
+        return self._fit(X)
+
+    def _fit(self, X: Any, **more: Any) -> Self:
+        """Fit with further settings."""
+        rule, settings = self._cluster_rule(), replace(self._settings(), **more)
+        return self._take(engine_of(X).fit(X, settings, rule))
+
+    def _take(self, fitted: dict[str, Any]) -> Self:
+        """Replace all fitted attributes."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
         self.__dict__ = {**kept, **fitted}  # at once
         return self
+
+    @WithRows
+    def append(self, X: Any) -> Self:
+        """Add rows to the fitted ones, in place. The result is that of `fit` on all rows, to the last bit.
+
+        The tree of all rows is within the old tree and the pairs that have a new row, so m new rows beside n cost
+        m(n + m) pairs, not (n + m)². The parameters that choose clusters apply as they are now.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            New rows, which are numbered after the others. The columns of a frame go by name if the model was fitted on
+            a frame, and its index is appended.
+
+        Returns
+        -------
+        object
+            The model itself.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model was fitted without ``prediction_data=True``, with `min_samples` above 1 or by another metric, or
+            `X` is not valid. With `min_samples` new rows make core distances smaller, so that no edge of the old tree
+            is certain.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import SingleLinkage
+        >>> X = np.array([[0.0], [0.1], [5.0]])
+        >>> model = SingleLinkage(n_clusters=2, prediction_data=True, device="cpu").fit(X)
+        >>> model.append(np.array([[5.2], [9.0]])).labels_.tolist()
+        [0, 0, 1, 1, 1]
+        """
+        rows, rule, settings = self._fitted_rows(), self._cluster_rule(), self._settings()
+        if hasattr(self, "_weighted_"):
+            raise ValueError("append is for rows without sample_weight")
+        if settings.metric != rows.metric:
+            raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
+        return self._take(engine_of(X).append(X, Fitted(rows, self.mst_, self._index, self._output), settings, rule))
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit and return `labels_`: one int32 label per row."""
@@ -89,7 +152,40 @@ class PointHierarchy(Hierarchy, Estimator):
             progress=self.progress,
             max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_value=check_missing_value(self.missing_value, self.missing),
+            prediction_data=self._keeps_rows(),
         )
+
+    def _keeps_rows(self) -> bool:
+        if self.prediction_data and self.metric == PRECOMPUTED.name:
+            raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
+        if self.prediction_data and self.missing is not None:
+            raise ValueError("prediction_data=True is for rows without missing values")
+        return bool(self.prediction_data)
+
+    def _fitted_rows(self) -> FittedRows:
+        """What the model keeps of its rows."""
+        self._require_fit()
+        if not hasattr(self, "_points_"):
+            raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
+        names = getattr(self, "feature_names_in_", None)
+        names = None if names is None else names.tolist()
+        return FittedRows(self._points_, names, get_metric(*self._metric_), type(self).__name__)
+
+    def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
+        metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))
+
+        def answer(X: Any, device: Device, report: Report) -> np.ndarray:
+            return medoids(device.asarray(self._points_), labels, ones, k, metric, device)
+
+        rows, _ = engine_of().predict(answer, None, self._points_, self.device, self.memory_limit)
+        return {"medoid": rows}
+
+    def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
+        """What `answer` gives for new rows. `report_` has its seconds and counts."""
+        result, report = engine_of(X).predict(answer, X, self._points_, self.device, self.memory_limit)
+        self.report_["predict"] = report.get("predict", {})
+        self.report_.setdefault("seconds", {})["predict"] = report["seconds"]["predict"]
+        return result
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

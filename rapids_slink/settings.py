@@ -30,6 +30,12 @@ class Settings:
         The largest distance at which clusters are merged.
     missing_value : number, optional
         What stands for a missing value, besides NaN and nulls, if the metric takes missing values.
+    prediction_data : bool
+        Whether the model keeps its points.
+    weights : array of shape (n,), optional
+        How many equal rows each counts for.
+    store_centers : str, optional
+        Which points in the middle of clusters are computed.
     """
 
     metric: Metric
@@ -41,6 +47,9 @@ class Settings:
     progress: bool = False
     max_distance: float | None = None
     missing_value: Any = None
+    prediction_data: bool = False
+    weights: Any = None
+    store_centers: str | None = None
 
     def for_rows(self, n: int) -> Self:
         """The settings for n rows, which may be too few for `min_samples`."""

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from math import inf
+from typing import Any
+
 from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
 from rapids_slink.dendrogram.flat import Cut
+from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.point_hierarchy import PointHierarchy
+from rapids_slink.points.output import array_of, library_of
+from rapids_slink.prediction import nearest_labels
 
 
 class SingleLinkage(PointHierarchy):
@@ -61,6 +68,8 @@ class SingleLinkage(PointHierarchy):
         is cut into smaller chunks, which changes no result. The neighbour lists, 12 bytes per neighbour, and the tree
         must fit. A GPU's memory pool enforces the limit; on a CPU it is compared with an estimate. By default the limit
         is the free memory.
+    prediction_data : bool
+        Keep a copy of the rows, for `predict` and `append`.
 
     Attributes
     ----------
@@ -109,6 +118,7 @@ class SingleLinkage(PointHierarchy):
         device: str = "auto",
         progress: bool = False,
         memory_limit: int | str | None = None,
+        prediction_data: bool = False,
     ) -> None:
         self.n_clusters = n_clusters
         self.distance_threshold = distance_threshold
@@ -122,6 +132,55 @@ class SingleLinkage(PointHierarchy):
         self.device = device
         self.progress = progress
         self.memory_limit = memory_limit
+        self.prediction_data = prediction_data
+
+    @WithRows
+    def predict(self, X: Any) -> Any:
+        """The cluster of new rows: that of the nearest fitted row, if this is nearer than the cut.
+
+        `report_` counts the new rows and those without a cluster.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            New rows. The columns of a frame go by name if the model was fitted on a frame.
+
+        Returns
+        -------
+        Series or array of shape (m,), int32
+            The label of the nearest row in `labels_`, the first of equally near ones; -1 if its distance is not below
+            `distance_threshold` or, for `n_clusters`, the height of the first merge above the cut. A Series with the
+            index of `X` if `X` is a frame.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model was fitted without ``prediction_data=True`` or with `min_samples`, or `X` is not valid.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import SingleLinkage
+        >>> X = np.array([[0.0], [0.1], [5.0], [5.2]])
+        >>> model = SingleLinkage(n_clusters=2, prediction_data=True, device="cpu").fit(X)
+        >>> model.predict(np.array([[5.1], [1.0], [30.0]])).tolist()
+        [1, 0, -1]
+        """
+        fitted = self._fitted_rows()
+        if self.report_.get("min_samples", 1) > 1:
+            raise ValueError("predict takes distances of rows, and this model has min_samples: use HDBSCAN")
+        labels = array_of(self.labels_) if library_of(self.labels_) else self.labels_
+        return self._predict(partial(nearest_labels, fitted=fitted, labels=labels, height=self._cut_height()), X)
+
+    def _cut_height(self) -> float:
+        """The distance at which the clusters of `labels_` would merge further."""
+        if self.distance_threshold is not None:
+            return float(self.distance_threshold)
+        heights = self.linkage_["height"]
+        kept = self.n_leaves_ - self.n_clusters_
+        return float(heights.iloc[kept]) if kept < len(heights) else inf
 
     def _default_min_samples(self) -> int:
         return 1

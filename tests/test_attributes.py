@@ -124,6 +124,7 @@ def test_parameters_as_scikit_learn_wants_them(device):
         "device": device,
         "progress": True,
         "memory_limit": "1GiB",
+        "prediction_data": True,
     }
     model = SingleLinkage(**parameters)
     assert model.get_params() == parameters

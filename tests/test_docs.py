@@ -21,7 +21,7 @@ from bench import __main__ as harness
 from bench import recipe
 from bench.cases import GROUPS
 from bench.stages import STAGES
-from rapids_slink import cli, graph
+from rapids_slink import cli, graph, hdbscan
 from rapids_slink.hierarchy.base import Hierarchy
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -43,6 +43,12 @@ PUBLIC = [
     *(f"{HIERARCHY}.pictures.{name}" for name in ("plot_condensed", "plot_tree")),
     f"{HIERARCHY}.explorer.Explorer.to_html",
     "rapids_slink.SingleLinkage.fit",
+    "rapids_slink.SingleLinkage.append",
+    "rapids_slink.SingleLinkage.predict",
+    "rapids_slink.HDBSCAN.fit",
+    *(f"rapids_slink.HDBSCAN.{name}" for name in ("approximate_predict", "membership_vector", "plot_condensed_tree")),
+    "rapids_slink.HDBSCAN.all_points_membership_vectors",
+    *(f"rapids_slink.hdbscan.{name}" for name in hdbscan.__all__),
     "rapids_slink.graph.GraphHierarchy",
     f"{HIERARCHY}.base.Hierarchy",
     "rapids_slink.datasets.load_cities",

@@ -16,6 +16,7 @@ from test_hdbscan import by_appearance, generic
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
@@ -174,7 +175,7 @@ def test_repeated_rows_stay_together(X, min_cluster_size, min_samples, options):
 
 def test_persistence_and_scores_without_splits():
     """A chain of equal steps is one cluster whose points leave together."""
-    tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 2)
+    tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 4, 2)
     assert tree.parent.tolist() == [-1]
     assert tree.departure.tolist() == [1.0] * 4
     assert condense.outlier_scores(tree).tolist() == [0.0] * 4
@@ -250,3 +251,17 @@ def test_plots(device):
 def test_refused(parameters, error, message, device):
     with pytest.raises(error, match=message):
         HDBSCAN(**parameters, device=device).fit(blobs(0)[:10])
+
+
+@pytest.mark.parametrize("min_size", [2, 5, 30, 1000])
+@pytest.mark.parametrize("points", [blobs(0), grid(), np.repeat(blobs(1), 3, axis=0), np.arange(9.0)[:, None] ** 2])
+def test_condensing_by_doubling_is_condensing(points, min_size, engine):
+    """Bit for bit; chains, ties and equal rows among them."""
+    for min_samples in (1, 4):
+        linkage = SingleLinkage(min_samples=min_samples, device="cpu").fit(points).linkage_
+        columns = [linkage[name].to_numpy() for name in ("left", "right", "height", "size")]
+        expected = condense.condense(*columns, len(points), min_size)
+        found = condense_by_doubling(*map(engine.asarray, columns), min_size, engine.xp)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)

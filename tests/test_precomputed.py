@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import CASES, cases
-from scipy import sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
@@ -100,14 +99,37 @@ def test_negative_dissimilarities_and_one_row():
     assert fit(np.zeros((1, 1)), n_clusters=1, device="cpu").labels_.tolist() == [0]
 
 
-def test_a_sparse_matrix_is_edges(engine):
-    """Pairs that it does not store are at no distance, and not at zero: the error says how to pass them."""
-    two = sparse.coo_matrix(([1.0, 2.0], ([0, 2], [1, 3])), (4, 4))
-    with pytest.raises(TypeError, match=r"has those of some.*rapids_slink\.fit_graph") as refusal:
-        fit(two.tocsr())
-    call = str(refusal.value).partition("then ")[2]
-    graph = eval(call, {"rapids_slink": rapids_slink, "pandas": pd, "coo": two, "X": two})
-    assert graph.labels_.tolist() == [0, 0, 1, 1]
+def test_infinity_is_no_distance(engine):
+    """As a condensed vector, a square matrix and a frame: the forest of the finite distances."""
+    X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 9], [0, 9]], 20, axis=0)
+    matrix = squareform(pdist(X))
+    matrix[np.arange(60)[:, None] // 20 != np.arange(60) // 20] = np.inf
+    u, v = np.triu_indices(60, 1)
+    pairs = pd.DataFrame({"src": u, "dst": v, "weight": matrix[u, v]}).query("weight < inf").reset_index(drop=True)
+    graph = rapids_slink.fit_graph(pairs, device="cpu")
+    for distances in (matrix, squareform(matrix), matrix.astype(np.float32)):
+        model = fit(engine.asarray(distances), n_clusters=3, device=engine.name)
+        if distances.dtype == np.float64:
+            np.testing.assert_array_equal(to_host(model.distances_), graph.distances_)
+            np.testing.assert_array_equal(model.mst_[["src", "dst"]].to_numpy(), graph.mst_[["src", "dst"]].to_numpy())
+        assert to_host(model.labels_).tolist() == np.repeat([0, 1, 2], 20).tolist()
+        assert (model.n_connected_components_, len(model.linkage_), model.n_leaves_) == (3, 57, 60)
+        assert len(set(to_host(model.cut(5)).tolist())) == 5
+    named = pd.DataFrame(matrix, [f"row {i}" for i in range(60)])
+    assert fit(named, n_clusters=3, device=engine.name).labels_["row 45"] == 2
+    with pytest.raises(ValueError, match=r"n_clusters must be from 3 to 60, .* 3 components, which nothing joins"):
+        fit(engine.asarray(matrix), n_clusters=2, device=engine.name)
+    with pytest.raises(ValueError, match="linkage of a forest"):
+        model.to_scipy()
+
+
+def test_rounding_beside_infinity(engine):
+    matrix = changed(280, 3, np.inf)
+    matrix[3, 280], matrix[5, 5] = np.inf, 1e-9
+    matrix[9, 4] *= 1 + 1e-15
+    model = fit(engine.asarray(matrix), device=engine.name)
+    assert model.n_connected_components_ == 1
+    assert to_host(model.distances_)[0] == 1
 
 
 def changed(row, column, value):
@@ -120,7 +142,8 @@ def changed(row, column, value):
     ("X", "message"),
     [
         (changed(280, 3, 7.5), r"symmetric, but the distance of rows 3 and 280 is 1171\.0 and .* 280 and 3 is 7\.5"),
-        (changed(280, 3, np.inf), "distance of rows 280 and 3 is inf: .* call fit_graph"),
+        (changed(280, 3, np.inf), r"symmetric, but the distance of rows 3 and 280 is 1171\.0 and .* 280 and 3 is inf"),
+        (changed(280, 3, -np.inf), "distance of rows 280 and 3 is -inf: X must hold numbers, or infinity"),
         (changed(2, 299, np.nan), "distance of rows 2 and 299 is nan"),
         (changed(299, 299, 1), "row 299 to itself is 1.0, not zero"),
         (np.zeros((3, 4)), r"square matrix or a condensed vector, got shape \(3, 4\)"),

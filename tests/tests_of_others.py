@@ -49,8 +49,8 @@ def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(f"single linkages: {methods['single']}")
 
 
-def run_tests_of(module, device):
-    """The tests of an installed module under this plugin: how many single linkages they made on the device."""
+def run_tests_of(module, device, plugin=Path(__file__).stem):
+    """The tests of an installed module under a plugin: how many single linkages they made on the device."""
     package, _, _ = module.rpartition(".")
     if importlib.util.find_spec(package) is None:  # from 1.18 on SciPy's wheels are without them
         pytest.skip(f"{package} is not installed")
@@ -59,7 +59,7 @@ def run_tests_of(module, device):
         "--pyargs",
         module,
         "-p",
-        Path(__file__).stem,
+        plugin,
         "-p",
         "no:cacheprovider",
         "--rootdir",

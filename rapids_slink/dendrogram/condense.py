@@ -10,11 +10,12 @@ Everything here takes linear time, on the host: a dendrogram is a chain of depen
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import to_host
 
 
 class Condensed(NamedTuple):
@@ -24,7 +25,7 @@ class Condensed(NamedTuple):
     ----------
     parent : (c,) int32 array, the cluster that each cluster split off from, -1 of the first
     birth : (c,) float64 array, the λ of that split, 0 of the first
-    size : (c,) int32 array, points in the cluster at its birth
+    size : (c,) array, points in the cluster at its birth, or their weight
     cluster : (n,) int32 array, the cluster that each point falls out of
     departure : (n,) float64 array, the λ at which it does
     """
@@ -34,6 +35,22 @@ class Condensed(NamedTuple):
     size: np.ndarray
     cluster: np.ndarray
     departure: np.ndarray
+
+
+class Weighting(NamedTuple):
+    """Points that count as several equal ones.
+
+    Attributes
+    ----------
+    weight : (n,) float64 array
+    rate : (n,) float64 array, the λ at which the copies of each point part: 1 / its core distance, or infinite
+    """
+
+    weight: np.ndarray
+    rate: np.ndarray
+
+
+NOTHING = np.empty(0)
 
 
 class Rule(NamedTuple):
@@ -67,90 +84,152 @@ class Selected(NamedTuple):
     labels : (n,) int32 array, -1 of noise
     probabilities : (n,) float64 array, how deep in its cluster a point is: its λ over the largest λ of the cluster
     persistence : (clusters,) float64 array, each stability as a share of what it would be if no point ever left
+    clusters : (clusters,) int32 array, their numbers in the condensed dendrogram
     """
 
     labels: np.ndarray
     probabilities: np.ndarray
     persistence: np.ndarray
+    clusters: np.ndarray
 
 
-def condense(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, min_size: int) -> Condensed:
+def condense(
+    left: np.ndarray,
+    right: np.ndarray,
+    height: np.ndarray,
+    size: np.ndarray,
+    n: int,
+    min_size: int,
+    weighting: Weighting | None = None,
+) -> Condensed:
     """The condensed dendrogram of a linkage.
 
     Parameters
     ----------
-    left, right, height, size : (n - 1,) arrays
-        A linkage's columns; heights that are not negative, ascending.
+    left, right, height, size : (n - c,) arrays
+        A linkage's columns; heights that are not negative, ascending. The c trees of a forest merge at infinity, where
+        λ is 0.
+    n : int
     min_size : int
         The least number of points of a large part, at least 2.
+    weighting : Weighting, optional
+        A size is a sum of weights then, and a point of at least that weight is a large part by itself.
     """
-    n = left.size + 1
-    max_clusters = 2 * max(1, n // min_size)  # clusters that do not split further are disjoint
-    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, np.int32))
+    if left.size < n - 1:
+        left, right, height, size = _joined(left, right, height, size, n)
+    weight, own_rate = (NOTHING, NOTHING) if weighting is None else weighting
+    total: float = n
+    if weight.size:
+        size = _weigh(left, right, weight)
+        total = float(weight.sum())
+    max_clusters = 2 * max(1, min(n, int(total // min_size)))  # clusters that do not split further are disjoint
+    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, size.dtype))
+    cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(left, right, height, size, min_size, tree)
+    count = _condense(left, right, height, size, min_size, (weight, own_rate), tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
+def _joined(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, n: int) -> tuple[Any, ...]:
+    """A forest's merges and then those of its trees at infinity, each with all before, the largest tree first.
+
+    Small trees merge last, so that they fall out of the cluster of all points, not out of another tree's cluster.
+    """
+    m, is_root = left.size, np.ones(n + left.size, bool)
+    is_root[left] = is_root[right] = False
+    roots = np.flatnonzero(is_root)
+    sizes = np.concatenate([np.ones(n, size.dtype), size])[roots]
+    order = np.argsort(-sizes, kind="stable")
+    roots, sizes = roots[order], np.cumsum(sizes[order])
+    before = np.concatenate([roots[:1], n + m + np.arange(roots.size - 2)])
+    columns = (left, before), (right, roots[1:]), (height, np.full(roots.size - 1, np.inf)), (size, sizes[1:])
+    return tuple(np.concatenate(parts).astype(parts[0].dtype) for parts in columns)
+
+
+def from_frame(frame: Any, n: int) -> Condensed:
+    """The condensed dendrogram of n points in the columns of `HDBSCAN.condensed_tree_`."""
+    parent, rate, size = (to_host(frame[name].values) for name in ("parent", "lambda_val", "child_size"))
+    c = parent.size - n  # clusters, without that of all points
+    return Condensed(
+        np.concatenate([[-1], parent[:c] - n]).astype(np.int32),
+        np.concatenate([[0.0], rate[:c]]),
+        np.concatenate([[size[c:].sum()], size[:c]]),
+        (parent[c:] - n).astype(np.int32),
+        rate[c:],
+    )
+
+
 @njit(nogil=True, cache=True)
-def _condense(left, right, height, size, min_size, tree):
-    parent, birth, cluster_size, cluster, falls_at = tree
+def _condense(left, right, height, size, min_size, weighting, tree):
+    (parent, birth, cluster_size, cluster, falls_at), (weight, own_rate) = tree, weighting
     n = cluster.size
-    parent[0], birth[0], cluster_size[0], count = -1, 0.0, n, 1
+    parent[0], birth[0], count = -1, 0.0, 1
     # From the top down: the cluster of each merge's points before it, and the λ at which they fell out.
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
-        least = min(_points(left[i], size, n), _points(right[i], size, n))
+        least = min(_points(left[i], size, n, weight), _points(right[i], size, n, weight))
         splits = least >= min_size and rate < np.inf  # points at distance zero stay together
         for child in (left[i], right[i]):
             own, at = within[i], fallen[i]
             if at < 0 and splits:
                 own = count
-                parent[own], birth[own], cluster_size[own] = within[i], rate, size[child - n]
+                parent[own], birth[own], cluster_size[own] = within[i], rate, _points(child, size, n, weight)
                 count += 1
-            elif at < 0 and _points(child, size, n) < min_size:
+            elif at < 0 and _points(child, size, n, weight) < min_size:
                 at = rate
             if child >= n:
                 within[child - n], fallen[child - n] = own, at
             else:
                 cluster[child] = own
-                falls_at[child] = at if at >= 0 else rate
+                falls_at[child] = at if at >= 0 else max(rate, own_rate[child]) if own_rate.size else rate
     return count
 
 
 @njit(nogil=True, cache=True)
-def _points(node, size, n):
-    """The number of points of a leaf or a merge."""
-    return 1 if node < n else size[node - n]
+def _weigh(left, right, weight):
+    """The weight of each merge's points."""
+    n = weight.size
+    total = np.empty(left.size)
+    for i in range(left.size):
+        total[i] = 0.0
+        for child in (left[i], right[i]):
+            total[i] += weight[child] if child < n else total[child - n]
+    return total
 
 
 @njit(nogil=True, cache=True)
-def stabilities(tree):
-    """The stability of each cluster."""
+def _points(node, size, n, weight):
+    """The number of points of a leaf or a merge, or their weight."""
+    return size[node - n] if node >= n else weight[node] if weight.size else 1
+
+
+@njit(nogil=True, cache=True)
+def stabilities(tree, weight):
+    """The stability of each cluster, of points of these weights, or of 1 if there are none."""
     total = np.zeros(tree.parent.size)
     for p in range(tree.cluster.size):
         c = tree.cluster[p]
-        total[c] += tree.departure[p] - tree.birth[c]
+        total[c] += (tree.departure[p] - tree.birth[c]) * (weight[p] if weight.size else 1.0)
     for c in range(1, total.size):
         total[tree.parent[c]] += (tree.birth[c] - tree.birth[tree.parent[c]]) * tree.size[c]
     return total
 
 
-def select(tree: Condensed, rule: Rule) -> Selected:
+def select(tree: Condensed, rule: Rule, weighting: Weighting | None = None) -> Selected:
     """The clusters that a rule selects, and each point's place in them."""
-    stability = stabilities(tree)
+    stability = stabilities(tree, NOTHING if weighting is None else weighting.weight)
     selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
     if rule.epsilon > 0:
         selected = _above(tree, selected, rule)
-    largest = _largest_rates(tree)
+    largest = largest_rates(tree)
     labels, probabilities, numbers = _label(tree, selected, largest, rule.epsilon)
     ever = largest.max()
     if 0 < ever < np.inf:  # a stability may overflow
         persistence = np.minimum(stability[numbers] / ever / tree.size[numbers], 1.0)
     else:
         persistence = np.ones(numbers.size)
-    return Selected(labels, probabilities, persistence)
+    return Selected(labels, probabilities, persistence, numbers)
 
 
 def outlier_scores(tree: Condensed) -> np.ndarray:
@@ -159,21 +238,21 @@ def outlier_scores(tree: Condensed) -> np.ndarray:
     Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
     detection", TKDD 2015.
     """
-    largest = _largest_rates(tree)
-    _raise_to_those_within(tree.parent, largest)
+    largest = largest_rates(tree)
+    raise_to_those_within(tree.parent, largest)
     densest = largest[tree.cluster]
     with np.errstate(invalid="ignore"):
         return np.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
 
 
 @njit(nogil=True, cache=True)
-def _raise_to_those_within(parent, largest):
+def raise_to_those_within(parent, largest):
     """Replace each cluster's value by the largest of its own and those of the clusters within it."""
     for c in range(largest.size - 1, 0, -1):
         largest[parent[c]] = max(largest[parent[c]], largest[c])
 
 
-def _largest_rates(tree: Condensed) -> np.ndarray:
+def largest_rates(tree: Condensed) -> np.ndarray:
     """The largest λ at which anything left each cluster."""
     largest = np.zeros(tree.parent.size)
     np.maximum.at(largest, tree.cluster, tree.departure)
@@ -231,12 +310,19 @@ def _above(tree, selected, rule):
 
 
 @njit(nogil=True, cache=True)
+def enclosing(parent, selected):
+    """The selected cluster that equals or contains each cluster, -1 where there is none."""
+    around = np.full(selected.size, -1, np.int32)
+    for c in range(selected.size):
+        around[c] = c if selected[c] else around[parent[c]] if c > 0 else -1
+    return around
+
+
+@njit(nogil=True, cache=True)
 def _label(tree, selected, largest, epsilon):
     """Labels, probabilities, and the cluster of each label."""
     n, m = tree.cluster.size, selected.size
-    around = np.full(m, -1, np.int32)  # the selected cluster that equals or contains each
-    for c in range(m):
-        around[c] = c if selected[c] else around[tree.parent[c]] if c > 0 else -1
+    around = enclosing(tree.parent, selected)
     labels, probabilities = np.full(n, -1, np.int32), np.zeros(n)
     number, clusters, count = np.full(m, -1, np.int32), np.empty(m, np.int32), 0
     # If all points are one cluster, it has those that stay as long as it does, or until epsilon.

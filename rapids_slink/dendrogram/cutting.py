@@ -15,7 +15,7 @@ from typing import Any
 
 from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.dendrogram.kernels import kernels
-from rapids_slink.points.columns import as_integer, column_values, has_gaps
+from rapids_slink.points.columns import as_integer, check_weights, column_values, has_gaps
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
@@ -47,6 +47,7 @@ class CutParameters:
     method: str = "kernel"
     closed: str = "left"
     names: str = "number"
+    sample_weight: Any = None
 
     @property
     def values(self) -> tuple[list[Any], bool]:
@@ -65,6 +66,12 @@ class CutParameters:
         for name, valid in (("method", METHODS), ("closed", CLOSED), ("names", NAMES)):
             if getattr(self, name) not in valid:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, valid))}, got {getattr(self, name)!r}")
+        if self.method == "merge" and self.sample_weight is not None:
+            raise ValueError("sample_weight is for method='kernel'")
+
+    def weights(self, n: int, device: Device) -> Array:
+        """`sample_weight` as an array of the device; None if all leaves count as one."""
+        return None if self.sample_weight is None else check_weights(self.sample_weight, n, device)
 
 
 def estimate_cut(n: int, cuts: int = 1) -> MemoryEstimate:
@@ -144,7 +151,7 @@ def _write_labels(
             column[...] = inherit_labels(linkage.frame, n_leaves, merges, device.frames, min_cluster_size).values
         return
     left, right = (linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right"))
-    clusters = sizes = None  # of the leaves and of the clusters in the cut before
+    clusters, sizes = None, parameters.weights(n_leaves, device)  # of the leaves, of the clusters in the cut before
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
@@ -153,7 +160,7 @@ def _write_labels(
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
         if min_cluster_size > 1:
-            # Counts are far below 2^53, so their sums are exact in float64, in any order.
+            # Counts, and integer weights, are far below 2^53, so their sums are exact in float64, in any order.
             sizes = xp.bincount(step, weights=sizes, minlength=n_leaves - done).astype("float64", copy=False)
             columns[i][...] = _number(sizes >= min_cluster_size, xp)[clusters]
         else:

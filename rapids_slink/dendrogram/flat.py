@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
@@ -41,7 +42,19 @@ class FlatClusters:
 
 
 class ClusterRule(Protocol):
-    """How a model chooses clusters. It may be sent to a Dask worker."""
+    """How a model chooses clusters. It may be sent to a Dask worker.
+
+    Attributes
+    ----------
+    predicts_by_density : bool
+        Whether predictions need core distances.
+    """
+
+    predicts_by_density: ClassVar[bool]
+
+    def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
+        """The rule for rows of these weights and core distances."""
+        ...
 
     def check_rows(self, n: int) -> None:
         """Raise unless the rule can cluster n rows."""
@@ -57,6 +70,12 @@ class Cut:
 
     n_clusters: Any = None
     distance_threshold: Any = None
+
+    predicts_by_density: ClassVar[bool] = False
+
+    def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
+        """A cut does not depend on weights."""
+        return self
 
     def check_rows(self, n: int) -> None:
         """Raise unless n rows have such a cut."""
@@ -77,6 +96,15 @@ class StableClusters:
     min_size: int
     rule: condense.Rule
     metric: str
+    weighting: condense.Weighting | None = None
+
+    predicts_by_density: ClassVar[bool] = True
+
+    def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
+        """The rule for rows of these weights and core distances."""
+        with np.errstate(divide="ignore"):
+            rate = np.full(weight.size, np.inf) if core is None else 1 / core
+        return replace(self, weighting=condense.Weighting(weight, rate))
 
     def check_rows(self, n: int) -> None:
         """Any number of rows is valid."""
@@ -84,18 +112,23 @@ class StableClusters:
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            left, right, height, size = (to_host(merges.columns[name]) for name in COLUMNS)
+            left, right, height, size = (merges.columns[name] for name in COLUMNS)
             if height.size and height[0] < 0:
-                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {height[0]}")
-            tree = condense.condense(left, right, height, size, self.min_size)
-            selected = condense.select(tree, self.rule)
+                lowest = float(height[0])
+                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
+            if device.is_gpu and self.weighting is None and height.size == n - 1 > 0:
+                tree = condense_by_doubling(left, right, height, size, self.min_size, device.xp)
+            else:
+                left, right, height, size = (to_host(column) for column in (left, right, height, size))
+                tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
+            selected = condense.select(tree, self.rule, self.weighting)
             scores = condense.outlier_scores(tree)
-        columns = {name: device.asarray(column) for name, column in _condensed_columns(tree).items()}
+        condensed = {name: device.asarray(column) for name, column in _condensed_columns(tree, self.weighting).items()}
         return FlatClusters(
             selected.persistence.size,
             {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
-            {"cluster_persistence_": selected.persistence},
-            {"condensed_tree_": frame_of(device, columns)},
+            {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
+            {"condensed_tree_": frame_of(device, condensed)},
         )
 
 
@@ -104,12 +137,13 @@ def number_of_clusters(labels: Array, n_clusters: Any) -> int:
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
 
 
-def _condensed_columns(tree: condense.Condensed) -> dict[str, np.ndarray]:
+def _condensed_columns(tree: condense.Condensed, weighting: condense.Weighting | None) -> dict[str, np.ndarray]:
     """The columns of `condensed_tree_`: first the rows of the clusters, then the points'."""
     n, clusters = tree.cluster.size, tree.parent.size
+    size = np.ones(n, np.int64) if weighting is None else weighting.weight
     return {
         "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
         "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
         "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
-        "child_size": np.concatenate([tree.size[1:], np.ones(n, np.int32)]).astype(np.int64),
+        "child_size": np.concatenate([tree.size[1:], size]).astype(size.dtype),
     }

@@ -63,6 +63,10 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             "missing= takes points in one piece, not a Dask collection: rows without a common feature are looked for "
             "among all of them"
         )
+    if settings.prediction_data:
+        raise ValueError("prediction_data=True keeps the rows on one device, and X is a Dask collection")
+    if settings.weights is not None:
+        raise ValueError("sample_weight is for rows on one device, and X is a Dask collection")
     settings = with_bytes(settings)
     with Run() as run:
         report = Report(device="", metric=metric.name)
@@ -197,6 +201,16 @@ def on_one_worker(
 
 def _is_frame(result: Any) -> bool:
     return hasattr(result, "iloc")
+
+
+def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """Refused, likewise."""
+    raise TypeError("X is a Dask collection, and append takes rows in one piece: compute it")
+
+
+def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> Any:
+    """Refused: a model keeps its rows on one device."""
+    raise TypeError("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
 
 
 def fit_graph(edges: Any, **parameters: Any) -> Any:

@@ -6,18 +6,17 @@ import copy
 from os import PathLike
 from typing import Any, Self
 
-import numpy as np
-
 from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, cut_frame
-from rapids_slink.hierarchy import html, interop, storage
+from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
+from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import device_of, resolve
 
 
-class Hierarchy(Drawn):
+class Hierarchy(Exports, Drawn):
     """The common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`.
 
     A pickle holds objects of pandas and NumPy whatever the model was fitted on, and opens on any machine. A copy keeps
@@ -76,6 +75,7 @@ class Hierarchy(Drawn):
         min_cluster_size: int = 1,
         closed: str = "left",
         names: str = "number",
+        sample_weight: Any = None,
     ) -> Any:
         """Labels of another cut of the same tree, or of many.
 
@@ -93,6 +93,8 @@ class Hierarchy(Drawn):
         names : {"number", "first_row"}
             "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows
             are added behind, as long as no cluster with a smaller row number joins.
+        sample_weight : array or Series of shape (n,), optional
+            Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not its number of rows.
 
         Returns
         -------
@@ -107,110 +109,20 @@ class Hierarchy(Drawn):
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, closed=closed, names=names)
+        parameters = CutParameters(
+            n_clusters,
+            distance_threshold,
+            min_cluster_size,
+            closed=closed,
+            names=names,
+            sample_weight=sample_weight,
+        )
         if n_clusters is None and distance_threshold is not None:
             check_max_distance(parameters.values[0], getattr(self, "max_distance", None))
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
         return cut_frame(linkage, self.n_leaves_, parameters, self._output, self._index)
-
-    def to_scipy(self) -> np.ndarray:
-        """The hierarchy as SciPy's linkage matrix.
-
-        Returns
-        -------
-        ndarray of shape (n - 1, 4), float64
-            SciPy's Z.
-
-        Raises
-        ------
-        ValueError
-            The hierarchy is a forest, which SciPy's matrix cannot express.
-        """
-        self._require_tree()
-        return interop.to_scipy(self.linkage_)
-
-    def to_networkx(self) -> Any:
-        """The minimum spanning tree as a graph of NetworkX.
-
-        Its nodes are those of `mst_`: row numbers, whatever the input's index, because its labels may repeat; or the
-        nodes of the graph that was clustered. If the labels are unique,
-        ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))`` replaces the numbers by them.
-
-        Returns
-        -------
-        networkx.Graph
-            With all nodes, also those without an edge. Each edge has its ``weight``.
-
-        Raises
-        ------
-        ImportError
-            NetworkX is not installed.
-        """
-        self._require_fit()
-        return interop.to_networkx(self.mst_, self._nodes)
-
-    def to_cugraph(self) -> Any:
-        """The minimum spanning tree as a graph of cuGraph.
-
-        Returns
-        -------
-        cugraph.Graph
-            Undirected and weighted, over the nodes of `mst_`. cuGraph has no nodes without an edge.
-
-        Raises
-        ------
-        ImportError
-            cuGraph is not installed.
-        DeviceUnavailableError
-            There is no usable GPU.
-        ValueError
-            The tree has no edges, and cuGraph has no graph without edges.
-        """
-        self._require_fit()
-        return interop.to_cugraph(self.mst_)
-
-    def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
-        """The hierarchy as a fitted model of the package hdbscan, which chooses flat clusters from it.
-
-        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``. So are
-        the clusters, except for rows that tie: a core distance is often the height of several merges, and each package
-        merges these in its own order. Without ``min_samples`` the tree is that of ``min_samples=1``.
-
-        Parameters
-        ----------
-        min_cluster_size : int
-            The points of smaller branches of the tree fall out of a cluster. At least 2.
-        **options
-            The parameters of `hdbscan.HDBSCAN` that choose clusters: ``cluster_selection_method``,
-            ``cluster_selection_epsilon``, ``allow_single_cluster``, ``max_cluster_size`` and others of its release.
-
-        Returns
-        -------
-        hdbscan.HDBSCAN
-            Fitted: ``labels_`` (-1 is noise), ``probabilities_``, ``cluster_persistence_``, ``outlier_scores_``,
-            ``condensed_tree_``, and ``single_linkage_tree_``, hdbscan's `SingleLinkageTree`. All arrays are NumPy's.
-            Attributes that need the points (``minimum_spanning_tree_``, prediction) are missing.
-
-        Raises
-        ------
-        ImportError
-            hdbscan is not installed.
-        ValueError, TypeError
-            A parameter is not valid, there is only one row, or the hierarchy is a forest.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from rapids_slink import SingleLinkage
-        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9)][:, None]
-        >>> model = SingleLinkage(min_samples=3, device="cpu").fit(X)
-        >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
-        [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
-        """
-        Z, metric = self.to_scipy(), getattr(self, "metric", "precomputed")
-        return interop.to_hdbscan(Z, min_cluster_size, self.report_.get("min_samples", 1), metric, options)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the hierarchy to a file that `rapids_slink.load` reads.

@@ -7,7 +7,25 @@ import it when they are called.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from types import MethodType
 from typing import Any, Self
+
+
+class WithRows:
+    """A method of models with ``prediction_data=True``; others are without it, as scikit-learn's checks ask."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, model: Any, kind: type) -> Any:
+        if model is None:
+            return self.method
+        if not model.prediction_data:
+            raise AttributeError(
+                f"this {kind.__name__} keeps no rows for {self.method.__name__}: set prediction_data=True and fit"
+            )
+        return MethodType(self.method, model)
 
 
 class Estimator:

@@ -157,3 +157,29 @@ def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: s
     clusterer.labels_, clusterer.probabilities_, clusterer.cluster_persistence_ = clusters[:3]
     clusterer.condensed_tree_, clusterer.single_linkage_tree_ = clusters[3:]
     return clusterer
+
+
+def condensed_tree(frame: Any, labels: np.ndarray) -> Any:
+    """The frame `HDBSCAN.condensed_tree_` of pandas as a `CondensedTree` of hdbscan.
+
+    Parameters
+    ----------
+    frame : DataFrame (pandas)
+        ``parent``, ``child``, ``lambda_val``, ``child_size``.
+    labels : (n,) int array
+
+    Returns
+    -------
+    hdbscan.plots.CondensedTree
+
+    Raises
+    ------
+    ImportError
+        hdbscan is not installed.
+    """
+    try:
+        from hdbscan.plots import CondensedTree
+    except ImportError as error:
+        raise ImportError("plot_condensed_tree needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+    types = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
+    return CondensedTree(frame.astype(types).to_records(index=False), labels)

@@ -56,7 +56,7 @@ def plot_condensed(linkage: Any, *, min_cluster_size: int | None = None, ax: Any
     if n > 1 and height[0] < 0:
         raise ValueError(f"a condensed tree needs distances that are not negative, got {height[0]}")
     ax = axes_of(ax)
-    tree = condense(left, right, height, size, least)
+    tree = condense(left, right, height, size, n, least)
     starts = _starts(tree)
     splits = np.isin(np.arange(tree.parent.size), tree.parent[1:])
     lowest = height[height > 0][0] if (height > 0).any() else 0.0

@@ -139,7 +139,9 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         columns = _put(archive, name, value.reset_index(drop=True).to_frame("0"))
         return {"kind": "series", "columns": columns, "name": _to_json(value.name)}
     if isinstance(value, np.ndarray):
-        return {"kind": "array", "columns": _put(archive, name, pd.DataFrame({"0": value}, dtype=value.dtype))}
+        matrix = value.reshape(len(value), -1)
+        frame = pd.DataFrame(matrix, columns=list(map(str, range(matrix.shape[1]))), dtype=value.dtype)
+        return {"kind": "array" if value.ndim == 1 else "matrix", "columns": _put(archive, name, frame)}
     return {"kind": "value", "value": _to_json(value)}
 
 
@@ -210,6 +212,8 @@ def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | Non
         return columns
     if kind == "array":
         return columns["0"].to_numpy()
+    if kind == "matrix":
+        return np.ascontiguousarray(columns.to_numpy())
     if kind == "series":
         series = columns["0"].rename(_from_json(spec["name"]))
         return series if rows is None else series.set_axis(rows)

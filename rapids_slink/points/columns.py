@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.points.output import is_dataframe, library_of
+from rapids_slink.points.output import array_of, is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
@@ -101,3 +101,20 @@ def as_integer(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     return int(value)
+
+
+def check_weights(weights: Any, n: int, device: Device) -> Array:
+    """The parameter ``sample_weight`` as a float64 array of the device, one finite number above 0 for each row."""
+    values = array_of(weights) if library_of(weights) else weights
+    if not isinstance(values, np.ndarray | device.xp.ndarray):
+        values = np.asarray(values)
+    if values.shape != (n,):
+        raise ValueError(f"sample_weight must hold one number for each of {n} rows, got shape {values.shape}")
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"sample_weight must hold numbers, got dtype {values.dtype}")
+    values = device.asarray(values, "float64")
+    valid = (values > 0) & (values < device.xp.inf)
+    if not all_true(valid):
+        row = int((~valid).argmax())
+        raise ValueError(f"sample_weight must be above zero and finite: that of row {row} is {float(values[row])}")
+    return values

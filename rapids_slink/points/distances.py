@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.points import Following, Points, as_points, is_sparse
+from rapids_slink.points import Following, Points, as_points
 from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import array_of, library_of
-from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
@@ -19,16 +18,16 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 
 
-def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
-    """Check the distances `X` and put them on `device`, as a square matrix.
+def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Points, bool]:
+    """Check the distances `X` and put them on `device`, as a square matrix. Returns also whether all are finite.
 
     Parameters
     ----------
     X : DataFrame or array of shape (n, n), or array of shape (n(n - 1)/2,)
-        Symmetric, finite, zero on the diagonal; or the entries above the diagonal, row by row, as
-        `scipy.spatial.distance.pdist` returns them. The two entries of a pair may differ, and a diagonal entry may
-        differ from zero, by the rounding error of a difference of squares: √ε times the largest entry (1.5e-8 in
-        float64, 3.5e-4 in float32). Then the entry above the diagonal counts, and the diagonal is ignored.
+        Symmetric, zero on the diagonal, infinite for pairs that are not joined; or the entries above the diagonal, row
+        by row, as `scipy.spatial.distance.pdist` returns them. The two entries of a pair may differ, and a diagonal
+        entry may differ from zero, by the rounding error of a difference of squares: √ε times the largest finite entry
+        (1.5e-8 in float64, 3.5e-4 in float32). Then the entry above the diagonal counts, and the diagonal is ignored.
     device : Device
     estimate : callable, optional
         See `as_points`.
@@ -38,17 +37,12 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
     ValueError, TypeError
         See `as_points`. Or `X` is not a distance matrix; the message names the rows.
     """
-    if is_sparse(X):
-        raise InputTypeError(
-            "metric='precomputed' takes the distances of all pairs, and a sparse matrix has those of some. For a tree "
-            "of these, pass them as edges: coo = X.tocoo(), then rapids_slink.fit_graph(pandas.DataFrame({'src': "
-            "coo.row, 'dst': coo.col, 'weight': coo.data}), n_nodes=X.shape[0])"
-        )
     if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index is not that of the rows
         X = array_of(X)
     if library_of(X) or getattr(X, "ndim", 2) != 1:
         points = as_points(X, device, estimate, checked=False)
-        return replace(points, values=_checked(points.values, device))
+        matrix, complete = _checked(points.values, device)
+        return replace(points, values=matrix), complete
 
     def of_square(_: int, m: int, itemsize: int) -> MemoryEstimate:
         n = _side(m)
@@ -57,9 +51,8 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> Points:
 
     points = as_points(X[None, :], device, of_square, checked=False)
     matrix = _square(points.values[0], device)
-    if not all_true(device.xp.isfinite(points.values)):
-        _checked(matrix, device)  # names the rows
-    return replace(points, values=matrix)
+    complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # which names the rows
+    return replace(points, values=matrix), complete
 
 
 def _side(m: int) -> int:
@@ -84,19 +77,23 @@ def _square(condensed: Array, device: Device) -> Any:
     return matrix
 
 
-def _checked(matrix: Array, device: Device) -> Any:
-    """The matrix, symmetric to the last bit: itself, or a copy if only rounding makes it asymmetric."""
+def _checked(matrix: Array, device: Device) -> tuple[Any, bool]:
+    """The matrix, symmetric to the last bit: itself, or a copy if only rounding makes it asymmetric.
+
+    And whether all entries are finite.
+    """
     n, size, xp = len(matrix), TILE[device.name], device.xp
     if matrix.shape != (n, n):
         raise ValueError(f"metric='precomputed' takes a square matrix or a condensed vector, got shape {matrix.shape}")
     is_symmetric = kernels(device).is_symmetric(matrix)  # else find where it is not
     tiles = [] if is_symmetric else [slice(a, min(a + size, n)) for a in range(0, n, size)]
-    uneven = []
+    uneven, complete = [], True
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
             for a, b in ((rows, columns), (columns, rows)):
-                if not all_true(xp.isfinite(matrix[a, b])):
+                if not all_true(matrix[a, b] > -xp.inf):  # NaN is not
                     _raise_for_value(matrix[a, b], a, b, device)
+                complete = complete and all_true(matrix[a, b] < xp.inf)
             if not all_true(matrix[rows, columns] == matrix[columns, rows].T):
                 uneven.append((rows, columns))
     diagonal = abs(matrix.diagonal())
@@ -106,12 +103,16 @@ def _checked(matrix: Array, device: Device) -> Any:
             f"X must hold distances: that of row {u} to itself is {float(matrix[u, u])!r}, not zero. Similarities s "
             "become distances as 1 - s, for example"
         )
-    return _mirrored(matrix, uneven, device) if uneven else matrix
+    return (_mirrored(matrix, uneven, device) if uneven else matrix), complete
 
 
 def _rounding(matrix: Array) -> float:
     """The largest rounding error of an entry; see `as_distances`."""
-    return float(np.finfo(matrix.dtype).eps) ** 0.5 * max(float(matrix.max()), -float(matrix.min()))
+    largest = max(float(matrix.max()), -float(matrix.min()))
+    if largest == np.inf:
+        blocks = (abs(matrix[a : a + TILE["cpu"]]) for a in range(0, len(matrix), TILE["cpu"]))
+        largest = max((float(block[block < np.inf].max()) for block in blocks if (block < np.inf).any()), default=0.0)
+    return float(np.finfo(matrix.dtype).eps) ** 0.5 * largest
 
 
 def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) -> Any:
@@ -120,7 +121,8 @@ def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) 
     allowed, mirrored = _rounding(matrix), matrix.copy()
     for rows, columns in uneven:
         upper, lower = matrix[rows, columns], matrix[columns, rows].T
-        differ = xp.abs(upper - lower) > allowed
+        with np.errstate(invalid="ignore"):
+            differ = xp.abs(upper - lower) > allowed
         if not all_true(~differ):
             u, v = _first(differ, rows, columns, device)
             raise ValueError(
@@ -132,10 +134,9 @@ def _mirrored(matrix: Array, uneven: list[tuple[slice, slice]], device: Device) 
 
 
 def _raise_for_value(tile: Any, rows: slice, columns: slice, device: Device) -> None:
-    u, v = _first(~device.xp.isfinite(tile), rows, columns, device)
+    u, v = _first(~(tile > -device.xp.inf), rows, columns, device)
     value = float(tile[u - rows.start, v - columns.start])
-    hint = "; for pairs that are not joined, leave them out and call fit_graph" if value == float("inf") else ""
-    raise ValueError(f"the distance of rows {u} and {v} is {value}: X must hold finite numbers{hint}")
+    raise ValueError(f"the distance of rows {u} and {v} is {value}: X must hold numbers, or infinity for no distance")
 
 
 def _first(flags: Any, rows: slice, columns: slice, device: Device) -> tuple[int, int]:

@@ -58,7 +58,7 @@ class OutputKind:
 
     def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
         """An array of either device as a Series of pandas or cuDF."""
-        return self.wrap_proxy(self._frames().Series(self._move(array), index=self._index(index), name=name))
+        return self.wrap_proxy(self._frames().Series(self._move(array), index=self.index(index), name=name))
 
     def labels(self, array: Array, index: Any = None, name: str = "label") -> Any:
         """One value per row: a Series for a frame, an array for an array."""
@@ -72,14 +72,14 @@ class OutputKind:
         elif self.gpu and not on_gpu:
             frame = self._frames().from_pandas(frame)
         if index is not None:
-            frame.index = self._index(index)
+            frame.index = self.index(index)
         return self.wrap_proxy(frame)
 
     def wrap_proxy(self, result: Any) -> Any:
         """A result of the caller's library as a proxy, if the input was one."""
         return sys.modules["cudf.pandas"].as_proxy_object(result) if self.proxy else result
 
-    def _index(self, index: Any) -> Any:
+    def index(self, index: Any) -> Any:
         """An Index of either library as one of the caller's."""
         if library_of(index) == "cudf" and not self.gpu:
             return index.to_pandas()

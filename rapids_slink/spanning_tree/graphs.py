@@ -1,21 +1,24 @@
 """The user's graphs, over nodes of any ids, as arrays over nodes numbered from 0.
 
-DataFrame or cugraph.Graph ──as_frame──▶ frame ──read_graph──▶ EdgeList, and the nodes' ids ──tree_of_edges──▶ frame
+frame, sparse matrix, graph ──given_graph──▶ frame ──read_graph──▶ EdgeList, nodes' ids ──tree_of_edges──▶ frame
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.points import is_sparse
 from rapids_slink.points.columns import column_values, require_columns
+from rapids_slink.points.output import is_dataframe
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, device_of, is_on_gpu
+from rapids_slink.runtime.device import CPU, Device, device_of, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory, copy_out
 from rapids_slink.spanning_tree.edges import (
@@ -57,15 +60,86 @@ class Graph:
         return MemoryEstimate(size, size)
 
 
-def is_cugraph(graph: Any) -> bool:
-    """Whether this is a ``cugraph.Graph``, without importing cuGraph."""
-    return any(base.__module__.split(".")[0] == "cugraph" and base.__name__ == "Graph" for base in type(graph).__mro__)
+@dataclass(frozen=True)
+class GivenGraph:
+    """A user's graph.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        ``src``, ``dst``, ``weight``. A tree of the graph is some of its rows.
+    n_nodes : int or None
+        The number of nodes, if the graph tells; then ``src`` and ``dst`` hold node numbers.
+    names : Index or None
+        The nodes' names, if they are not their numbers.
+    as_graph : callable
+        The graph of the caller's type with these rows of the frame.
+    """
+
+    frame: Any
+    n_nodes: int | None = None
+    names: Any = None
+    as_graph: Callable[[Any], Any] | None = None
 
 
-def as_frame(graph: Any) -> Any:
-    """The edges of a ``cugraph.Graph`` as a frame of ``src``, ``dst``, ``weight``; anything else as it is."""
-    if not is_cugraph(graph):
-        return graph
+def is_graph(X: Any) -> bool:
+    """Whether this is a graph by its type, or a frame of edges."""
+    return is_sparse(X) or _is_of("cugraph", X) or _is_of("networkx", X) or (is_dataframe(X) and {*COLUMNS} <= {*X})
+
+
+def given_graph(graph: Any) -> GivenGraph:
+    """A sparse matrix or a graph of NetworkX or cuGraph as a frame of edges; anything else as it is."""
+    if _is_of("cugraph", graph):
+        return GivenGraph(_cugraph_edges(graph), as_graph=as_cugraph)
+    if _is_of("networkx", graph):
+        return _of_networkx(graph)
+    return _of_sparse(graph) if is_sparse(graph) else GivenGraph(graph)
+
+
+def _is_of(package: str, graph: Any) -> bool:
+    """Whether this is a ``Graph`` of a package, which is not imported."""
+    return any(base.__module__.split(".")[0] == package and base.__name__ == "Graph" for base in type(graph).__mro__)
+
+
+def _of_sparse(matrix: Any) -> GivenGraph:
+    """The stored entries of a square sparse matrix, zeros among them."""
+    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"a sparse matrix of edges must be square, got shape {tuple(matrix.shape)}")
+    entries = matrix.tocsr().tocoo()  # SciPy adds up entries at the same place
+    frame = device_of(entries.data).frames.DataFrame({"src": entries.row, "dst": entries.col, "weight": entries.data})
+
+    def as_matrix(tree: Any) -> Any:
+        data, *ends = (tree[name].values for name in ("weight", "src", "dst"))
+        return type(entries)((data, tuple(ends)), shape=matrix.shape).asformat(matrix.format)
+
+    return GivenGraph(frame, int(matrix.shape[0]), None, as_matrix)
+
+
+def _of_networkx(graph: Any) -> GivenGraph:
+    """The edges of an undirected graph of NetworkX; an edge without a weight has 1, as NetworkX has it."""
+    if graph.is_directed():
+        raise ValueError("edges must be an undirected graph of NetworkX: G.to_undirected()")
+    frames, names = CPU.frames, list(graph)
+    number = {name: i for i, name in enumerate(names)}
+    edges = list(graph.edges(data=True, **({"keys": True} if graph.is_multigraph() else {})))
+    frame = frames.DataFrame({
+        "src": np.fromiter((number[edge[0]] for edge in edges), np.int64, len(edges)),
+        "dst": np.fromiter((number[edge[1]] for edge in edges), np.int64, len(edges)),
+        "weight": np.array([edge[-1].get("weight", 1) for edge in edges], dtype=None if edges else np.float64),
+    })  # fmt: skip
+
+    def as_networkx(tree: Any) -> Any:
+        of_tree = graph.__class__()
+        of_tree.add_nodes_from(graph.nodes(data=True))
+        of_tree.add_edges_from(edges[row] for row in tree.index)
+        return of_tree
+
+    labels = None if names == list(range(len(names))) else frames.Index(names, tupleize_cols=False)
+    return GivenGraph(frame, len(names), labels, as_networkx)
+
+
+def _cugraph_edges(graph: Any) -> Any:
+    """The edges of a ``cugraph.Graph`` as a frame of ``src``, ``dst``, ``weight``."""
     if graph.is_directed():
         raise ValueError("edges must be an undirected cugraph.Graph, or a DataFrame")
     if not graph.is_weighted():

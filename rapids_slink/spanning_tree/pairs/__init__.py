@@ -25,7 +25,7 @@ from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 PAIR_WORK = 8
 MAX_WORK, MAX_SLOW_WORK = {"cpu": 3 * 2**28, "cuda": 2**34}, 2**29
 #: Up to this number of points a CPU takes this way. For few features it is a number of points a feature, above
-#: which a tree of boxes is faster. With core distances it takes half as many points.
+#: which a tree of boxes is faster. With core distances it takes up to twice as many.
 FEW_POINTS, TREE_FEATURES, TREE_POINTS = 2000, 8, 400
 #: Of points of more features a CPU stores the distances, which are computed in tiles: it reads the points less often.
 MAX_FEATURES = 64
@@ -81,7 +81,7 @@ def is_worthwhile(n: int, d: int, metric: Metric, min_samples: int, device: Devi
         return n <= MAX_ROWS
     if metric.boxes and d <= TREE_FEATURES:
         return min_samples == 1 and n <= TREE_POINTS * d
-    return n <= FEW_POINTS // 2 if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
+    return n <= 2 * FEW_POINTS if min_samples > 1 else n <= FEW_POINTS or work <= MAX_WORK["cpu"]
 
 
 def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False) -> bool:

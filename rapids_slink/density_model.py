@@ -1,0 +1,158 @@
+"""What a fitted HDBSCAN answers: predictions, memberships, exemplars, validity, its condensed tree as a plot."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rapids_slink import density
+from rapids_slink.dendrogram import condense
+from rapids_slink.hierarchy import interop
+from rapids_slink.hierarchy.estimator import WithRows
+from rapids_slink.point_hierarchy import PointHierarchy
+from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import device_of, to_host
+
+
+class DensityHierarchy(PointHierarchy):
+    """The base of `HDBSCAN`."""
+
+    condensed_tree_: Any
+    _core_: Any  # with prediction_data: see prediction.core_distances
+    _selected_: Any  # the cluster in the condensed tree of each label
+    _labels_are_a_cut = False
+
+    @property
+    def exemplars_(self) -> list[Any]:
+        """The rows that stay in each cluster to its end, one array of shape (rows, d) for each label."""
+        rows, label = self._density().exemplars
+        chosen = self._points_[device_of(self._points_).asarray(rows)]
+        return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
+
+    def approximate_predict(self, X: Any) -> tuple[Any, Any]:
+        """The clusters that new rows would join, and how deep in them, without fitting again.
+
+        These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
+        least mutual reachability decides, the nearest of equals. `report_` counts the new rows and the noise.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            New rows. The columns of a frame go by name if the model was fitted on a frame.
+
+        Returns
+        -------
+        labels : Series or array of shape (m,), int32
+            -1 is noise. A Series with the index of `X` if `X` is a frame, like the next.
+        probabilities : Series or array of shape (m,), float64
+            From 0 to 1; 0 for noise.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The model was fitted without ``prediction_data=True``, or `X` is not valid.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import HDBSCAN
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9), 30.0][:, None]
+        >>> model = HDBSCAN(min_cluster_size=4, min_samples=3, prediction_data=True, device="cpu").fit(X)
+        >>> labels, probabilities = model.approximate_predict(np.array([[0.5], [6.1], [90.0]]))
+        >>> labels.tolist()
+        [0, 1, -1]
+        """
+        labels, probabilities, _ = self._predict_with_rows(X)
+        return labels, probabilities
+
+    @WithRows
+    def predict(self, X: Any) -> Any:
+        """The labels of `approximate_predict`."""
+        return self.approximate_predict(X)[0]
+
+    def membership_vector(self, X: Any) -> Any:
+        """How far new rows belong to each cluster, as the package hdbscan defines it.
+
+        Parameters
+        ----------
+        X : dataframe or array, (m, d)
+            See `approximate_predict`.
+
+        Returns
+        -------
+        array of shape (m, clusters), float64
+            By label. A row's sum is its probability of belonging to any cluster.
+
+        Raises
+        ------
+        ValueError, TypeError, DeviceMemoryError
+            See `approximate_predict`.
+        """
+        return self._predict(partial(density.membership_vector, model=self._density()), X)
+
+    def all_points_membership_vectors(self) -> Any:
+        """How far the fitted rows belong to each cluster, as the package hdbscan defines it.
+
+        Returns
+        -------
+        array of shape (n, clusters), float64
+            By label. A row's sum is its probability of belonging to any cluster.
+
+        Raises
+        ------
+        ValueError
+            The model was fitted without ``prediction_data=True``.
+        DeviceMemoryError
+            The work needs more memory than there is or than `memory_limit`.
+        """
+        answer = partial(density.all_membership_vectors, model=self._density())
+        return self._predict(lambda X, **how: answer(self._output, **how), None)
+
+    def _predict_with_rows(self, X: Any) -> tuple[Any, Any, Any]:
+        """`approximate_predict`, and the fitted row that each new one joins."""
+        labels, probabilities, rows = self._predict(partial(density.approximate_predict, model=self._density()), X)
+        return labels, probabilities, rows
+
+    def _density(self) -> density.Density:
+        """What predictions read of the model."""
+        rows, tree = self._fitted_rows(), condense.from_frame(self.condensed_tree_, self.n_leaves_)
+        return density.Density(rows, self._core_, self.report_.get("min_samples", 1), tree, to_host(self._selected_))
+
+    @property
+    def relative_validity_(self) -> float:
+        """The package hdbscan's fast form of DBCV, from -1 to 1: how dense clusters are beside the gaps between them.
+
+        It compares models of one data set. Moulavi et al., "Density-based clustering validation", SDM 2014.
+        """
+        self._require_fit()
+        tree = on_host(self.mst_)
+        src, dst, weight = (tree[name].to_numpy() for name in ("src", "dst", "weight"))
+        return density.relative_validity(np.asarray(on_host(self.labels_)), src, dst, weight)
+
+    def plot_condensed_tree(self, *, ax: Any = None, **options: Any) -> Any:
+        """Draw the condensed tree as the package hdbscan does.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+
+        Raises
+        ------
+        ImportError
+            hdbscan is not installed.
+        """
+        self._require_fit()
+        labels = np.asarray(on_host(self.labels_))
+        return interop.condensed_tree(on_host(self.condensed_tree_), labels).plot(axis=ax, **options)

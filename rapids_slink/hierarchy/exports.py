@@ -1,0 +1,188 @@
+"""What a hierarchy becomes elsewhere: matrices, graphs, text, tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rapids_slink.hierarchy import interop, text
+from rapids_slink.points.output import on_host
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Exports:
+    """The exports of `Hierarchy`."""
+
+    linkage_: Any
+    mst_: Any
+    labels_: Any
+    n_leaves_: int
+    n_clusters_: int
+    report_: Any
+    _index: Any
+    _nodes: Any
+
+    def _require_fit(self) -> None:
+        raise NotImplementedError
+
+    def _require_tree(self) -> None:
+        raise NotImplementedError
+
+    def to_scipy(self) -> np.ndarray:
+        """The hierarchy as SciPy's linkage matrix.
+
+        Returns
+        -------
+        ndarray of shape (n - 1, 4), float64
+            SciPy's Z.
+
+        Raises
+        ------
+        ValueError
+            The hierarchy is a forest, which SciPy's matrix cannot express.
+        """
+        self._require_tree()
+        return interop.to_scipy(self.linkage_)
+
+    def to_networkx(self) -> Any:
+        """The minimum spanning tree as a graph of NetworkX.
+
+        Its nodes are those of `mst_`: row numbers, whatever the input's index, because its labels may repeat; or the
+        nodes of the graph that was clustered. If the labels are unique,
+        ``networkx.relabel_nodes(graph, dict(enumerate(df.index)))`` replaces the numbers by them.
+
+        Returns
+        -------
+        networkx.Graph
+            With all nodes, also those without an edge. Each edge has its ``weight``.
+
+        Raises
+        ------
+        ImportError
+            NetworkX is not installed.
+        """
+        self._require_fit()
+        return interop.to_networkx(self.mst_, self._nodes)
+
+    def to_cugraph(self) -> Any:
+        """The minimum spanning tree as a graph of cuGraph.
+
+        Returns
+        -------
+        cugraph.Graph
+            Undirected and weighted, over the nodes of `mst_`. cuGraph has no nodes without an edge.
+
+        Raises
+        ------
+        ImportError
+            cuGraph is not installed.
+        DeviceUnavailableError
+            There is no usable GPU.
+        ValueError
+            The tree has no edges, and cuGraph has no graph without edges.
+        """
+        self._require_fit()
+        return interop.to_cugraph(self.mst_)
+
+    def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
+        """The hierarchy as a fitted model of the package hdbscan, which chooses flat clusters from it.
+
+        With ``min_samples=m`` the heights are those of ``hdbscan.HDBSCAN(min_samples=m, algorithm="generic")``. So are
+        the clusters, except for rows that tie: a core distance is often the height of several merges, and each package
+        merges these in its own order. Without ``min_samples`` the tree is that of ``min_samples=1``.
+
+        Parameters
+        ----------
+        min_cluster_size : int
+            The points of smaller branches of the tree fall out of a cluster. At least 2.
+        **options
+            The parameters of `hdbscan.HDBSCAN` that choose clusters: ``cluster_selection_method``,
+            ``cluster_selection_epsilon``, ``allow_single_cluster``, ``max_cluster_size`` and others of its release.
+
+        Returns
+        -------
+        hdbscan.HDBSCAN
+            Fitted: ``labels_`` (-1 is noise), ``probabilities_``, ``cluster_persistence_``, ``outlier_scores_``,
+            ``condensed_tree_``, and ``single_linkage_tree_``, hdbscan's `SingleLinkageTree`. All arrays are NumPy's.
+            Attributes that need the points (``minimum_spanning_tree_``, prediction) are missing.
+
+        Raises
+        ------
+        ImportError
+            hdbscan is not installed.
+        ValueError, TypeError
+            A parameter is not valid, there is only one row, or the hierarchy is a forest.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from rapids_slink import SingleLinkage
+        >>> X = np.r_[np.linspace(0, 1, 9), np.linspace(5, 7, 9)][:, None]
+        >>> model = SingleLinkage(min_samples=3, device="cpu").fit(X)
+        >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
+        [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+        """
+        Z, metric = self.to_scipy(), getattr(self, "metric", "precomputed")
+        return interop.to_hdbscan(Z, min_cluster_size, self.report_.get("min_samples", 1), metric, options)
+
+    def to_newick(self) -> str:
+        """The hierarchy as a tree in Newick's format, for programs that draw and compare trees.
+
+        Returns
+        -------
+        str
+            A line for each tree of the hierarchy, with a semicolon at its end. The leaves' names are the labels of the
+            input's index, or row numbers; those that need it are quoted. The length of a branch is the difference of
+            the heights at its ends, and leaves are at zero, so that two rows merge at half of the length of the path
+            between them.
+
+        Examples
+        --------
+        >>> import pandas as pd, rapids_slink
+        >>> df = pd.DataFrame({"x": [0.0, 1.0, 4.0]}, index=["a", "b", "c d"])
+        >>> rapids_slink.fit(df, device="cpu").to_newick()
+        "('c d':3.0,(a:1.0,b:1.0):2.0);"
+        """
+        self._require_fit()
+        names = range(self.n_leaves_) if self._index is None else on_host(self._index).tolist()
+        return text.to_newick(on_host(self.linkage_), names)
+
+    def to_frame(self, *, medoids: bool = False) -> pd.DataFrame:
+        """The clusters of `labels_` as a table.
+
+        Parameters
+        ----------
+        medoids : bool
+            Add the column ``medoid``, for a model with ``prediction_data=True``. It takes all pairs of each cluster.
+
+        Returns
+        -------
+        DataFrame (pandas)
+            A row for each label. ``size``: the number of rows. ``height``: the weight of the heaviest edge of `mst_`
+            within the cluster, 0 for a single row. ``first_row``: the index label of its first row, or the row's
+            number. ``medoid``, likewise: the row with the least sum of distances to the others.
+
+        Raises
+        ------
+        ValueError
+            `medoids` is asked of a model that keeps no rows.
+        """
+        self._require_fit()
+        labels, n = np.asarray(on_host(self.labels_)), self.n_clusters_
+        nodes, tree = on_host(self._nodes), on_host(self.mst_)
+        src, dst = (tree[end] if isinstance(nodes, range) else nodes.get_indexer(tree[end]) for end in ("src", "dst"))
+        within = labels[src] == labels[dst]
+        height = np.zeros(n + 1)  # the last is that of noise
+        np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
+        found, first = np.unique(labels, return_index=True)
+        rows = {"first_row": first[found >= 0], **(self._central_rows(labels) if medoids else {})}
+        index = None if self._index is None else on_host(self._index)
+        columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
+        return text.cluster_table(np.bincount(labels + 1, minlength=n + 1)[1:], height[:n], columns)
+
+    def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """The medoids."""
+        raise ValueError("medoids are of rows with features, and this hierarchy has none")

@@ -1,0 +1,55 @@
+"""Trees in Newick's format, and a table of clusters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rapids_slink.dendrogram.cutting import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What a name without quotes must not hold.
+SPECIAL = re.compile(r"[\s()\[\]{}':;,_]|^$")
+
+
+def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
+    """The trees of a linkage over leaves of these names, without recursion: a chain is as deep as it is long."""
+    n = len(names)
+    left, right, height = (linkage[column].tolist() for column in COLUMNS[:3])
+    is_root = np.ones(n + len(left), bool)
+    is_root[left] = is_root[right] = False
+    written: list[str] = []
+    for root in np.flatnonzero(is_root).tolist():
+        stack: list[Any] = [(root, None)]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                written.append(item)
+                continue
+            node, above = item
+            merge = node - n
+            own = height[merge] if merge >= 0 else 0.0
+            length = "" if above is None else f":{above - own!r}"
+            if merge < 0:
+                written.append(f"{_quoted(str(names[node]))}{length}")
+            else:
+                written.append("(")
+                stack += [f"){length}", (right[merge], own), ",", (left[merge], own)]
+        written.append(";\n")
+    return "".join(written).rstrip("\n")
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'" if SPECIAL.search(name) else name
+
+
+def cluster_table(size: np.ndarray, height: np.ndarray, columns: dict[str, Iterable[Any]]) -> pd.DataFrame:
+    """The frame of `Hierarchy.to_frame`."""
+    import pandas as pd
+
+    return pd.DataFrame({"size": size, "height": height, **columns}).rename_axis("label")

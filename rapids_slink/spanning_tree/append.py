@@ -1,0 +1,177 @@
+"""The minimum spanning tree of points to which new ones are added.
+
+A pair of old points that is not in their tree is the heaviest of a cycle of old points, and stays that. So the edges of
+the new tree are in the old one or have a new end. Borůvka's rounds (`forest`) run on these edges alone. A new point
+lists its nearest others. An old one lists its nearest new points and its lightest edges of the old tree; its lower
+bound is that of the first edge it does not list, of either kind. A search (`AppendedSearch`) looks for the nearest new
+point of an old one, among the points, and for its lightest unlisted edge of the old tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.plan import estimate_search, prepare_search
+from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
+from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
+from rapids_slink.report import Report
+from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
+from rapids_slink.spanning_tree.forest import Forest
+from rapids_slink.spanning_tree.problem import Problem
+
+#: An old point lists so many new ones and so many edges of the old tree, a new point as many as both together.
+NEW_LISTED, TREE_LISTED = 2, 4
+#: Bytes per point: an entry of a list, and the old tree's edges in both directions.
+ENTRY_BYTES, EDGE_BYTES = 12, 96
+
+
+@dataclass(frozen=True)
+class TreeEdges:
+    """Edges of the old tree from each of their ends, by row and then in the total order.
+
+    Attributes
+    ----------
+    row, other : int32 arrays
+    weight : float64 array
+    place : int array
+        0, 1, ... along the edges of a row.
+    """
+
+    row: Array
+    other: Array
+    weight: Array
+    place: Array
+
+    @classmethod
+    def of(cls, columns: dict[str, Array], xp: Any) -> TreeEdges:
+        """Those of a tree's edge frame in the total order."""
+        src, dst, weight = columns.values()
+        row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
+        order = stable_order(row, xp)
+        row = row[order]
+        return cls(row, other[order], xp.repeat(weight, 2)[order], xp.arange(row.size) - xp.searchsorted(row, row))
+
+    def at(self, kept: Array) -> TreeEdges:
+        """Some of them."""
+        return TreeEdges(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
+
+
+class AppendedSearch:
+    """The nearest point outside a row's component: for an old row among new points and its unlisted tree edges."""
+
+    def __init__(self, rows: Array, n_old: int, problem: Problem, report: Report) -> None:
+        device, metric, progress = problem.device, problem.metric, problem.settings.progress
+        self.n_old, self.xp = n_old, device.xp
+        self.among_all: Search = prepare_search(rows, device, report, progress=progress, metric=metric)
+        self.among_new: Search = prepare_search(rows[n_old:].copy(), device, report, rows, progress, metric)
+        self.unlisted: TreeEdges
+
+    def nearest(self, n: int, k_new: int, k_old: int) -> tuple[SearchResult, SearchResult]:
+        """The nearest new points of the old rows, and the nearest others of the new ones."""
+        xp, n_old = self.xp, self.n_old
+        rows, no_group = xp.arange(n, dtype="int32"), xp.full(n - n_old, -1, "int32")
+        of_old = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group))
+        of_old.ids[...] += n_old
+        return of_old, self.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """The neighbours of a task's rows. The groups are components, and each row searches for one neighbour."""
+        xp, m = self.xp, task.rows.size
+        is_new = task.rows >= self.n_old
+        result = SearchResult(xp.empty((m, 1), "int32"), xp.empty((m, 1)), xp.empty(m))
+        for chosen, search, first in ((is_new, self.among_all, 0), (~is_new, self.among_new, self.n_old)):
+            at = xp.flatnonzero(chosen)
+            if at.size:
+                group = task.point_group[first:]
+                nearest = search.find(replace(task, rows=task.rows[at], point_group=group, upper=task.upper[at]))
+                result.ids[at] = xp.where(nearest.ids < 0, -1, nearest.ids + first)
+                result.weights[at], result.upper[at] = nearest.weights, nearest.upper
+        self._add_tree_edges(task, result)
+        return result
+
+    def _add_tree_edges(self, task: SearchTask, result: SearchResult) -> None:
+        """Replace each row's neighbour by the other end of its lightest unlisted tree edge if that comes before."""
+        xp, group, edges = self.xp, task.point_group, self.unlisted
+        edges = edges.at(xp.flatnonzero(group[edges.row] != group[edges.other]))
+        if not edges.row.size:
+            return
+        first = xp.searchsorted(edges.row, task.rows)
+        at = xp.minimum(first, edges.row.size - 1)
+        other, weight = edges.other[at], edges.weight[at]
+        ids, weights = result.ids[:, 0], result.weights[:, 0]
+        before = (ids < 0) | (weight < weights) | ((weight == weights) & (other < ids))
+        taken = xp.flatnonzero((edges.row[at] == task.rows) & (weight <= result.upper) & before)
+        ids[taken], weights[taken] = other[taken], weight[taken]
+
+
+def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, report: Report) -> PreallocatedFrame:
+    """The tree of old and new points, in the total order, weighing surrogate distances.
+
+    Parameters
+    ----------
+    rows : (n, d) array
+        The old points and then the new ones, as `neighbors.rows.metric_rows` makes them.
+    tree : two int32 arrays
+        The ends of the old points' tree.
+    problem : Problem
+    report : Report
+    """
+    device, xp, n, n_old = problem.device, problem.device.xp, problem.n, tree[0].size + 1
+    with report.stage("neighbors", device):
+        search = AppendedSearch(rows, n_old, problem, report)
+        weight = kernels(device).pair_distances(rows, *tree, problem.metric)
+        columns = {"src": tree[0].copy(), "dst": tree[1].copy(), "weight": weight}
+        sort_in_place(columns, xp)
+        edges = TreeEdges.of(columns, xp)
+        search.unlisted = edges.at(xp.flatnonzero(edges.place >= TREE_LISTED))
+        lists, bound = _lists(search, edges, n, device)
+    forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
+    connect_forest(forest, lists, search, device, report)
+    with report.stage("spanning_tree", device):
+        sort_in_place(forest.edges.columns, xp)
+    return forest.edges
+
+
+def _lists(search: AppendedSearch, edges: TreeEdges, n: int, device: Device) -> tuple[NeighborLists, tuple[Any, Any]]:
+    """The lists, and for each point the weight and the code of a lower bound of the edges that it does not list."""
+    xp, n_old, width = device.xp, search.n_old, NEW_LISTED + TREE_LISTED
+    k_old, k_new = min(NEW_LISTED, n - n_old), min(width, n - 1)
+    rows = xp.arange(n, dtype="int32")
+    ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
+    of_old, of_new = search.nearest(n, k_new, k_old)
+    ids[:n_old, :k_old], weights[:n_old, :k_old] = of_old.ids, of_old.weights
+    ids[n_old:, :k_new], weights[n_old:, :k_new] = of_new.ids, of_new.weights
+    bound, code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
+    for part, nearest, k, is_complete in (
+        (slice(0, n_old), of_old, k_old, k_old == n - n_old),
+        (slice(n_old, n), of_new, k_new, k_new == n - 1),
+    ):
+        if not is_complete:
+            bound[part] = nearest.weights[:, k - 1]
+            code[part] = edge_codes(rows[part], nearest.ids[:, k - 1], xp)
+    listed = edges.at(xp.flatnonzero(edges.place < TREE_LISTED))
+    column = NEW_LISTED + listed.place
+    ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight
+    first = edges.at(xp.flatnonzero(edges.place == TREE_LISTED))  # that a row does not list
+    first_code = edge_codes(first.row, first.other, xp)
+    before = (first.weight < bound[first.row]) | ((first.weight == bound[first.row]) & (first_code < code[first.row]))
+    lower = xp.flatnonzero(before)
+    bound[first.row[lower]], code[first.row[lower]] = first.weight[lower], first_code[lower]
+    kernels(device).sort_by_reachability(ids, weights, xp.full(n, -xp.inf))
+    return NeighborLists(ids, weights), (bound, code)
+
+
+def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
+    """Bytes of `tree_of_appended`, its rows included."""
+    n, d, itemsize, device, metric = problem.n, problem.n_features, problem.itemsize, problem.device, problem.metric
+    width = NEW_LISTED + TREE_LISTED
+    lists = MemoryEstimate(n * (width * ENTRY_BYTES + EDGE_BYTES), n * (width * ENTRY_BYTES + EDGE_BYTES))
+    among_all = estimate_search(n, d, itemsize, width, device, metric=metric)
+    among_new = estimate_search(n - n_old, d, itemsize, NEW_LISTED, device, n_queries=n, metric=metric)
+    return sequential(among_all, among_new, lists, estimate_connect(n, device))

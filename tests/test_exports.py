@@ -1,0 +1,163 @@
+"""A hierarchy as Newick text and a table of its clusters; HDBSCAN's centres, validity and plot."""
+
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn.cluster
+from oracles import blobs
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import cdist, pdist, squareform
+
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph
+from rapids_slink.points.output import on_host
+
+
+def read_newick(text):
+    """The leaves with the sums of the branch lengths above them, and the cophenetic heights of a tree."""
+    tokens = re.findall(r"'(?:[^']|'')*'|[(),;]|[^(),;]+", text)
+    stack, groups, depth_of = [], [], {}
+    i = 0
+
+    def length():
+        nonlocal i
+        if i < len(tokens) and tokens[i].startswith(":"):
+            i += 1
+            return float(tokens[i - 1][1:])
+        return 0.0
+
+    while tokens[i] != ";":
+        token = tokens[i]
+        i += 1
+        if token == "(":
+            stack.append({})
+        elif token == ",":
+            continue
+        else:
+            if token == ")":
+                inner = stack.pop()
+                groups.append((set(inner), next(iter(inner.values()))))
+            else:
+                quoted = token.startswith("'")
+                name, _, rest = (token, "", "") if quoted else token.partition(":")
+                inner = {name[1:-1].replace("''", "'") if quoted else name: float(rest) if rest else 0.0}
+            above = length()
+            inner = {name: depth + above for name, depth in inner.items()}
+            if stack:
+                stack[-1].update(inner)
+            else:
+                depth_of = inner
+    return groups, depth_of
+
+
+def test_newick_has_all_clusters_and_heights(device):
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)))
+    X.index = [f"row {i}" if i % 3 else f"it's ({i})" if i else "" for i in range(40)]
+    model = fit(X, device=device)
+    groups, depth = read_newick(model.to_newick())
+    Z, members = model.to_scipy(), [{name} for name in X.index]
+    for left, right, *_ in Z:
+        members.append(members[int(left)] | members[int(right)])
+    assert {frozenset(group) for group, _ in groups} == {frozenset(group) for group in members[40:]}
+    heights = {frozenset(group): height for group, height in groups}
+    for group, height in zip(members[40:], Z[:, 2], strict=True):
+        assert heights[frozenset(group)] == pytest.approx(height)
+    assert set(depth) == set(X.index)
+    np.testing.assert_allclose(list(depth.values()), Z[-1, 2])
+
+
+def test_newick_of_a_chain_and_of_a_forest(device):
+    n = 50_000
+    chain = fit_graph(pd.DataFrame({"src": range(n - 1), "dst": range(1, n), "weight": range(1, n)}), device=device)
+    text = chain.to_newick()
+    assert text.count("(") == text.count(",") == n - 1
+    assert text.startswith("(" + f"{n - 1}:" if text[1] != "(" else "(")
+    forest = pd.DataFrame({"src": ["a", "c"], "dst": ["b", "d"], "weight": [1.0, 2.0]})
+    assert fit_graph(forest, device=device).to_newick().splitlines() == ["(a:1.0,b:1.0);", "(c:2.0,d:2.0);"]
+    assert fit(np.zeros((1, 1)), 1, device=device).to_newick() == "0;"
+
+
+def test_table_of_clusters(device):
+    X = pd.DataFrame(blobs(0, 3), columns=list("abc"))
+    X.index = [f"row {i}" for i in range(len(X))]
+    for model in (SingleLinkage(12), HDBSCAN(10, 3)):
+        model.set_params(device=device, prediction_data=True).fit(X)
+        table, labels = model.to_frame(medoids=True), model.labels_.to_numpy()
+        assert table.index.tolist() == list(range(model.n_clusters_))
+        assert table["size"].tolist() == np.bincount(labels[labels >= 0]).tolist()
+        for label, row in table.iterrows():
+            rows = np.flatnonzero(labels == label)
+            assert row["first_row"] == X.index[rows[0]]
+            assert row["medoid"] == X.index[rows[cdist(X.iloc[rows], X.iloc[rows]).sum(axis=1).argmin()]]
+            if isinstance(model, SingleLinkage):
+                inside = hierarchy.linkage(X.iloc[rows], "single")[:, 2].max() if len(rows) > 1 else 0.0
+                assert row["height"] == inside
+    plain = fit(X.to_numpy(), 12, device=device).to_frame()
+    assert list(plain.columns) == ["size", "height", "first_row"]
+    assert plain["first_row"].tolist() == [X.index.get_loc(name) for name in fit(X, 12).to_frame()["first_row"]]
+
+
+def test_table_of_a_graphs_clusters(device):
+    edges = pd.DataFrame({"src": ["a", "b", "d"], "dst": ["b", "c", "e"], "weight": [1.0, 2.5, 3.0]})
+    table = fit_graph(edges, 3, device=device).to_frame()
+    assert table["size"].tolist() == [3, 1, 1]
+    assert table["height"].tolist() == [2.5, 0.0, 0.0]
+    assert table["first_row"].tolist() == ["a", "d", "e"]
+    with pytest.raises(ValueError, match="this hierarchy has none"):
+        fit_graph(edges, 3, device=device).to_frame(medoids=True)
+    with pytest.raises(ValueError, match="keeps no rows: fit it with prediction_data=True"):
+        fit(np.arange(9.0)[:, None], device=device).to_frame(medoids=True)
+
+
+# ------------------------------------------------------------------------------------------- HDBSCAN
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cityblock"])
+def test_centers_are_scikit_learns(metric, device):
+    X = blobs(0, 3)
+    model = HDBSCAN(10, 1, metric=metric, store_centers="both", device=device).fit(X)
+    theirs = sklearn.cluster.HDBSCAN(10, min_samples=2, metric=metric, store_centers="both", copy=True).fit(X)
+    order = [theirs.labels_[on_host(model.labels_) == k][0] for k in range(model.n_clusters_)]
+    np.testing.assert_allclose(on_host(model.centroids_), theirs.centroids_[order], rtol=1e-12)
+    np.testing.assert_array_equal(on_host(model.medoids_), theirs.medoids_[order])
+    model.set_params(store_centers="medoid").fit(X)
+    assert hasattr(model, "medoids_")
+    assert not hasattr(model, "centroids_")
+    with pytest.raises(ValueError, match="store_centers must be one of"):
+        model.set_params(store_centers="mean").fit(X)
+    with pytest.raises(ValueError, match="store_centers takes the rows' features"):
+        HDBSCAN(metric="precomputed", store_centers="both", device=device).fit(squareform(pdist(X)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("options", [{}, {"allow_single_cluster": True, "min_cluster_size": 150}])
+def test_validity_is_hdbscans(seed, options, device):
+    hdbscan = pytest.importorskip("hdbscan")
+    X = blobs(seed)
+    parameters = {"min_cluster_size": 10, **options}
+    model = HDBSCAN(min_samples=1, device=device, **parameters).fit(X)
+    theirs = hdbscan.HDBSCAN(min_samples=1, gen_min_span_tree=True, algorithm="prims_kdtree", **parameters).fit(X)
+    assert model.relative_validity_ == pytest.approx(theirs.relative_validity_, rel=1e-12)
+    assert -1 <= model.relative_validity_ <= 1
+
+
+def test_plot_is_hdbscans(device, monkeypatch):
+    pytest.importorskip("hdbscan")
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    X = blobs(0)
+    model = HDBSCAN(10, 1, device=device).fit(X)
+    _, (ax, other) = pyplot.subplots(1, 2)
+    assert model.plot_condensed_tree(ax=ax, select_clusters=True) is ax
+    model.to_hdbscan(10).condensed_tree_.plot(axis=other, select_clusters=True)
+    bars, expected = (
+        sorted((round(p.get_y(), 9), round(p.get_height(), 9)) for p in a.patches if hasattr(p, "get_y"))
+        for a in (ax, other)
+    )
+    assert bars == expected
+    assert len(bars) > 20
+    pyplot.close("all")
+    monkeypatch.setitem(sys.modules, "hdbscan.plots", None)
+    with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[hdbscan\]'"):
+        model.plot_condensed_tree()
