@@ -111,7 +111,9 @@ class SizeDial(Dial):
 
     def _select(self, size: int) -> Any:
         left, right, height, size_of_merge = self.columns
-        return select(condense(left, right, height, size_of_merge, self.model.n_leaves_, size), self.model._cluster_rule().rule)
+        return select(
+            condense(left, right, height, size_of_merge, self.model.n_leaves_, size), self.model._cluster_rule().rule
+        )
 
     def labels(self, value: int, min_size: int) -> Any:
         """HDBSCAN's labels for clusters of at least `value` rows."""
