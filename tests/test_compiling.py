@@ -13,6 +13,7 @@ import pytest
 from rapids_slink.runtime import compiling
 from rapids_slink.runtime.host import usable_cores
 from rapids_slink.spanning_tree import ahead, lists
+from rapids_slink.union_find import find_root
 
 
 @pytest.fixture
@@ -141,3 +142,20 @@ def test_no_writable_folder(copy_of_package):
     done = run("import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING);" + FIT)
     assert float(done.stdout) > 0
     assert done.stderr.count(compiling.NO_FOLDER) == 1
+
+
+def test_processes_that_compile_at_the_same_time_keep_their_code_apart(tmp_path, monkeypatch):
+    """Each has read the index before the other writes it. Numba's own files number both alike."""
+    first, second = (compiling.CacheFile(str(tmp_path), "f", "stamp") for _ in range(2))
+    first.save("key", "code")
+    monkeypatch.setattr(second, "_load_index", dict)
+    second.save("other key", "other code")
+    for file in (first, compiling.CacheFile(str(tmp_path), "f", "stamp")):
+        assert file.load("key") in ("code", None)
+        assert file.load("other key") == "other code"
+    first.save("key", "code")
+    assert (first.load("key"), first.load("other key")) == ("code", "other code")
+
+
+def test_kernels_are_kept_in_such_files():
+    assert isinstance(find_root._cache._cache_file, compiling.CacheFile)

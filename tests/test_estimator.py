@@ -44,18 +44,22 @@ class MixedHDBSCAN(HDBSCAN, ClusterMixin, BaseEstimator):
 ESTIMATORS = SingleLinkage, MixedSingleLinkage, HDBSCAN, MixedHDBSCAN
 
 
-# None is expected to fail. scikit-learn skips check_array_api_input unless SCIPY_ARRAY_API is set, as .ci/run sets it.
-@parametrize_with_checks([kind(prediction_data=keeps) for kind in ESTIMATORS for keeps in (False, True)])
-def test_scikit_learns_checks(estimator, check):
+def run(check, estimator):
     if "sample_weight_equivalence" in check.func.__name__:
         pytest.skip("rows of weight zero are refused; tests/test_weights.py has the others")
     check(estimator)
 
 
+# None is expected to fail. scikit-learn skips check_array_api_input unless SCIPY_ARRAY_API is set, as .ci/run sets it.
+@parametrize_with_checks([kind(prediction_data=keeps) for kind in ESTIMATORS for keeps in (False, True)])
+def test_scikit_learns_checks(estimator, check):
+    run(check, estimator)
+
+
 @pytest.mark.gpu
 @parametrize_with_checks([kind(device="cuda") for kind in ESTIMATORS])
 def test_scikit_learns_checks_on_the_gpu(estimator, check):
-    check(estimator)
+    run(check, estimator)
 
 
 def test_a_fit_does_not_import_scikit_learn(device):

@@ -12,6 +12,8 @@ from oracles import SearchKind, assert_lists, least
 
 from rapids_slink import metrics
 from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints, powers
 from rapids_slink.neighbors.exact.cpu import pair_distances
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
@@ -19,7 +21,8 @@ from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.direct import FilterFormula
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
-from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import CPU, resolve, to_host
 
 
 def distances_of_all_pairs(metric, rows):
@@ -186,3 +189,17 @@ def test_powers_on_the_device_are_the_cpus(p, engine):
     found = exact_kernels(engine).pair_distances(*map(engine.asarray, (X, src, dst)), metric=metric)
     expected = np.minimum([powers.power(x, p) for x in X[1:, 0]], metrics.OVERFLOW)
     np.testing.assert_array_equal(to_host(found), expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("d", [11, 15, 16, 127])
+@pytest.mark.parametrize("name", ["cosine", "correlation", "inner_product"])
+def test_a_gpu_sums_all_features_of_float32(name, d):
+    """The formula sums an even number of them, and a row is copied 16 bytes at a time."""
+    metric, lists = get_metric(name, 2.0), []
+    X = np.random.default_rng(d).normal(size=(3000, d)).astype(np.float32)
+    for device in (CPU, resolve("cuda")):
+        rows = metric_rows(metric, device.asarray(X), device)
+        lists.append(neighbor_lists(BruteForceSearch(rows, device, Report(), metric=metric), 3000, 5, device))
+    np.testing.assert_array_equal(to_host(lists[1].ids), lists[0].ids)
+    np.testing.assert_array_equal(to_host(lists[1].weights), lists[0].weights)

@@ -12,6 +12,7 @@ import pytest
         ("hdbscan.hdbscan_", "_tree_to_labels", "Hierarchy.to_hdbscan"),
         ("numba.core.event", "Listener", "the message that kernels are being compiled"),
         ("numba.core.config", "CACHE_DIR", "the folder of the CPU's machine code"),
+        ("numba.core.caching", "IndexDataCacheFile", "the files of the CPU's machine code"),
     ],
 )
 def test_private_names_are_there(module, name, feature):

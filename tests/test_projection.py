@@ -67,4 +67,4 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
             monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, np.inf)
             plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
             monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, 0)
-            assert_lists(lists, (plain.ids, plain.weights))
+            assert_lists(lists, (to_host(plain.ids), to_host(plain.weights)))

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import IndexDataCacheFile
 
 from rapids_slink.runtime.host import usable_cores
 
@@ -40,6 +42,21 @@ PACKAGE = Path(__file__).parent.parent
 CONFIG: Any = numba.config
 
 
+class CacheFile(IndexDataCacheFile):
+    """A function's machine code on disk, each version in a file of a name that no other process takes.
+
+    Numba numbers the files. Two processes that compile different signatures at the same time take the same number, and
+    then the index names the code of one signature for the other. Here the index may lose an entry, which is compiled
+    again.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Write the code, then name it in the index."""
+        name = self._data_name_pattern.format(number=uuid.uuid4().int)
+        self._save_data(name, data)
+        self._save_index({**self._load_index(), key: name})
+
+
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Numba's decorator. Its ``cache=True`` uses the disk cache if there is a folder for it."""
 
@@ -49,9 +66,12 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             return numba.njit(**{**options, "cache": False})(function)
         CONFIG.CACHE_DIR = str(folder)  # read by the decorator
         try:
-            return numba.njit(**options)(function)
+            dispatcher = numba.njit(**options)(function)
         finally:
             CONFIG.CACHE_DIR = usual
+        if options.get("cache"):
+            dispatcher._cache._cache_file.__class__ = CacheFile
+        return dispatcher
 
     return compiled
 

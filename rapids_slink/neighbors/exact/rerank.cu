@@ -43,10 +43,11 @@ struct Features {
     int width, pitch;
     bool aligned;  // rows of `values` start at multiples of 16 bytes
 
-    // Copies `n` features from `start` on of each lane's candidate, BYTES at a time.
+    // Copies `n` features from `start` on of each lane's candidate, BYTES at a time, the last of which may go on to the row's end:
+    // a formula need not sum its last columns.
     template <int BYTES>
     __device__ void load(const VALUE* __restrict__ values, int d, int id, int start, int n) {
-        int lane = threadIdx.x % WARP, pieces = n * (int)sizeof(VALUE) / BYTES;
+        int lane = threadIdx.x % WARP, pieces = (n * (int)sizeof(VALUE) + BYTES - 1) / BYTES;
         constexpr int FULL = SEGMENT / BYTES;  // the usual case, without divisions
         if (BYTES == 16 && pieces == FULL) {
             const char* from = (const char*)(values + start) + lane % FULL * BYTES;
