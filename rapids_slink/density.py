@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Condensed, enclosing, largest_rates, raise_to_those_within
+from rapids_slink.dendrogram.condense import Condensed
+from rapids_slink.dendrogram.selection import enclosing, largest_rates, raise_to_those_within
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.plan import prepare_search

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink import density
-from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import selection
 from rapids_slink.dendrogram.flat import StableClusters
 from rapids_slink.density_model import DensityHierarchy
 from rapids_slink.metrics import PRECOMPUTED
@@ -211,7 +211,7 @@ class HDBSCAN(DensityHierarchy):
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
         most = float(max_size or np.inf)
-        rule = condense.Rule(method == "leaf", bool(self.allow_single_cluster), most, float(epsilon))
+        rule = selection.Rule(method == "leaf", bool(self.allow_single_cluster), most, float(epsilon))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 

@@ -15,7 +15,7 @@ from test_hdbscan import by_appearance, generic
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import condense, selection
 from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.points.output import on_host
 
@@ -178,8 +178,8 @@ def test_persistence_and_scores_without_splits():
     tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 4, 2)
     assert tree.parent.tolist() == [-1]
     assert tree.departure.tolist() == [1.0] * 4
-    assert condense.outlier_scores(tree).tolist() == [0.0] * 4
-    flat = condense.select(tree, condense.Rule(allow_single=True))
+    assert selection.outlier_scores(tree).tolist() == [0.0] * 4
+    flat = selection.select(tree, selection.Rule(allow_single=True))
     assert (flat.labels.tolist(), flat.persistence.tolist()) == ([0] * 4, [1.0])
 
 

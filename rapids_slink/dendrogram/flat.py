@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import condense, selection
 from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
@@ -94,7 +94,7 @@ class StableClusters:
     """HDBSCAN's clusters of at least `min_size` rows. An error for negative heights names the `metric`."""
 
     min_size: int
-    rule: condense.Rule
+    rule: selection.Rule
     metric: str
     weighting: condense.Weighting | None = None
 
@@ -121,8 +121,8 @@ class StableClusters:
             else:
                 left, right, height, size = (to_host(column) for column in (left, right, height, size))
                 tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
-            selected = condense.select(tree, self.rule, self.weighting)
-            scores = condense.outlier_scores(tree)
+            selected = selection.select(tree, self.rule, self.weighting)
+            scores = selection.outlier_scores(tree)
         condensed = {name: device.asarray(column) for name, column in _condensed_columns(tree, self.weighting).items()}
         return FlatClusters(
             selected.persistence.size,

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import condense, select
+from rapids_slink.dendrogram.condense import condense
+from rapids_slink.dendrogram.selection import select
 from rapids_slink.hierarchy.plotted import cut_label, is_logarithmic, sample_of_heights
 from rapids_slink.points.output import on_host
 

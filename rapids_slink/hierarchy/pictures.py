@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.dendrogram.condense import Condensed, Rule, condense, select
+from rapids_slink.dendrogram.condense import Condensed, condense
+from rapids_slink.dendrogram.selection import Rule, select
 from rapids_slink.hierarchy.plots import COLORS, OTHERS, axes_of
 from rapids_slink.hierarchy.plotted import MAX_POINTS, is_logarithmic, plane_coordinates
 from rapids_slink.points import as_points

@@ -25,7 +25,7 @@ from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.forest import Forest
 from rapids_slink.spanning_tree.problem import Problem
 
-#: An old point lists so many new ones and so many edges of the old tree, a new point as many as both together.
+#: How many new points and how many edges of the old tree an old point lists; a new point lists as many as both.
 NEW_LISTED, TREE_LISTED = 2, 4
 #: Bytes per point: an entry of a list, and the old tree's edges in both directions.
 ENTRY_BYTES, EDGE_BYTES = 12, 96

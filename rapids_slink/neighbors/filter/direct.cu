@@ -54,20 +54,13 @@ struct hamming : threshold {
     static __device__ void add(float& sum, float&, float x, float y) { sum += x != y ? 1.0f : 0.0f; }
 };
 
-struct ratio {
-    static __device__ bool near(float sum, float denominator, float radius, float error, float point_error) {
-        float q = error + point_error;
-        return sum <= radius * (denominator + q) + q;
-    }
-};
-struct braycurtis : ratio {
+struct braycurtis {
     static __device__ void add(float& sum, float& denominator, float x, float y) {
         sum += fabsf(x - y), denominator += fabsf(x + y);
     }
-};
-struct jaccard : ratio {
-    static __device__ void add(float& sum, float& denominator, float x, float y) {
-        sum += fabsf(x - y), denominator += fmaxf(x, y);
+    static __device__ bool near(float sum, float denominator, float radius, float error, float point_error) {
+        float q = error + point_error;
+        return sum <= radius * (denominator + q) + q;
     }
 };
 

@@ -10,7 +10,7 @@ norms (manhattan, chebyshev, minkowski)
     exponents that are no multiple of a half, and for large ones, the filter takes the next that is.
 canberra
     A term is at most 1, and rounding x and y moves it by less than 12u.
-hamming, jaccard
+hamming
     Rounding makes numbers equal, never different, and counts are exact.
 braycurtis
     Numerator a and denominator b are both off by at most e_i + e_j = q: a <= w(b + q) + q.
@@ -143,8 +143,6 @@ class DirectFilter(TileFilter):
                 error[rows] = moved * self._slack() + self.formula.tiny
             elif self.formula.name == "inner_product":
                 error[rows] = ((2 * d + 16) * UNIT) ** 0.5 * xp.sqrt((z * z).sum(axis=1)) + TINY**0.5
-            elif self.formula.name == "jaccard":
-                error[rows] = TINY
         return RoundedPoints(y, error.astype("float32"))
 
     def radius(self, bound: Any, rows: RoundedPoints) -> Any:
@@ -187,7 +185,7 @@ class DirectFilter(TileFilter):
     def _norm_bound(self, bound: Any) -> Any:
         """An upper bound of the true norm of pairs whose computed surrogate distance is at most `bound`.
 
-        Its relative error is below (d + 4p)2⁻⁵³ but for powers that underflow, which is all that is left of
+        Its relative error is below (d + 4p)2⁻⁵³ except for powers that underflow, which is all that is left of
         the factor and of the summand under the root. `OVERFLOW` stands for any distance above it.
         """
         d, p = self.n_features, self.metric.p

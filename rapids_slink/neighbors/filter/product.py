@@ -118,7 +118,7 @@ class TileFilter:
         raise NotImplementedError
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by a sample of points, at most so many rows at a time."""
+        """Tighten the rows' infinite bounds by a sample of points, at most `most_rows` at a time."""
         raise NotImplementedError
 
     def finer(self) -> TileFilter | None:

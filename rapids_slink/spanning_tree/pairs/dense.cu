@@ -7,7 +7,7 @@
 #ifndef VALUE
 #define VALUE double
 #endif
-constexpr int THREADS = 256, BLOCKS = 4;  // a multiprocessor holds so many blocks
+constexpr int THREADS = 256, BLOCKS = 4;  // of a multiprocessor
 constexpr double INFINITE = 1.0 / 0.0;
 
 // By a warp: the least (weight, column) of a row for which `wanted` is true, in every lane; no column is n or more.

@@ -42,7 +42,7 @@ from rapids_slink.runtime.device import Device
 
 TIGHTEN = "neighbors/filter/fused/tighten.cu"
 TIGHTEN_WARPS = 2  # a block
-#: Outliers: points whose bounds, of squared distances, exceed so many times the median, if they are at most so many.
+#: Outliers: points whose bounds, of squared distances, exceed `FAR` times the median, if they are at most `MAX_FAR`.
 FAR, MAX_FAR = 2**14, 32
 #: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
 COSTS = {
@@ -136,7 +136,7 @@ class FusedFilter(ProductFilter):
         return finer
 
     def arrange(self, order: Any, far: Any = None) -> None:
-        """Put the points into this order but for some far ones; their image is made when it is first needed."""
+        """Put the points into this order, except some far ones; their image is made when it is first needed."""
         self.order, self.far = order, far
         self.points_image: Any = None
         self.group_by_position: tuple[Any, Any] = None, None
@@ -217,7 +217,7 @@ class FusedFilter(ProductFilter):
         return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, self.offset_growth)
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """Whether so many rows have more survivors than there is room for that a finer encoding takes less time."""
+        """Whether too many rows have more survivors than there is room for: a finer encoding takes less time."""
         if self.encoding.sum_type != "int32":
             return False
         overflowed = int((survivors.count > survivors.capacity).sum())

@@ -63,7 +63,7 @@ __device__ __forceinline__ void form_tile(
 // the row itself is left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product -
 // half_norm_j) of each pair.
 //
-// BETWEEN_COMPONENTS: the items are `given`, so many blocks, as the tile at which the rows begin, the first tile of columns
+// BETWEEN_COMPONENTS: the items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of columns
 // and the one after the last, and their component pair, whose `threshold` is added to the row's radius. By `column_group` both
 // are points, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
