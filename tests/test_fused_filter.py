@@ -210,11 +210,11 @@ def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
     import cupy
 
     from rapids_slink.neighbors.filter import projection
-    from rapids_slink.neighbors.filter.fused import filter as fused
+    from rapids_slink.neighbors.filter.fused import encodings
 
     monkeypatch.setitem(projection.MIN_PRODUCTS, "cuda", 0)
     slow = projection.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
-    monkeypatch.setattr(fused, "COSTS", {True: slow, False: slow})
+    monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
     n, d, rng = 20_000, 256, np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
     falling = (X * np.arange(1, d + 1) ** -0.8).astype(np.float32)

@@ -49,10 +49,10 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
 
     monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, 0)
     if engine.is_gpu:
-        from rapids_slink.neighbors.filter.fused import filter as fused
+        from rapids_slink.neighbors.filter.fused import encodings
 
         slow = projection.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
-        monkeypatch.setattr(fused, "COSTS", {True: slow, False: slow})
+        monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
     n, k = 3000, 5
     for power, projects in ((0.0, False), (1.5, True)):
         X, report = falling(n, 160, power).astype(np.float32), Report()

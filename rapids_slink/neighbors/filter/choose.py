@@ -87,9 +87,10 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
 
 
 def fused_filter(device: Device) -> Any:
-    """The class of the fused filter, or None on a CPU, or where a GPU's sums are not as precise as they should be."""
+    """The class of the fused filter; None on a CPU, and on a GPU without its products or with less precise sums."""
     if not device.is_gpu or not kernels(device).keeps_accumulation_bound("float16"):
         return None
     from rapids_slink.neighbors.filter.fused.filter import FusedFilter
+    from rapids_slink.neighbors.filter.fused.launch import has_products
 
-    return FusedFilter
+    return FusedFilter if has_products() else None

@@ -19,12 +19,13 @@ from math import log
 from typing import Any
 
 from rapids_slink.neighbors.filter.quantize import Scaling
+from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
 
 #: Coordinates that the length of the rest is shared out to. With them there are a multiple of `STEP`.
 REST, STEP = 4, 32
-#: The sample of the covariance; that of the queries and of the points among which survivors are counted.
+#: Rows of the sample of the covariance, queries, and points among which survivors are counted, of up to `BLOCK` values.
 SAMPLE, QUERIES, POINTS = 4096, 128, 2**14
 NEIGHBORS = 8  # of each query
 #: The numbers of axes that are tried, with the rest, in steps, and their largest share of the features.
@@ -80,7 +81,7 @@ class Projection:
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
         centred = cls(scaling, axes, 0.0, departure, device)
-        rest = centred.coordinates(points[:: max(1, len(points) // SAMPLE)])[:, -1]
+        rest = centred.coordinates(points[:: _stride(len(points), d, SAMPLE)])[:, -1]
         return cls(scaling, axes, float(xp.median(rest)), departure, device)
 
     @property
@@ -116,7 +117,7 @@ def worthwhile_projection(
     xp, (n, d) = device.xp, points.shape
     if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
         return None
-    sample = ((points[:: max(1, n // SAMPLE)] - scaling.centre) * scaling.scale).astype("float64")
+    sample = ((points[:: _stride(n, d, SAMPLE)] - scaling.centre) * scaling.scale).astype("float64")
     sample -= sample.mean(axis=0)
     covariance = sample.T @ sample / len(sample)
     total = float(xp.trace(covariance))
@@ -124,7 +125,7 @@ def worthwhile_projection(
         return None
     covariance /= total
     axes = xp.linalg.qr(covariance @ (covariance @ xp.random.default_rng(0).standard_normal((d, d))))[0]
-    rows = ((points[:: max(1, n // POINTS)] - scaling.centre) * scaling.scale).astype("float32")
+    rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
     z = rows @ axes.astype("float32")
     queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
     exact = _Sample(queries, z, xp)
@@ -136,6 +137,10 @@ def worthwhile_projection(
         if time < best_time:
             best, best_time = m, time
     return None if best == d else Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device)
+
+
+def _stride(n: int, d: int, rows: int) -> int:
+    return max(1, n // min(rows, max(1, BLOCK // d)))
 
 
 class _Sample:

@@ -28,15 +28,15 @@ from rapids_slink.neighbors.filter.bounds import (
     round_up_factor,
 )
 from rapids_slink.neighbors.filter.cuda import QUANTIZE, WARP, quantize_rows
-from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE
-from rapids_slink.neighbors.filter.projection import Projection
+from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, is_hopper
+from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.slices import BLOCK, equal_slices
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option
+from rapids_slink.runtime.device import Device
 
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
-PART = 2**24  # values of the points whose coordinates are formed at a time
 MIXED = 32  # features that a Hadamard matrix mixes
 MIXES = 2
 #: Above the relative error of a rotation: (2 + 2·5·√32)·2⁻²⁴ and terms of second order.
@@ -46,6 +46,13 @@ ROTATION_ERROR = 2.0**-18
 SCALE_ROWS, LARGEST = 2**12, 4
 #: With more features, a row and its mix would not fit into shared memory.
 MAX_FEATURES = 4096
+
+#: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
+COSTS = {
+    hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
+    for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
+}
+FP16_TIME, FP16_SURVIVORS = {True: 0.5e-15, False: 1.7e-15}, 200
 
 
 class Fp16:
@@ -169,8 +176,24 @@ class Projected(Int8):
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
         """The image of some rows, filled up to `size` rows."""
         image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
-        for part in equal_slices(slice(0, size), max(1, PART // values.shape[1] // TILE) * TILE):
+        for part in equal_slices(slice(0, size), max(1, BLOCK // values.shape[1] // TILE) * TILE):
             first, own = part.start, rows[part]
             rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])
             self._launch(self.projection.coordinates(values[own]), None, own.size, part.stop - first, rest)
         return image
+
+
+def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device) -> Fp16 | Int8:
+    """The encoding with which the queries take the least time.
+
+    fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
+    `FP16_SURVIVORS` fewer a query. Bytes are exact in either.
+    """
+    (n, d), cost = points.shape, COSTS[is_hopper()]
+    projection = worthwhile_projection(points, n_queries, scaling, cost, device)
+    if projection:
+        return Projected(points, projection)
+    saved = FP16_SURVIVORS * (cost.survivor + cost.byte * d * points.dtype.itemsize)
+    if scaling.byte_values or n * d * FP16_TIME[is_hopper()] > saved:
+        return Int8(points, scaling)
+    return Fp16(d, scaling)

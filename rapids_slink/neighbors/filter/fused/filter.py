@@ -11,7 +11,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, candidate_capacity
 from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.filter.cuda import WARP
-from rapids_slink.neighbors.filter.fused.encodings import MAX_FEATURES, Fp16, Int8, Projected
+from rapids_slink.neighbors.filter.fused.encodings import MAX_FEATURES, Fp16, Int8, Projected, cheapest
 from rapids_slink.neighbors.filter.fused.launch import (
     BLOCK_ROWS,
     TILE,
@@ -20,12 +20,10 @@ from rapids_slink.neighbors.filter.fused.launch import (
     Radii,
     Survivors,
     append_survivors,
-    is_hopper,
     item_splits,
     padded,
 )
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
@@ -44,12 +42,6 @@ TIGHTEN = "neighbors/filter/fused/tighten.cu"
 TIGHTEN_WARPS = 2  # a block
 #: Outliers: points whose bounds, of squared distances, exceed `FAR` times the median, if they are at most `MAX_FAR`.
 FAR, MAX_FAR = 2**14, 32
-#: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
-COSTS = {
-    hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
-    for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
-}
-FP16_TIME, FP16_SURVIVORS = {True: 0.5e-15, False: 1.7e-15}, 200
 #: The share of the rows that may overflow in a slice before the filter gives way to a finer one.
 MAX_OVERFLOWED = 1 / 4
 ON_AXES, ALL_FEATURES, PRECISE = range(3)  # int8, int8, fp16
@@ -94,8 +86,10 @@ class FusedFilter(ProductFilter):
         self.encoding: Fp16 | Int8
         if tier == PRECISE or self.n_features > MAX_FEATURES:
             self.encoding = Fp16(self.n_features, scaling)
+        elif tier == ALL_FEATURES:
+            self.encoding = Int8(points, scaling)
         else:
-            self.encoding = self._cheapest(len(queries)) if tier == ON_AXES else Int8(points, scaling)
+            self.encoding = cheapest(points, len(queries), scaling, device)
         self.name = self.encoding.name
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
         self.radius_struct = c_struct(*terms)
@@ -109,22 +103,6 @@ class FusedFilter(ProductFilter):
     def symmetric_bytes(n: int, k: int) -> int:
         """Bytes of a symmetric pass, in addition to the result: all rows' bounds, survivors and lists."""
         return n * (24 + 12 * k + 8 * survivor_capacity(k))
-
-    def _cheapest(self, m: int) -> Fp16 | Int8:
-        """The encoding with which m queries take the least time.
-
-        fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
-        `FP16_SURVIVORS` fewer a query. Bytes are exact in either.
-        """
-        (n, d), itemsize = self.points.shape, self.points.dtype.itemsize
-        hopper, cost = is_hopper(), COSTS[is_hopper()]
-        projection = worthwhile_projection(self.points, m, self.scaling, cost, self.device)
-        if projection:
-            return Projected(self.points, projection)
-        saved = FP16_SURVIVORS * (cost.survivor + cost.byte * d * itemsize)
-        if self.scaling.byte_values or n * d * FP16_TIME[hopper] > saved:
-            return Int8(self.points, self.scaling)
-        return Fp16(d, self.scaling)
 
     def finer(self) -> TileFilter | None:
         """The same filter with all features in int8, then in fp16, then in float64."""

@@ -22,18 +22,24 @@ WGMMA_WARPS, QUEUE_BYTES = 16, 64 * 8  # warps that test; a warp's survivors tha
 RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
 #: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken.
 MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1)
+MIN_CAPABILITY, HOPPER = 75, 90
 #: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
 WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**18
 
 
 def is_hopper() -> bool:
     """Whether the current GPU has Hopper's own instructions."""
-    return _is_hopper(current_gpu())
+    return _capability(current_gpu()) == HOPPER
+
+
+def has_products() -> bool:
+    """Whether the current GPU has tensor cores for bytes."""
+    return _capability(current_gpu()) >= MIN_CAPABILITY
 
 
 @cache
-def _is_hopper(gpu: int) -> bool:
-    return str(cp.cuda.Device(gpu).compute_capability) == "90"
+def _capability(gpu: int) -> int:
+    return int(cp.cuda.Device(gpu).compute_capability)
 
 
 @dataclass(frozen=True)
