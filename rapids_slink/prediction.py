@@ -21,13 +21,6 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import outside_pool
 from rapids_slink.spanning_tree.problem import Problem
 
-#: Replaces an infinite λ, that of equal rows: the sums and quotients below stay finite.
-LARGEST_RATE = 1e150
-#: Where hdbscan divides by zero it adds or takes this.
-TINY = 1e-8
-#: Pairs of rows whose distances are computed at a time.
-BLOCK = 2**20
-
 
 @dataclass(frozen=True)
 class FittedRows:

@@ -44,6 +44,14 @@ def fused_filter(points, scaling, order=None, queries=None, exact=None, metric=E
     return filter_
 
 
+def int8_points(filter_, n):
+    """The n points of an image, out of its tiles and pieces, and how far each was moved."""
+    image, atoms, row = filter_.image(), -(-filter_.encoding.steps // 4), np.arange(128)[:, None]
+    pieces = to_host(image.y).reshape(-1, atoms, 128, 8, 16)[:, :, row, np.arange(8) ^ (row & 7)]
+    y = pieces.transpose(0, 2, 1, 3, 4).reshape(-1, 128 * atoms)[:n].astype(np.longdouble)
+    return y, to_host(image.error)[:n].astype(np.longdouble) * np.sqrt(np.longdouble(2))
+
+
 def unscaled(d, **more):
     return Scaling(resolve("cuda").xp.zeros(d), 1.0, **more)
 
@@ -151,12 +159,8 @@ def test_int8_errors_are_what_is_lost(d, kind):
     X = X.astype(np.float32 if kind == "float32" else np.float64)
     values = cupy.asarray(X)
     filter_ = fused_filter(values, scaling_of(values, device=resolve("cuda")))
-    image, atoms = filter_.image(), -(-filter_.encoding.steps // 4)
-    y = to_host(image.y).reshape(-1, atoms, 128, 8, 16)
-    at = np.arange(128)
-    y = y[:, :, at[:, None], np.arange(8) ^ (at[:, None] & 7)].transpose(0, 2, 1, 3, 4).reshape(512, -1)[:n]
-    y, error = y.astype(np.longdouble), to_host(image.error)[:n].astype(np.longdouble) * np.sqrt(np.longdouble(2))
-    np.testing.assert_array_equal(to_host(image.half_norm)[:n], (y * y).sum(axis=1) // 2)
+    y, error = int8_points(filter_, n)
+    np.testing.assert_array_equal(to_host(filter_.image().half_norm)[:n], (y * y).sum(axis=1) // 2)
     x = X.astype(np.longdouble) * filter_.encoding.scale
     for i in range(0, n, 7):
         distance = lengths(x - x[i])
@@ -186,11 +190,7 @@ def test_partial_distances_bound_distances(m, kind):
     axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[2][:m].T
     projection = Projection.of(values, filter_.scaling, cupy.asarray(axes), device)
     filter_.encoding = encoding = Projected(values, projection)
-    image, atoms = filter_.image(), -(-encoding.steps // 4)
-    y = to_host(image.y).reshape(-1, atoms, 128, 8, 16)
-    at = np.arange(128)
-    y = y[:, :, at[:, None], np.arange(8) ^ (at[:, None] & 7)].transpose(0, 2, 1, 3, 4).reshape(-1, 128 * atoms)[:n]
-    y, error = y.astype(np.longdouble), to_host(image.error)[:n].astype(np.longdouble) * np.sqrt(np.longdouble(2))
+    y, error = int8_points(filter_, n)
     x = X.astype(np.longdouble) * encoding.scale
     close = 0
     for i in range(0, n, 97):

@@ -128,11 +128,11 @@ def worthwhile_projection(
     rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
     z = rows @ axes.astype("float32")
     queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
-    exact = _Sample(queries, z, xp)
+    sampled = _Sample(queries, z, xp)
     best, best_time, itemsize = d, float("inf"), points.dtype.itemsize
     for m in [*(end for end in (STEP * s - REST for s in STEPS) if end + REST <= MAX_SHARE * d), d]:
         width = m + REST if m < d else -(-d // STEP) * STEP
-        survivors = exact.survivors(m, costs.rounding * width**0.5, n)
+        survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
         time = n_queries * (n * width * costs.product + survivors * (costs.survivor + costs.byte * d * itemsize))
         if time < best_time:
             best, best_time = m, time
@@ -149,9 +149,14 @@ class _Sample:
     def __init__(self, queries: Array, z: Array, xp: Any) -> None:
         self.queries, self.z, self.xp = queries, z, xp
         self.norms = [(rows * rows).sum(axis=1) for rows in (queries, z)]
-        self.own = xp.abs(self._distances(slice(None))) <= 1e-6 * (self.norms[0][:, None] + self.norms[1])
-        self.exact = xp.where(self.own, xp.inf, self._distances(slice(None)))
-        self.partial, self.axes = xp.zeros_like(self.exact), 0
+        exact = self._distances(slice(None))
+        self.own = xp.abs(exact) <= 1e-6 * (self.norms[0][:, None] + self.norms[1])
+        self.partial, self.axes = xp.zeros_like(exact), 0
+        exact[self.own] = xp.inf
+        self.bounds = []  # each query's, among a quarter of the points and among all
+        for some in (slice(None, None, 4), slice(None)):
+            nearest = xp.partition(exact[:, some], NEIGHBORS - 1, axis=1)[:, NEIGHBORS - 1]
+            self.bounds.append((some, xp.sqrt(xp.maximum(nearest, 0))))
 
     def _distances(self, axes: slice) -> Array:
         a, b = self.queries[:, axes], self.z[:, axes]
@@ -167,9 +172,7 @@ class _Sample:
         distances = self.partial + (rest[0][:, None] - rest[1]) ** 2
         slack = 2 * rounding * float(xp.sqrt(of_axes[1].mean() / m))
         counts = []
-        for some in (slice(None, None, 4), slice(None)):
-            exact = self.exact[:, some]
-            bound = xp.sqrt(xp.maximum(xp.partition(exact, NEIGHBORS - 1, axis=1)[:, NEIGHBORS - 1], 0))
+        for some, bound in self.bounds:
             within = distances[:, some] <= (bound + slack)[:, None] ** 2
             counts.append(max(1.0, float((within & ~self.own[:, some]).sum(axis=1).mean())))
         share = max(1.0, n / len(self.z))
