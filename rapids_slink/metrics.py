@@ -16,11 +16,11 @@ chebyshev     max |x - y|                      the same        direct   yes
 minkowski     Σ |x - y|ᵖ                       its p-th root   direct   yes
 canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
 braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
-hamming       Σ [x ≠ y]                        over d          direct   no
-jaccard       Σ [x ≠ y] / Σ [x or y]           the same        none     no
-dice          Σ [x ≠ y] / Σ (x + y)            the same        none     no
-bit_hamming   hamming's of the bits            over 8d         none     no
-bit_jaccard   jaccard's of the bits            the same        none     no
+hamming       Σ [x ≠ y]                        over d          codes    no
+jaccard       Σ [x ≠ y] / Σ [x or y]           the same        bits     no
+dice          Σ [x ≠ y] / Σ (x + y)            the same        bits     no
+bit_hamming   hamming's of the bits            over 8d         bits     no
+bit_jaccard   jaccard's of the bits            the same        bits     no
 inner_product -x·y                             the same        direct   no
 haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
 ============= ================================ =============== ======== =====
@@ -97,7 +97,7 @@ class Metric:
         great-circle angle.
     rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
         The form of the rows that the formula reads; see `neighbors.rows`.
-    filter : {"product", "direct", "none"}
+    filter : {"product", "direct", "codes", "bits", "none"}
     boxes : bool
         Whether boxes bound the surrogate distance.
     p : float
@@ -206,11 +206,11 @@ METRICS = {
         Metric("minkowski", "minkowski", distance="root", boxes=True),
         Metric("canberra", "canberra"),
         Metric("braycurtis", "braycurtis"),
-        Metric("hamming", "hamming", distance="share"),
-        Metric("jaccard", "jaccard", rows="boolean", filter="none"),
-        Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="none"),
-        Metric("bit_jaccard", "jaccard", rows="packed", filter="none"),
-        Metric("dice", "braycurtis", rows="boolean", filter="none"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
+        Metric("hamming", "hamming", distance="share", filter="codes"),
+        Metric("jaccard", "jaccard", rows="boolean", filter="bits"),
+        Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="bits"),
+        Metric("bit_jaccard", "jaccard", rows="packed", filter="bits"),
+        Metric("dice", "braycurtis", rows="boolean", filter="bits"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
         Metric("inner_product", "inner_product"),
         Metric("haversine", "squared_euclidean", distance="angle", rows="sphere", filter="product", boxes=True),
     )

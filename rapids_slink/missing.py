@@ -40,8 +40,9 @@ def with_missing(metric: Metric, missing: Any) -> Metric:
     if metric.name not in MISSING[missing]:
         names = ", ".join(map(repr, MISSING[missing]))
         raise ValueError(f"missing={missing!r} takes the metrics {names}, got {metric.name!r}")
+    kind = "codes" if metric.name == "hamming" else "none"
     formula, distance, rows = MISSING[missing][metric.name]
-    return Metric(metric.name, formula, distance=distance, rows=rows, filter="none", missing=True)
+    return Metric(metric.name, formula, distance=distance, rows=rows, filter=kind, missing=True)
 
 
 def check_missing_value(value: Any, missing: Any) -> Any:

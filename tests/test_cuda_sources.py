@@ -90,6 +90,8 @@ BOX_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if m
 #: Of rows of words.
 BIT_OPTIONS = [(value_option("uint64"), f"-DFORMULA=bit_{name}") for name in ("hamming", "jaccard", "braycurtis")]
 
+CODE_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.filter == "codes"))
+
 
 def direct_options() -> list[tuple[str, ...]]:
     formulas = [FilterFormula.of(metric) for metric in FORMULAS if metric.filter == "direct"]
@@ -121,6 +123,12 @@ OPTIONS = {
         [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
     ),
     "neighbors/filter/direct.cu": (direct_options(), []),
+    "neighbors/filter/codes.cu": ([(VALUES[0], *options) for options in CODE_OPTIONS], []),
+    "neighbors/filter/fused/counts.cu": (
+        [(*options, *defined(KEYS_PER_LANE=4)) for options in BIT_OPTIONS]
+        + [(VALUES[1], *options) for options in CODE_OPTIONS],
+        [(*options, *defined(KEYS_PER_LANE=256)) for options in BIT_OPTIONS],
+    ),
     **dict.fromkeys(
         ["spanning_tree/boxes/boxes.cu", "neighbors/trees/long_lists.cu"],
         (in_boxes(), [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)]),
@@ -146,7 +154,7 @@ OPTIONS = {
         ],
         (list(product(VALUES)), []),
     ),
-    "neighbors/rows.cu": (list(product([*VALUES, value_option("uint64")])), []),
+    "neighbors/rows.cu": (list(product([*VALUES, value_option("uint8"), value_option("uint64")])), []),
 }
 
 
@@ -164,34 +172,39 @@ def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options)
 
 FUSED = "neighbors/filter/fused/"
 #: What one launch does: all rows with some points, each pair for both its points, or between components.
+TYPES = {"fp16": {"INT8": 0, "BITS": 0}, "int8": {"INT8": 1, "BITS": 0}, "bits": {"INT8": 1, "BITS": 1}}
 PASSES = {"rows": (0, 0), "symmetric": (1, 0), "between components": (0, 1)}
 
 
-@pytest.mark.parametrize("int8", [0, 1])
+@pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("pass_", PASSES)
 @pytest.mark.parametrize(
     ("resident_atoms", "last_steps"),
     combinations(range(5), range(1, 5), quick=[(atoms, 1 + atoms % 4) for atoms in range(5)]),
 )
-def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, int8):
+def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):
     """The compiler says so if it has each of their instructions wait for the one before."""
     symmetric, between = PASSES[pass_]
+    if type_ == "bits" and between:
+        pytest.skip("bits are not searched between components")
     flags = defined(
         RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
-        INT8=int8,
+        **TYPES[type_],
     )  # fmt: skip
     assert "serialized" not in assert_compiles(FUSED + "wgmma.cu", "sm_90a", *flags)
 
 
 @pytest.mark.parametrize("architecture", ["sm_75", *(full(f"sm_{number}") for number in (80, 86, 89, 90, 100, 120))])
-@pytest.mark.parametrize("int8", [0, 1])
+@pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("pass_", PASSES)
 @pytest.mark.parametrize(("warps", "stages", "resident"), [(4, 3, 1), (4, 2, 0), full(8, 3, 1), full(8, 2, 0)])
-def test_mma_compiles(warps, stages, resident, pass_, int8, architecture):
+def test_mma_compiles(warps, stages, resident, pass_, type_, architecture):
     symmetric, between = PASSES[pass_]
+    if type_ == "bits" and (between or architecture == "sm_75"):
+        pytest.skip("bits are not searched between components, nor counted before sm_80")
     flags = defined(
         WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
-        BETWEEN_COMPONENTS=between, INT8=int8,
+        BETWEEN_COMPONENTS=between, **TYPES[type_],
     )  # fmt: skip
     assert_compiles(FUSED + "mma.cu", architecture, *flags)
 
@@ -199,12 +212,12 @@ def test_mma_compiles(warps, stages, resident, pass_, int8, architecture):
 def test_every_option_of_a_launcher_is_compiled():
     """Its name at least: what launchers spell is what the tests above give."""
     given = {option for quick, rest in OPTIONS.values() for options in quick + rest for option in options}
-    flags = Path(__file__).read_text().split("flags = defined(")[1].split(")")[0]
+    flags = Path(__file__).read_text().split("flags = defined(")[1].split(")")[0] + repr(TYPES)
     launchers = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
     (fused,) = re.findall(r'names = ((?:"[A-Z_0-9]+"(?:, )?)+)', launchers)
     spelt = set(re.findall(r"-D[A-Z_0-9]+(?==)", launchers)) - {"-DWARPS", "-DSTAGES"}  # test_mma_compiles has these
     assert {option.split("=")[0] for option in given} == spelt
-    assert set(re.findall(r"[A-Z_0-9]+(?==)", flags)) == set(re.findall(r"[A-Z_0-9]+", fused))
+    assert set(re.findall(r"[A-Z][A-Z_0-9]+(?==|': )", flags)) == set(re.findall(r"[A-Z_0-9]+", fused))
 
 
 @pytest.mark.parametrize(

@@ -336,7 +336,7 @@ def test_aliases_and_special_powers():
 
 def test_documentation_names_every_metric_as_the_table_has_it():
     """The module's own table says of each metric what its row says; the functions' docstrings name them all."""
-    rows = dict(re.findall(r"^(\w+) +.*?(product|direct|none) +(?:yes|no)$", metrics.__doc__, re.MULTILINE))
+    rows = dict(re.findall(r"^(\w+) +.*?(product|direct|codes|bits|none) +(?:yes|no)$", metrics.__doc__, re.MULTILINE))
     boxes = dict(re.findall(r"^(\w+) +.* (yes|no)$", metrics.__doc__, re.MULTILINE))
     assert rows == {name: metric.filter for name, metric in METRICS.items()}
     assert boxes == {name: "yes" if metric.boxes else "no" for name, metric in METRICS.items()}
@@ -378,5 +378,5 @@ def test_the_search_suits_the_metric():
         report = Report()
         found = prepare_search(X, CPU, report, metric=metric)
         assert type(found) is (TreeSearch if metric.boxes else BruteForceSearch), name
-        filters = {"product": "float32 tiles", "direct": "none", "none": "none"}
+        filters = {"product": "float32 tiles", "direct": "none", "codes": "none", "bits": "none", "none": "none"}
         assert report["neighbors"]["filter"] == ("k-d tree" if metric.boxes else filters[metric.filter]), name

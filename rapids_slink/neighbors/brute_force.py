@@ -75,7 +75,7 @@ class BruteForceSearch:
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:
-            self.filter.arrange(self.kernels.low_discrepancy_order(values.shape[0]))
+            self.filter.arrange(self.filter.first_order())
         report.count("neighbors", filter=self.filter.name if self.filter else "none")
 
     @staticmethod
@@ -87,9 +87,9 @@ class BruteForceSearch:
 
             tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
             return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
-        fused = fused_filter(device) if metric.filter == "product" else None
+        fused = fused_filter(device) if metric.filter in ("product", "bits", "codes") else None
         a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
-        if metric.filter == "direct":
+        if metric.filter in ("direct", "codes"):
             a_row += 4 * d
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
         # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
@@ -100,7 +100,8 @@ class BruteForceSearch:
         preferred = 0
         if metric.filter == "product":
             preferred = 4 * min(m * n_seeds(n, k), kernels.TILE_ROWS * kernels.TILE_POINTS)  # the seeds' products
-            preferred += fused.symmetric_bytes(n, k) if fused and m == n else 0
+        if fused and m == n:
+            preferred += fused.symmetric_bytes(n, k)
         return MemoryEstimate(peak, quantized + lists, chunks, preferred)
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -117,7 +118,7 @@ class BruteForceSearch:
         if filtered:
             unproven, far = self._first_pass(task, unproven, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
-            finer = self.filter
+            finer = self.filter.for_unproven()
             while unproven.size and finer is not None:
                 unproven = self._pass(task, finer, unproven, reached, again=True)
                 finer = finer.finer() if unproven.size else None

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import word_count
+from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
@@ -22,7 +24,6 @@ OF_COUNTS = ("squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard
 OF_CODES = ("hamming", "present_hamming", "hiercc")
 #: Up to this number of features a CPU's trees may search points, and matrix products take little time.
 FEW_FEATURES = 64
-BITS = 64  # of a word
 EXACT = 2.0**52  # integers up to here, and their differences, are exact
 
 
@@ -38,26 +39,14 @@ def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
     return None if device.is_gpu or metric.formula not in OF_CODES else codes_of(metric, values)
 
 
-def word_count(n_features: int) -> int:
-    """How many values a row of words has."""
-    return -(-n_features // BITS) + 1
-
-
 def is_boolean(values: Array) -> bool:
     """Whether all values are 0 or 1."""
     return all(all_true((part == 0) | (part == 1)) for part in _parts(values))
 
 
-def words_of(values: Array, device: Device) -> Array:
+def words_of(values: Array, device: Device) -> Any:
     """Rows of zeros and ones as words."""
-    xp, (n, d) = device.xp, values.shape
-    words = xp.empty((n, word_count(d)), "uint64")
-    for rows in row_blocks(n, d):
-        is_one = xp.zeros((len(values[rows]), BITS * (words.shape[1] - 1)), bool)
-        is_one[:, :d] = values[rows] != 0
-        words[rows, :-1] = xp.packbits(is_one.ravel()).view("uint64").reshape(len(is_one), -1)
-        words[rows, -1] = is_one.sum(axis=1)
-    return words
+    return kernels(device).words_of(values)
 
 
 def words_of_bytes(values: Array, device: Device) -> Array:

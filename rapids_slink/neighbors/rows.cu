@@ -29,6 +29,22 @@ extern "C" __global__ void hash_rows(
     if (threadIdx.x % WARP == 0) hash[i] = sum;
 }
 
+// Rows of zeros and ones as words, and their numbers of ones. A warp a row.
+extern "C" __global__ void put_words(
+    const VALUE* __restrict__ values, long long n, int d, int width, word* __restrict__ words) {
+    long long i = thread_index() / WARP;
+    if (i >= n) return;
+    int lane = threadIdx.x % WARP, ones = 0;
+    const VALUE* x = values + i * d;
+    auto bits = [&](int f) { return __ballot_sync(ALL_LANES, f + lane < d && x[f + lane] != 0); };
+    for (int w = 0; w < width - 1; w++) {
+        word both = bits(2 * WARP * w) | (word)bits(2 * WARP * w + WARP) << WARP;
+        if (lane == 0) words[i * width + w] = both;
+        ones += __popcll(both);
+    }
+    if (lane == 0) words[i * width + width - 1] = ones;
+}
+
 // Rows followed by their norms, a thread a row, to the bits of the CPU's; see rows.py.
 
 constexpr int LANES = 8, BLOCK = 128;  // of NumPy's pairwise sum

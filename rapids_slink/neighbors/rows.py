@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.compact import compact_rows, word_count, words_of, words_of_bytes
+from rapids_slink.neighbors.compact import compact_rows, words_of, words_of_bytes
+from rapids_slink.neighbors.exact import word_count
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.arrays import Array

@@ -73,6 +73,14 @@ class TopLists:
     overflowed: Array
 
 
+WORD_BITS = 64
+
+
+def word_count(n_features: int) -> int:
+    """How many values a row of words has."""
+    return -(-n_features // WORD_BITS) + 1
+
+
 def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
     """The same for all rows."""
     return Candidates(device.xp.tile(ids, (rows, 1)), device.xp.full(rows, ids.size, "int32"))

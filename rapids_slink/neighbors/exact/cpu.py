@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity, tiles
+from rapids_slink.neighbors.exact import (
+    WORD_BITS,
+    Candidates,
+    ExactPoints,
+    TopLists,
+    candidate_capacity,
+    tiles,
+    word_count,
+)
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.exact.tiles import comes_before, reachability
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, row_blocks
@@ -161,6 +169,18 @@ def with_norms(values: np.ndarray, centre: bool) -> np.ndarray:
         rows[:, :d] -= rows[:, :d].mean(axis=1, keepdims=True)
     _put_norms(rows)
     return rows
+
+
+def words_of(values: np.ndarray) -> np.ndarray:
+    """Rows of zeros and ones as words: 64 features in each, and one more with the number of ones."""
+    n, d = values.shape
+    words = np.empty((n, word_count(d)), "uint64")
+    for rows in row_blocks(n, d):
+        is_one = np.zeros((len(values[rows]), WORD_BITS * (words.shape[1] - 1)), bool)
+        is_one[:, :d] = values[rows] != 0
+        words[rows, :-1] = np.packbits(is_one.ravel()).view("uint64").reshape(len(is_one), -1)
+        words[rows, -1] = is_one.sum(axis=1)
+    return words
 
 
 def hash_rows(values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:

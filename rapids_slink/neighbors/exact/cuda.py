@@ -9,7 +9,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity, word_count
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
@@ -146,6 +146,16 @@ def with_norms(values: Array, centre: bool) -> Any:
     arguments = values, np.int64(n), np.int32(d), np.bool_(centre), rows
     launch(ROWS, "put_norms", n, *arguments, options=(value_option(values.dtype),))
     return rows
+
+
+def words_of(values: Array) -> Any:
+    """As `rapids_slink.neighbors.exact.cpu.words_of`, with the features of a word in another order."""
+    check_arrays(values.dtype, values)
+    n, d = values.shape
+    words = cp.empty((n, word_count(d)), cp.uint64)
+    arguments = values, np.int64(n), np.int32(d), np.int32(words.shape[1]), words
+    launch(ROWS, "put_words", n * WARP, *arguments, options=(value_option(values.dtype),))
+    return words
 
 
 def hash_rows(values: Array, rows: Array = None) -> Any:

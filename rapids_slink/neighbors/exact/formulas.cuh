@@ -139,9 +139,12 @@ struct braycurtis {
 };
 
 struct hamming {
+    static constexpr bool ALL_PRESENT = true;
     int differ = 0;
     static __device__ int summed(int d) { return d; }
     __device__ void add(double x, double y) { differ += x != y; }
+    __device__ void put(int differing, int) { differ = differing; }
+    __device__ double of(double, double, double) const { return differ; }
     template <class V> __device__ double value(const V*, const V*, int) const { return differ; }
 };
 
@@ -200,23 +203,27 @@ struct present_manhattan : present_features {
 };
 
 struct present_hamming {
+    static constexpr bool ALL_PRESENT = false;
     int differ = 0, common = 0;
     static __device__ int summed(int d) { return d; }
     __device__ void add(double x, double y) { common += x == x && y == y, differ += fabs(minus(x, y)) > 0; }
-    template <class V> __device__ double value(const V*, const V*, int) const {
-        return common ? __ddiv_rn(differ, common) : OVERFLOW_VALUE;
-    }
+    __device__ void put(int differing, int shared) { differ = differing, common = shared; }
+    __device__ double of(double, double, double) const { return common ? __ddiv_rn(differ, common) : OVERFLOW_VALUE; }
+    template <class V> __device__ double value(const V*, const V*, int) const { return of(0, 0, 0); }
 };
 
 // Of rows that are followed by the number of features that they have: d - 1 features.
 struct hiercc : present_hamming {
     static __device__ int summed(int d) { return d - 1; }
-    template <class V> __device__ double value(const V* x, const V* y, int d) const {
-        double features = d - 1, differing = differ, shared = common;
-        double enough = minus(fmax(widen(x[d - 1]), widen(y[d - 1])), times(0.05, features));
+    // By the numbers of features that are present in either, and of all.
+    __device__ double of(double own, double others, double features) const {
+        double differing = differ, shared = common, enough = minus(fmax(own, others), times(0.05, features));
         if (!common) return OVERFLOW_VALUE;
         if (enough > shared) differing = plus(differing, minus(enough, shared)), shared = enough;
         return floor(plus(times(__ddiv_rn(differing, shared), features), 0.5));
+    }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const {
+        return of(widen(x[d - 1]), widen(y[d - 1]), d - 1);
     }
 };
 
@@ -225,25 +232,26 @@ struct bit_counts {
     int common = 0;
     static __device__ int summed(int d) { return d - 1; }
     __device__ void add(double x, double y) { common += __popcll(__double_as_longlong(x) & __double_as_longlong(y)); }
-    __device__ double differ(word ones, word others) const { return (double)(ones + others) - 2.0 * common; }
 };
 
 struct bit_hamming : bit_counts {
-    template <class V> __device__ double value(const V* x, const V* y, int d) const { return differ(x[d - 1], y[d - 1]); }
+    __device__ double of(double ones, double others) const { return ones + others - 2.0 * common; }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
 struct bit_jaccard : bit_counts {
-    template <class V> __device__ double value(const V* x, const V* y, int d) const {
-        double either = (double)(x[d - 1] + y[d - 1]) - common;
-        return either > 0 ? __ddiv_rn(differ(x[d - 1], y[d - 1]), either) : 0;
+    __device__ double of(double ones, double others) const {
+        double either = ones + others - common;
+        return either > 0 ? __ddiv_rn(ones + others - 2.0 * common, either) : 0;
     }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
 struct bit_braycurtis : bit_counts {
-    template <class V> __device__ double value(const V* x, const V* y, int d) const {
-        double ones = (double)(x[d - 1] + y[d - 1]);
-        return ones > 0 ? __ddiv_rn(differ(x[d - 1], y[d - 1]), ones) : OVERFLOW_VALUE;
+    __device__ double of(double ones, double others) const {
+        return ones + others > 0 ? __ddiv_rn(ones + others - 2.0 * common, ones + others) : OVERFLOW_VALUE;
     }
+    template <class V> __device__ double value(const V* x, const V* y, int d) const { return of(x[d - 1], y[d - 1]); }
 };
 
 // The surrogate distance of two rows of d columns, by one thread.

@@ -42,7 +42,12 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
     exact : ExactPoints
     """
     metric, on_device = exact.metric, kernels(device)
-    if metric.filter == "none" or exact.points.dtype.kind == "u":
+    are_words = exact.points.dtype == "uint64"
+    if device.is_gpu and (are_words or metric.filter == "codes"):
+        from rapids_slink.neighbors.filter.fused.counts import filter_of_counts
+
+        return filter_of_counts(exact, device, fused), exact
+    if are_words or metric.filter in ("bits", "codes", "none"):
         return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact

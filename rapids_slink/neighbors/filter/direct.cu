@@ -50,9 +50,6 @@ struct canberra : threshold {
         if (below >= 0x1p-100f) sum += __fdividef(fabsf(x - y), below);
     }
 };
-struct hamming : threshold {
-    static __device__ void add(float& sum, float&, float x, float y) { sum += x != y ? 1.0f : 0.0f; }
-};
 
 struct braycurtis {
     static __device__ void add(float& sum, float& denominator, float x, float y) {

@@ -10,8 +10,6 @@ norms (manhattan, chebyshev, minkowski)
     exponents that are no multiple of a half, and for large ones, the filter takes the next that is.
 canberra
     A term is at most 1, and rounding x and y moves it by less than 12u.
-hamming
-    Rounding makes numbers equal, never different, and counts are exact.
 braycurtis
     Numerator a and denominator b are both off by at most e_i + e_j = q: a <= w(b + q) + q.
 inner_product
@@ -106,7 +104,7 @@ def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
     largest = max(found.deviation for found in ranges)
     if not isfinite(largest):
         return None
-    scale = 1.0 if formula.name == "hamming" else 2.0 ** -max(frexp(largest)[1], -500)
+    scale = 2.0 ** -max(frexp(largest)[1], -500)
     return DirectFilter(exact, formula, centre, scale, device)
 
 
@@ -137,7 +135,7 @@ class DirectFilter(TileFilter):
         y, error = xp.empty((n, d), "float32"), xp.zeros(n)
         for rows in row_blocks(n, d):
             z = ((values[rows] if order is None else values[order[rows]]).astype("float64") - self.centre) * self.scale
-            y[rows] = z  # hamming: beyond float32 all numbers are equal
+            y[rows] = z
             if self.formula.name in (*NORMS, "braycurtis"):
                 moved = xp.abs(z - y[rows].astype("float64")).sum(axis=1) + d * SMALLEST_NORMAL
                 error[rows] = moved * self._slack() + self.formula.tiny
@@ -172,12 +170,7 @@ class DirectFilter(TileFilter):
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by their distances to a sample of points."""
-        xp, kernels, group = self.device.xp, self.exact_kernels, task.groups(rows)
-        sample = self.order[: max(SEED_POINTS, 2 * task.k)]
-        ids = xp.where(task.point_group[sample] != group[:, None], sample, xp.int32(-1))
-        candidates = Candidates(ids, xp.full(rows.size, sample.size, "int32"))
-        top = kernels.empty_lists(rows.size, task.k)
-        kernels.rerank(self.exact, rows, candidates, None, bound, top, task.core)
+        self.seed_by_distances(task, rows, bound, self.order[: max(SEED_POINTS, 2 * task.k)])
 
     def _slack(self) -> float:
         return 1 + (3 * self.n_features + 16) * UNIT

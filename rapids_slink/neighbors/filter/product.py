@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
@@ -46,6 +46,7 @@ class TileFilter:
     """
 
     name = ""
+    exact: ExactPoints
     first_band, growth = 2048, 4
     is_symmetric = False
 
@@ -57,6 +58,10 @@ class TileFilter:
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
         self.far: Any = None
+
+    def first_order(self) -> Any:
+        """An order of which every leading part is spread evenly over the points."""
+        return self.exact_kernels.low_discrepancy_order(len(self.points))
 
     def arrange(self, order: Any) -> None:
         """Put the points into this order, an (n,) int32 array; the rows' are found through its inverse."""
@@ -120,6 +125,16 @@ class TileFilter:
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by a sample of points, at most `most_rows` at a time."""
         raise NotImplementedError
+
+    def seed_by_distances(self, task: SearchTask, rows: Any, bound: Any, sample: Any) -> None:
+        """`seed` by the surrogate distances to the points `sample`, for a filter that has its points as `exact`."""
+        top, groups = self.exact_kernels.empty_lists(rows.size, task.k), (task.groups(rows), task.point_group)
+        candidates = same_candidates(sample, rows.size, self.device)
+        self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
+
+    def for_unproven(self) -> TileFilter | None:
+        """The first filter for rows that this one has left unproven: itself, with the bounds that they have reached."""
+        return self
 
     def finer(self) -> TileFilter | None:
         """A more precise filter, if there is one, for rows that this one leaves unproven."""

@@ -22,7 +22,7 @@ WGMMA_WARPS, QUEUE_BYTES = 16, 64 * 8  # warps that test; a warp's survivors tha
 RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
 #: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken.
 MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1)
-MIN_CAPABILITY, HOPPER = 75, 90
+MIN_CAPABILITY, MIN_BITS_CAPABILITY, HOPPER = 75, 80, 90
 #: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
 WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**18
 
@@ -37,6 +37,11 @@ def has_products() -> bool:
     return _capability(current_gpu()) >= MIN_CAPABILITY
 
 
+def has_bit_products() -> bool:
+    """Whether the current GPU has tensor cores that count common bits."""
+    return _capability(current_gpu()) >= MIN_BITS_CAPABILITY
+
+
 @cache
 def _capability(gpu: int) -> int:
     return int(cp.cuda.Device(gpu).compute_capability)
@@ -44,7 +49,10 @@ def _capability(gpu: int) -> int:
 
 @dataclass(frozen=True)
 class Radii:
-    """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`."""
+    """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`.
+
+    Of bits the lines of `counts.cu`: (padded, 2), and the least slope and intercept of each tile.
+    """
 
     of_row: Array
     of_tile: Array
@@ -138,10 +146,11 @@ def append_survivors(
     check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
     check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
     check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
-    if radii.of_row.size != rows.half_norm.size:
-        raise ValueError(f"{rows.half_norm.size} rows, of which {radii.of_row.size} have a radius")
+    if len(radii.of_row) != rows.half_norm.size:
+        raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.of_row)} have a radius")
     atoms = -(-steps // ATOM_STEPS)
-    kind = half_sq_dist is not None, into.items is not None, image.half_norm.dtype == cp.int32
+    types = image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
+    kind = half_sq_dist is not None, into.items is not None, *types
     body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
     arguments = (
         rows.y, image.y, image.half_norm, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
@@ -182,8 +191,8 @@ class _Body:
 
 
 @cache
-def _compiled(atoms: int, last_steps: int, kind: tuple[bool, bool, bool], hopper: bool, gpu: int) -> _Body:
-    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "INT8"
+def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms <= 4 else 0

@@ -10,7 +10,10 @@ __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 piece, u32 row, 
 
 // sum[0..3] += 16 rows x 8 columns over 32 bytes of features.
 __device__ __forceinline__ void mma_tile(sum_t* sum, const u32 (&a)[4], u32 b0, u32 b1) {
-#if INT8 && __CUDA_ARCH__ >= 800
+#if BITS
+    asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif INT8 && __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #elif INT8

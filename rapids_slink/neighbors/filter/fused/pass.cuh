@@ -22,6 +22,10 @@
 // is formed once and tested for both: for the columns' sake with the largest of the tile's radii first. Columns are all points
 // or, if the pairs within each of two parts are known, the second part; the rows are the first then.
 //
+// BITS: features are bits, the sums are INT8's and count those that are set in both rows, and half norms are 0. In place of a
+// radius each row has a line, and a pair passes if its count is at least the line's at the other's number of ones, of which the
+// least in the other's tile is taken: counts.cu says why. It stands in the place of the tile's error.
+//
 // BETWEEN_COMPONENTS: the work items are given, each of 256 rows and a range of tiles; the pairs wanted are those within their
 // component pair's threshold.
 #pragma once
@@ -39,6 +43,9 @@
 #ifndef INT8
 #define INT8 0
 #endif
+#ifndef BITS
+#define BITS 0
+#endif
 #ifndef BETWEEN_COMPONENTS
 #define BETWEEN_COMPONENTS 0
 #endif
@@ -48,6 +55,12 @@ typedef unsigned long long u64;
 typedef int sum_t;
 #else
 typedef float sum_t;
+#endif
+#if BITS
+#include "neighbors/filter/fused/line.cuh"
+typedef Line radius_t;
+#else
+typedef float radius_t;
 #endif
 
 constexpr int ROWS = 256, COLUMNS = 128;

@@ -3,12 +3,16 @@
 
 // The most by which the product of a pair within the bound of one of its points is below the sum of the half norms. Of integers
 // it is rounded down, which loses none; and all pairs pass at 2^30, except those of padding: see PADDING_NORM in quantize.cu.
-__device__ __forceinline__ sum_t product_slack(float radius, float error) {
+__device__ __forceinline__ sum_t product_slack(radius_t radius, float error) {
+#if BITS
+    return -(int)ceilf(fminf(radius.at(error), 0x1p28f));
+#else
     float slack = (radius + error) * (radius + error);
 #if INT8
     return (int)fminf(slack, 0x1p30f);
 #else
     return slack;
+#endif
 #endif
 }
 
@@ -53,31 +57,39 @@ struct TileTest {
     }
 };
 
+struct __align__(2 * sizeof(radius_t)) TwoRadii {
+    radius_t first, second;
+};
+
 // Sixteen rows of a warp and what their pairs are tested by.
 struct Strip {
     u32 first_row;
-    float radius[2], error;  // of this thread's two rows; SYMMETRIC: the largest error of the rows' tile
+    radius_t radius[2];
+    float error;  // of this thread's two rows; SYMMETRIC: the largest error of the rows' tile
     sum_t half_norm[2];
 
     __device__ __forceinline__ void load(
-        u32 first, int lane, const sum_t* norms, const float* radii, const float* tile_error, float more) {
+        u32 first, int lane, const sum_t* norms, const radius_t* radii, const float* tile_error, float more) {
         first_row = first;
         for (int r = 0; r < 2; r++)
-            radius[r] = radii[first + (lane >> 2) + 8 * r] + more, half_norm[r] = norms[first + (lane >> 2) + 8 * r];
+            radius[r] = radii[first + (lane >> 2) + 8 * r], half_norm[r] = norms[first + (lane >> 2) + 8 * r];
+#if BETWEEN_COMPONENTS
+        for (int r = 0; r < 2; r++) radius[r] += more;
+#endif
         error = SYMMETRIC ? tile_error[first / COLUMNS] : 0;
     }
     // The test with tile t, whose radii and errors are at `radii`, `tile_radius` and `tile_error`.
     __device__ __forceinline__ TileTest test_of(
-        int t, bool for_columns, int lane, const float* radii, const float* tile_radius, const float* tile_error) const {
+        int t, bool for_columns, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error) const {
         TileTest test;
         test.for_columns = SYMMETRIC && for_columns;
-        sum_t of_columns = test.for_columns ? product_slack(tile_radius[t], error) : 0;
+        sum_t of_columns = test.for_columns ? product_slack(tile_radius[t], error) : (sum_t)-0x1p30f;
         if (SYMMETRIC)
 #pragma unroll
             for (int c = 0; c < 2; c++) {
-                float2 pair = ((const float2*)(radii + (u64)t * COLUMNS))[lane / 4 * 8 + lane % 4 + 4 * c];
-                test.column_slack[2 * c] = product_slack(pair.x, error);
-                test.column_slack[2 * c + 1] = product_slack(pair.y, error);
+                TwoRadii two = ((const TwoRadii*)(radii + (u64)t * COLUMNS))[lane / 4 * 8 + lane % 4 + 4 * c];
+                test.column_slack[2 * c] = product_slack(two.first, error);
+                test.column_slack[2 * c + 1] = product_slack(two.second, error);
             }
         float worst_error = tile_error[t];
 #pragma unroll

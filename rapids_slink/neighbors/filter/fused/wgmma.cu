@@ -71,7 +71,7 @@ __device__ __forceinline__ void form_tile(
 extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
     int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
-    const float* __restrict__ radius, const float* __restrict__ tile_radius, const float* __restrict__ tile_error,
+    const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
     const float* __restrict__ threshold) {

@@ -1,7 +1,11 @@
 // Barriers, bulk copies and products of a warpgroup, in PTX.
 #if INT8
 #define IN_OUT "+r"
+#if BITS
+#define MMA_TILE "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc "
+#else
 #define MMA_TILE "wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8 "
+#endif
 #define SCALES ""
 #else
 #define IN_OUT "+f"
