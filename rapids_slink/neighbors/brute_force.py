@@ -5,8 +5,8 @@
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
 g·k candidates a row. If points have core distances they are visited in ascending order of these instead, and a search
 stops where they exceed the bounds of all its rows. A row whose candidates all fitted into its buffer is proven
-(filter/bounds.py says why). The others are searched again with the bound that they have reached, then in float64, then
-by computing every distance.
+(filter/bounds.py says why). The others are searched again with the bound that they have reached, then by finer filters,
+then by computing every distance.
 
 For the k-NN graph the fused filter forms each pair of points once and tests it for both: a symmetric pass. If the lists
 within two parts of the points are known, only pairs between the parts are formed.
@@ -52,8 +52,6 @@ class BruteForceSearch:
     progress : bool
         Whether to show progress bars.
     metric : Metric
-    fused : bool
-        Whether to use the fused filter, if the GPU supports it.
     """
 
     def __init__(
@@ -64,14 +62,13 @@ class BruteForceSearch:
         queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
-        fused: bool = True,
     ) -> None:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
-        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, fused)
+        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device)
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:
