@@ -36,6 +36,8 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
+#: How many times the usual room for candidates a row has at least when it is searched again.
+MORE_ROOM = 8
 
 
 class BruteForceSearch:
@@ -201,7 +203,7 @@ class BruteForceSearch:
             if not again and not (has_bounds and all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
-            # Few rows are done again, and have the memory of a full chunk for their candidates.
+            # Rows that are done again have the memory of a full chunk for their candidates.
             room = rows_a_chunk * candidate_capacity(task.k) // ids.size
             capacity = min(room, self.values.shape[0]) if again else None
             for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
@@ -215,7 +217,7 @@ class BruteForceSearch:
 
         most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
         rows_a_chunk = self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k)
-        chunks = _chunks(rows, rows_a_chunk)
+        chunks = _chunks(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:
