@@ -53,9 +53,9 @@ Step = Callable[[Device], tuple[Any, ...]]
 
 
 def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
-    """One of the searches; the CPU has but one filter by products, and a tree for boxes."""
+    """One of the searches; the CPU has a tree for boxes."""
     if kind != "boxes":
-        return BruteForceSearch(values, device, Report(), queries, fused=kind == "fused")
+        return BruteForceSearch(values, device, Report(), queries)
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
 
@@ -146,13 +146,13 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
     """The same by the search for few queries where the device has one; all of them must be proven."""
     if not device.is_gpu:
-        return find_nearest(device, "portable", queries, points)
+        return find_nearest(device, "all pairs", queries, points)
     from rapids_slink.neighbors.small_batch import SmallBatchSearch
 
     xp, m, (n, d) = device.xp, len(queries), points.shape
     small = SmallBatchSearch(m, n, d, EUCLIDEAN)
     if not small.is_supported:
-        return find_nearest(device, "portable", queries, points)
+        return find_nearest(device, "all pairs", queries, points)
     src, dst, distance = xp.empty(m, "int32"), xp.empty(m, "int32"), xp.empty(m)
     proven = small.write_edges(device.asarray(queries), device.asarray(points), src, dst, distance)
     return dst if proven else xp.full(m, -1, "int32"), distance
@@ -160,10 +160,11 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
 
 def connect(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]:
     """Components of 60 points connected all at once, by the fused filter or by projections in float64."""
-    among = search("fused" if by_filter else "portable", device.asarray(points), device)
+    among = search("all pairs", device.asarray(points), device)
     component, k = device.xp.arange(len(points), dtype="int32") // 60 * 60, -(-len(points) // 60)
     rows = component  # so many would have to search: with the rounds below, pairs enough for either way
-    with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16):
+    filter_ = component_pairs._by_filter if by_filter else lambda *_: None
+    with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16, _by_filter=filter_):
         edges = component_pairs.connect_components(among, None, component, k, rows, Report())
     assert edges is not None
     columns = dict(zip(EDGE_TYPES, map(device.asarray, edges), strict=True))
@@ -223,11 +224,10 @@ def steps() -> Iterator[tuple[str, Step]]:
         "all equal": np.ones((400, 12)),
         "300 features": rng.normal(size=(300, 300)).astype(np.float32),
     }
-    for kind in ("fused", "portable"):
-        for name, rows in points.items():
-            yield f"{kind}, {name}", partial(cluster, kind=kind, points=rows, k=3)
-        yield f"{kind}, mutual reachability", partial(cluster, kind=kind, points=islands, k=6, min_samples=4)
-        yield f"{kind}, two sets", partial(find_nearest, kind=kind, queries=islands[:100], points=islands[100:])
+    for name, rows in points.items():
+        yield name, partial(cluster, kind="all pairs", points=rows, k=3)
+    yield "mutual reachability", partial(cluster, kind="all pairs", points=islands, k=6, min_samples=4)
+    yield "two sets", partial(find_nearest, kind="all pairs", queries=islands[:100], points=islands[100:])
     for dtype in ("float32", "float64"):
         for d in (1, 3):
             few = islands[:, :d].astype(dtype)

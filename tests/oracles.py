@@ -136,14 +136,11 @@ class SearchKind(NamedTuple):
         if self.way == "tree":
             in_boxes = self.device == "cuda"
             kind = importlib.import_module("rapids_slink.neighbors.trees.bvh").BoxSearch if in_boxes else TreeSearch
-        if self.way == "tiles":
-            options["fused"] = False
         queries = None if queries is None else self.engine.asarray(queries)
         return kind(self.engine.asarray(values), self.engine, report or Report(), queries, **options)
 
 
-# On a CPU brute force is by tiles anyway.
-SEARCHES = [("cpu", "brute_force"), ("cpu", "tree"), ("cuda", "brute_force"), ("cuda", "tiles"), ("cuda", "tree")]
+SEARCHES = [(device, way) for device in ("cpu", "cuda") for way in ("brute_force", "tree")]
 
 
 def searches(*parameters, features=None):

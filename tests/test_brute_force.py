@@ -16,15 +16,15 @@ from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2, 3])
 @pytest.mark.parametrize("per_group_minimum", [False, True])
-def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, engine, monkeypatch):
+def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch):
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
-    n, k = 1200, 1 if per_group_minimum else 5
+    engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
     kernels, passes = exact_kernels(engine), []
     new_candidates, one_pass = kernels.new_candidates, BruteForceSearch._pass
@@ -40,7 +40,7 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     monkeypatch.setattr(kernels, "new_candidates", cramped)
     monkeypatch.setattr(BruteForceSearch, "_pass", counted)
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
-    search = BruteForceSearch(engine.asarray(X), engine, report, fused=False)
+    search = BruteForceSearch(engine.asarray(X), engine, report)
     if per_group_minimum:
         group = (rows % 7).astype("int32")
         found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))

@@ -27,7 +27,7 @@ ENDLESS = 10**9
 #: Where the filter finds nothing, projections do.
 WAYS = [
     ("cpu", "projection"),
-    *(pytest.param(("cuda", way), marks=pytest.mark.gpu) for way in ("filter", "projection", "tiles")),
+    *(pytest.param(("cuda", way), marks=pytest.mark.gpu) for way in ("filter", "projection")),
 ]
 
 
@@ -43,7 +43,7 @@ def make_search(request, monkeypatch):
 
     def search(values, metric=EUCLIDEAN):
         rows = metric_rows(metric, engine.asarray(values), engine)
-        return BruteForceSearch(rows, engine, Report(), metric=metric, fused=way != "tiles")
+        return BruteForceSearch(rows, engine, Report(), metric=metric)
 
     return search
 

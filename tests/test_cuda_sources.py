@@ -138,7 +138,7 @@ OPTIONS = {
         [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16)],
     ),
     "neighbors/filter/filter.cu": (
-        [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 64))],
+        [defined(KEYS_PER_LANE=keys) for keys in (1, 64)],
         [defined(KEYS_PER_LANE=keys) for keys in (2, 4, 8, 16, 32)],
     ),
     "neighbors/filter/fused/tighten.cu": (

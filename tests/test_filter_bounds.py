@@ -13,6 +13,7 @@ from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound,
 from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
 
@@ -26,7 +27,11 @@ def kernels(engine):
 
 
 def dtype_of(precision, kernels):
-    return kernels.FILTER_DTYPE if precision == "filter" else "float64"
+    if precision == "filter":
+        return kernels.FILTER_DTYPE
+    if kernels.FILTER_DTYPE == "float16":
+        pytest.skip("a GPU has no products in float64")
+    return "float64"
 
 
 def quantized(X, dtype, engine):
@@ -97,11 +102,12 @@ def shares_of_upper_bound(X, engine, kernels):
     xp, n = engine.xp, len(X)
     scaling, points = quantized(X, kernels.FILTER_DTYPE, engine)
     upper_bound = UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
-    groups, ids, workspace = (xp.zeros(n, "int32"), xp.ones(1, "int32")), xp.zeros(1, "int32"), kernels.Workspace()
+    rows, ids = xp.arange(n, dtype="int32"), xp.zeros(1, "int32")
+    task, workspace = SearchTask(rows, 1, xp.zeros(n, "int32"), xp.ones(1, "int32")), kernels.Workspace()
     most = [xp.full(n, xp.inf) for _ in range(n)]
     for j, bound in enumerate(most):
         one = points.take(slice(j, j + 1))
-        kernels.seed_bounds(workspace.product(points, one), points, one, groups, ids, 1, upper_bound, bound)
+        kernels.seed_bounds(workspace.product(points, one), points, one, task, rows, ids, upper_bound, bound)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(squared_distances(X) / np.stack([to_host(column) for column in most], axis=1))
 
@@ -148,48 +154,38 @@ def test_products_keep_their_bound(d, precision, engine, kernels):
     assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()
 
 
-def test_nothing_is_filtered_by_imprecise_products(engine, kernels, monkeypatch):
-    """Where the device's products in either precision do not keep the bound, what they would prove is computed."""
-    n = 2400  # so many that the points of a cluster are more than there is room for among a row's candidates
-    X = np.random.default_rng(0).normal(size=(n, 20))
-    X[::2] += 1e6  # the filter's own type tells nothing within these two clusters apart
-    expected = least(without_self(squared_distances(X)), 3)
-    half = n // 2
-    for refused, filter_, redone in ((kernels.FILTER_DTYPE, False, 0), ("float64", True, half), (None, True, half)):
-        monkeypatch.setattr(kernels, "keeps_accumulation_bound", lambda dtype, refused=refused: dtype != refused)
-        report = Report()
-        lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report, fused=False), n, 3, engine)
-        assert_lists(lists, expected)
-        counts = report["neighbors"]
-        assert (counts["filter"] != "none") == filter_
-        assert counts["rows_redone"] >= redone
-        assert (counts["rows_scanned_exactly"] >= half) == (refused is not None)
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_imprecise_products_are_noticed(dtype, monkeypatch):
-    """Such as those of tensor cores that cut sums shorter, or of a float64 that is emulated."""
-    from rapids_slink.neighbors.filter import cuda
+def test_imprecise_products_are_not_used(monkeypatch):
+    """Such as those of tensor cores that cut sums shorter: every distance is computed then."""
+    import cupy
 
-    exact_product = cuda.form_product
-    assert cuda.keeps_accumulation_bound(dtype)
+    from rapids_slink.neighbors.filter import cuda
+    from rapids_slink.runtime.device import resolve
+
+    exact_product, engine, report = cuda.form_product, resolve("cuda"), Report()
+    assert cuda.keeps_accumulation_bound()
 
     def imprecise(a, b, out):
         exact_product(a, b, out)
         out *= 1 - 1.5 * accumulation_bound(a.shape[1], str(out.dtype))
 
     monkeypatch.setattr(cuda, "_keeps_accumulation_bound", cuda._keeps_accumulation_bound.__wrapped__)
-    assert cuda.keeps_accumulation_bound(dtype)
+    assert cuda.keeps_accumulation_bound()
     monkeypatch.setattr(cuda, "form_product", imprecise)
-    assert not cuda.keeps_accumulation_bound(dtype)
+    assert not cuda.keeps_accumulation_bound()
+    X = np.random.default_rng(0).normal(size=(600, 20))
+    lists = neighbor_lists(BruteForceSearch(cupy.asarray(X), engine, report), 600, 3, engine)
+    assert_lists(lists, least(without_self(squared_distances(X)), 3))
+    counts = {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 600}
+    assert report["neighbors"] == {"filter": "none", **counts}
 
 
 # ------------------------------------------------------------------------------------------- quantized points
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-def test_quantized_points_are_what_they_claim(dtype, engine, kernels):
+@PRECISIONS
+def test_quantized_points_are_what_they_claim(precision, engine, kernels):
+    dtype = dtype_of(precision, kernels)
     X = np.random.default_rng(0).normal(size=(200, 13)) * 1e5 + 3e5
     values = engine.asarray(X)
     scaling = scaling_of(values, device=engine)

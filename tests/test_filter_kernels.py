@@ -10,21 +10,18 @@ from oracles import squared_distances
 
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import cuda_source
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, to_host
 
 
 @pytest.fixture
 def kernels(engine):
     return filter_kernels(engine)
-
-
-@pytest.fixture
-def new_candidates(engine):
-    return exact_kernels(engine).new_candidates
 
 
 def rows_and_points(X, m, engine, kernels):
@@ -39,7 +36,8 @@ SIZES = [(1, 1), (1, 700), (70, 1), (33, 1025), (100, 130)]
 
 
 @pytest.mark.parametrize(("m", "n"), SIZES)
-def test_append_candidates(m, n, engine, kernels, new_candidates):
+def test_append_candidates(m, n):
+    engine, kernels, new_candidates = CPU, cpu, exact_kernels(CPU).new_candidates
     rng = np.random.default_rng(m + n)
     X = rng.normal(size=(m + n, 9))
     scaling, rows, points = rows_and_points(X, m, engine, kernels)
@@ -81,15 +79,22 @@ def test_seed_bounds(size, k, cores, engine, kernels):
     scaling, rows, points = rows_and_points(X, m, engine, kernels)
     row_group, point_group = rng.integers(0, 4, m).astype(np.int32), rng.integers(0, 4, n).astype(np.int32)
     ids = rng.permutation(n).astype(np.int32)
-    groups = engine.asarray(row_group), engine.asarray(point_group)
     core = rng.uniform(0, 20, m + n)
     of_rows = (rng.permutation(m) + n).astype(np.int32)
-    given = (engine.asarray(of_rows), engine.asarray(core)) if cores else None
+    row_groups = np.full(m + n, -1, np.int32)
+    row_groups[of_rows] = row_group
+    task = SearchTask(
+        engine.asarray(of_rows),
+        k,
+        engine.asarray(row_groups),
+        engine.asarray(point_group),
+        core=engine.asarray(core) if cores else None,
+    )
     upper_bound, product = UpperBound.of(9, scaling.scale, EUCLIDEAN), kernels.Workspace().product(rows, points)
 
     def tightened(bound):
         bound = engine.asarray(bound.copy())
-        kernels.seed_bounds(product, rows, points, groups, engine.asarray(ids), k, upper_bound, bound, given)
+        kernels.seed_bounds(product, rows, points, task, task.rows, engine.asarray(ids), upper_bound, bound)
         return to_host(bound)
 
     bound = tightened(np.full(m, np.inf))

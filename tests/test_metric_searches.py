@@ -44,7 +44,7 @@ def test_searches_find_the_least_values(metric, p, name, engine):
         return
     rng, n = np.random.default_rng(0), len(rows)
     distances = distances_of_all_pairs(metric, rows)
-    ways = ["brute_force", *["tiles"] * engine.is_gpu, *["tree"] * metric.boxes]
+    ways = ["brute_force", *["tree"] * metric.boxes]
     searches = [SearchKind(engine.name, way) for way in ways]
     everyone = np.arange(n, dtype=np.int32)
     for group, k in ((everyone, 4), (rng.integers(0, 5, n).astype(np.int32), 1)):
@@ -71,9 +71,8 @@ def test_lists_known_within_two_parts(metric, p, engine):
     ids, weights = least(np.where(part[:, None] == part, distances, np.inf), k)
     known = PartLists(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), split)
     on_rows = engine.xp.arange(n, dtype="int32")
-    for way in ["brute_force", *["tiles"] * engine.is_gpu]:
-        search = SearchKind(engine.name, way)(rows, metric=metric)
-        assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, known=known)), least(distances, k))
+    search = SearchKind(engine.name, "brute_force")(rows, metric=metric)
+    assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, known=known)), least(distances, k))
 
 
 # -------------------------------------------------------------------------------------------------- filters
@@ -91,12 +90,12 @@ FILTERED = [
 
 
 def filters(metric, rows, engine):
-    """All filters that the device has for some rows."""
-    exact = ExactPoints(*[engine.asarray(rows)] * 2, metric)
-    for fused in (False, True) if engine.is_gpu and metric.filter == "product" else (False,):
-        filter_, _ = choose_filter(exact, engine, fused)
-        filter_.arrange(exact_kernels(engine).low_discrepancy_order(len(rows)))
+    """All filters that the device has for some rows, from the coarsest on."""
+    filter_, _ = choose_filter(ExactPoints(*[engine.asarray(rows)] * 2, metric), engine)
+    filter_.arrange(exact_kernels(engine).low_discrepancy_order(len(rows)))
+    while filter_ is not None:
         yield filter_
+        filter_ = filter_.finer()
 
 
 def passed(filter_, bound, engine):

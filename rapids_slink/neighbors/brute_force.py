@@ -5,8 +5,8 @@
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
 g·k candidates a row. If points have core distances they are visited in ascending order of these instead, and a search
 stops where they exceed the bounds of all its rows. A row whose candidates all fitted into its buffer is proven
-(filter/bounds.py says why). The others are searched again with the bound that they have reached, then in float64, then
-by computing every distance.
+(filter/bounds.py says why). The others are searched again with the bound that they have reached, then by finer filters,
+then by computing every distance.
 
 For the k-NN graph the fused filter forms each pair of points once and tests it for both: a symmetric pass. If the lists
 within two parts of the points are known, only pairs between the parts are formed.
@@ -36,6 +36,8 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
+#: How many times the usual room for candidates a row has at least when it is searched again.
+MORE_ROOM = 8
 
 
 class BruteForceSearch:
@@ -52,8 +54,6 @@ class BruteForceSearch:
     progress : bool
         Whether to show progress bars.
     metric : Metric
-    fused : bool
-        Whether to use the fused filter, if the GPU supports it.
     """
 
     def __init__(
@@ -64,14 +64,13 @@ class BruteForceSearch:
         queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
-        fused: bool = True,
     ) -> None:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
-        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, fused)
+        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device)
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:
@@ -205,7 +204,7 @@ class BruteForceSearch:
             if not again and not (has_bounds and all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
-            # Few rows are done again, and have the memory of a full chunk for their candidates.
+            # Rows that are done again have the memory of a full chunk for their candidates.
             room = rows_a_chunk * candidate_capacity(task.k) // ids.size
             capacity = min(room, self.values.shape[0]) if again else None
             for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
@@ -219,7 +218,7 @@ class BruteForceSearch:
 
         most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
         rows_a_chunk = self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k)
-        chunks = _chunks(rows, rows_a_chunk)
+        chunks = _chunks(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.direct import direct_filter
 from rapids_slink.neighbors.filter.kernels import kernels
-from rapids_slink.neighbors.filter.product import ProductFilter, ProjectedFilter, TileFilter
+from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.rows import unit_rows
@@ -24,21 +24,19 @@ CPU_COSTS = FilterCosts(2e-11, 1e-7, 2.5e-10, rounding=1e-6)
 SHORTEST_ROW = 1e-140
 
 
-def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tuple[TileFilter | None, ExactPoints]:
+def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None, ExactPoints]:
     """The filter for some points and queries, and these in the type that is re-ranked fastest.
 
     Parameters
     ----------
     exact : ExactPoints
     device : Device
-    fused : bool
-        Whether to use the fused filter, if the GPU supports it.
 
     Returns
     -------
     filter : TileFilter or None
-        None if it could prove nothing for these values, if the metric has none, or if computing the distances takes as
-        little time: on a CPU, and of bits or codes.
+        None if it could prove nothing for these values, if the metric or the GPU has none, or if computing the
+        distances takes as little time: on a CPU, and of bits or codes.
     exact : ExactPoints
     """
     metric, on_device = exact.metric, kernels(device)
@@ -51,7 +49,8 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
         return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact
-    if exact.points.shape[1] > MAX_FEATURES or not on_device.keeps_accumulation_bound(on_device.FILTER_DTYPE):
+    fused = fused_filter(device)
+    if exact.points.shape[1] > MAX_FEATURES or (device.is_gpu and fused is None):
         return None, exact
     points, queries = exact.points, exact.queries
     if metric.formula == "cosine":
@@ -64,13 +63,14 @@ def choose_filter(exact: ExactPoints, device: Device, fused: bool = True) -> tup
         values = on_device.to_uint8(points, scaling)
         rows = values if queries is points else on_device.to_uint8(queries, scaling)
         exact = replace(exact, points=values, queries=rows)
-    kind = fused_filter(device) if fused else None
-    if kind is None:
-        projection = None if device.is_gpu else worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device)
-        if projection is None:
-            return ProductFilter(points, queries, metric, device, scaling), exact
-        return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
-    return kind(points, queries, metric, device, scaling, exact), exact
+    if fused:
+        return fused(points, queries, metric, device, scaling, exact), exact
+    from rapids_slink.neighbors.filter.blas import BlasFilter, ProjectedFilter
+
+    projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device)
+    if projection is None:
+        return BlasFilter(points, queries, metric, device, scaling), exact
+    return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
@@ -93,9 +93,10 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
 
 def fused_filter(device: Device) -> Any:
     """The class of the fused filter; None on a CPU, and on a GPU without its products or with less precise sums."""
-    if not device.is_gpu or not kernels(device).keeps_accumulation_bound("float16"):
+    if not device.is_gpu:
         return None
+    from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
     from rapids_slink.neighbors.filter.fused.filter import FusedFilter
     from rapids_slink.neighbors.filter.fused.launch import has_products
 
-    return FusedFilter if has_products() else None
+    return FusedFilter if has_products() and keeps_accumulation_bound() else None

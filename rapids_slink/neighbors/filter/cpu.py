@@ -14,6 +14,7 @@ from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.quantize import MAX_EXACT_INTEGER, QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
 from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.compiling import njit
 
 FILTER_DTYPE = "float32"
@@ -22,11 +23,6 @@ ITEM_BYTES = 4  # of a feature
 TILE_ROWS = 512  # a tile of products stays in the second-level cache
 TILE_POINTS = 1024
 FAR_ROW = 4  # times the median distance from the mean
-
-
-def keeps_accumulation_bound(dtype: str) -> bool:
-    """BLAS on a CPU sums in float32 and float64 as IEEE 754 has them."""
-    return True
 
 
 class Workspace(threading.local):
@@ -112,26 +108,36 @@ def append_candidates(
 
 def seed_bounds(
     product: np.ndarray,
-    rows: QuantizedPoints,
+    queries: QuantizedPoints,
     points: QuantizedPoints,
-    groups: tuple[Any, Any],
+    task: SearchTask,
+    rows: Any,
     ids: Any,
-    k: int,
     upper_bound: UpperBound,
     bound: Any,
-    core: tuple[Any, Any] | None = None,
 ) -> None:
-    """Tighten each row's bound, (m,) float64, to what its k-th nearest point is at most.
+    """Tighten bounds to what the k-th nearest point of each of a task's rows is at most.
 
-    The points are a sample, `ids`. The bound is the k-th of the nearest points of other groups in each of some buckets.
-    `core` are the rows' ids and all core distances, if there are any. The other parameters are those of
-    `append_candidates`.
+    The bound is the k-th of the nearest points of other groups in each of some buckets.
+
+    Parameters
+    ----------
+    product : (m, n) array
+        Of the two sets, as `Workspace` has it.
+    queries, points : QuantizedPoints
+        The rows, and a sample of the points.
+    task : SearchTask
+    rows, ids : (m,) and (n,) int32 arrays
+        Of the rows and of the sample.
+    upper_bound : UpperBound
+    bound : (m,) float64 array
     """
-    norms = rows.half_norm, rows.error, points.half_norm, points.error
-    cores = (ids, NO_CORE) if core is None else core
-    nearest = np.empty((len(product), max(32, 2 * k)))
+    norms = queries.half_norm, queries.error, points.half_norm, points.error
+    groups = task.groups(rows), task.point_group
+    cores = (ids, NO_CORE) if task.core is None else (rows, task.core)
+    nearest = np.empty((len(product), max(32, 2 * task.k)))
     _bound_buckets(product, norms, groups, ids, upper_bound.terms, cores, nearest)
-    np.minimum(bound, np.partition(nearest, k - 1, axis=1)[:, k - 1], out=bound)
+    np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
 
 @njit(cache=True)

@@ -1,4 +1,4 @@
-"""The product filter's kernels on the GPU: products by cuBLAS, the rest by the sources in this folder."""
+"""What a GPU does for the product filter beside the fused kernel: it quantizes, and finds first bounds by cuBLAS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
     TINY,
@@ -20,9 +19,8 @@ from rapids_slink.neighbors.filter.bounds import (
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
-from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
-    c_name,
     c_struct,
     check_arrays,
     current_gpu,
@@ -35,7 +33,7 @@ from rapids_slink.runtime.device import cuda
 from rapids_slink.runtime.memory import outside_pool
 
 FILTER_DTYPE = "float16"
-FILTER_NAME = "fp16 tensor cores (cuBLAS)"
+FILTER_NAME = "fp16 tensor cores"
 ITEM_BYTES = 2  # of a feature
 TILE_ROWS = 8192
 TILE_POINTS = 8192
@@ -43,32 +41,30 @@ TILE_POINTS = 8192
 FILTER, QUANTIZE = "neighbors/filter/filter.cu", "neighbors/filter/quantize.cu"
 WARP = 32
 QUANTIZE_WARPS = 2  # a block, of which each has a row
-ROWS_PER_BLOCK, THREADS, POINTS_PER_THREAD = 32, 256, 4  # as in filter.cu
 MAX_BUCKETS, MAX_THREADS = 2048, 1024
 
 
-def keeps_accumulation_bound(dtype: str) -> bool:
-    """Whether products of this type on the current GPU are as precise as `bounds.accumulation_bound` says.
+def keeps_accumulation_bound() -> bool:
+    """Whether products of fp16 on the current GPU are as precise as `bounds.accumulation_bound` says.
 
-    Tensor cores of later generations need not be, nor a cuBLAS that emulates float64. So this is tested once per
-    process and GPU, by a small product that loses much if sums are truncated. If the error is above the bound, products
-    of this type are not used.
+    Tensor cores of later generations need not be. So this is tested once per process and GPU, by a small product that
+    loses much if sums are truncated. If the error is above the bound, such products are not used.
     """
-    return _keeps_accumulation_bound(dtype, current_gpu())
+    return _keeps_accumulation_bound(current_gpu())
 
 
 @cache
-def _keeps_accumulation_bound(dtype: str, _gpu: int) -> bool:
+def _keeps_accumulation_bound(_gpu: int) -> bool:
     # Sums of positive products with all their bits: each addition is cut, and always downwards where it is not rounded.
-    accumulator, bits, n, d = ("float64", 26, 8, 512) if dtype == "float64" else ("float32", 10, 16, 4096)
-    integers = np.random.default_rng(0).integers(2**bits, 2 ** (bits + 1), (n, d))
+    n, d = 16, 4096
+    integers = np.random.default_rng(0).integers(2**10, 2**11, (n, d)).astype(float)
     with outside_pool(cuda()):  # which may have a limit
-        rows, product = cp.asarray((integers / 2.0**bits).astype(dtype)), cp.empty((n, n), accumulator)
+        rows, product = cp.asarray((integers / 2**10).astype("float16")), cp.empty((n, n), "float32")
         form_product(rows, rows, product)
-    exact = integers.astype(np.longdouble) @ integers.T.astype(np.longdouble)  # at most 63 bits
-    error = np.abs(product.get().astype(np.longdouble) * 4.0**bits - exact)
-    norm = np.sqrt((integers.astype(float) ** 2).sum(axis=1))
-    return bool((error <= accumulation_bound(d, accumulator) * np.outer(norm, norm)).all())
+    exact = integers @ integers.T
+    error = np.abs(product.get().astype(float) * 4.0**10 - exact)
+    norm = np.sqrt((integers**2).sum(axis=1))
+    return bool((error <= accumulation_bound(d, "float32") * np.outer(norm, norm)).all())
 
 
 class Workspace:
@@ -88,10 +84,7 @@ class Workspace:
 
 
 def form_product(a: Any, b: Any, out: Any) -> None:
-    """out = a @ b.T, in float32 for fp16."""
-    if a.dtype != cp.float16:
-        cp.matmul(a, b.T, out=out)
-        return
+    """out = a @ b.T, of fp16 and in float32."""
     m, n, d = a.shape[0], b.shape[0], a.shape[1]
     check_arrays("float16", a, b)
     one, zero = np.float32(1).reshape(1), np.float32(0).reshape(1)
@@ -104,9 +97,7 @@ def form_product(a: Any, b: Any, out: Any) -> None:
 
 
 def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:
-    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
-    if dtype != FILTER_DTYPE:
-        return quantize_by_array(values, scaling, dtype, cp, order)
+    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`, which is float16."""
     n = values.shape[0] if order is None else order.size
     made = quantize_rows(values, scaling, order, n)
     return QuantizedPoints(made.y.reshape(n, -1), made.half_norm, made.error)
@@ -175,52 +166,28 @@ def to_uint8(values: Any, scaling: Scaling) -> Any:
     return padded
 
 
-def append_candidates(
-    product: Any,
-    rows: QuantizedPoints,
-    points: QuantizedPoints,
-    radius: Any,
-    groups: tuple[Any, Any],
-    ids: Any,
-    into: Candidates,
-) -> None:
-    """As `rapids_slink.neighbors.filter.cpu.append_candidates`."""
-    m, n = product.shape
-    check_arrays(product.dtype, rows.half_norm, radius, points.half_norm, points.error)
-    check_arrays("int32", *groups, ids, into.ids, into.count)
-    launch_blocks(
-        FILTER, "append_candidates", (-(-n // (THREADS * POINTS_PER_THREAD)), -(-m // ROWS_PER_BLOCK)), THREADS,
-        product, np.int32(m), np.int32(n), rows.half_norm, radius, points.half_norm, points.error,
-        *groups, ids, np.int32(into.capacity), into.ids, into.count,
-        options=(f"-DREAL={c_name(product.dtype)}",),
-    )  # fmt: skip
-
-
 def seed_bounds(
     product: Any,
-    rows: QuantizedPoints,
+    queries: QuantizedPoints,
     points: QuantizedPoints,
-    groups: tuple[Any, Any],
+    task: SearchTask,
+    rows: Any,
     ids: Any,
-    k: int,
     upper_bound: UpperBound,
     bound: Any,
-    core: tuple[Any, Any] | None = None,
 ) -> None:
     """As `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
-    m, n = product.shape
+    (m, n), k = product.shape, task.k
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:
         raise ValueError(f"bounds for lists of {k} cannot be taken from {buckets} buckets")
-    check_arrays("float64", bound)
-    check_arrays("float32", product, rows.half_norm, rows.error, points.half_norm, points.error)
-    check_arrays("int32", *groups, ids)
-    of_rows, cores = core or (None, None)
-    check_arrays("int32", of_rows)
-    check_arrays("float64", cores)
+    groups, core = (task.groups(rows), task.point_group), task.core
+    check_arrays("float64", bound, core)
+    check_arrays("float32", product, queries.half_norm, queries.error, points.half_norm, points.error)
+    check_arrays("int32", *groups, rows, ids)
     launch_blocks(
         FILTER, "seed_bounds", (m,), min(MAX_THREADS, buckets),
-        product, np.int32(n), rows.half_norm, rows.error, points.half_norm, points.error, *groups, ids, np.int32(k),
-        c_struct(*upper_bound.terms), of_rows, cores, bound,
+        product, np.int32(n), queries.half_norm, queries.error, points.half_norm, points.error, *groups, ids,
+        np.int32(k), c_struct(*upper_bound.terms), rows, core, bound,
         options=(f"-DKEYS_PER_LANE={buckets // WARP}",),
     )  # fmt: skip

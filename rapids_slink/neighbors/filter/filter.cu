@@ -1,57 +1,9 @@
-// The product filter's kernels for tiles y_i . y_j in memory, as the library's matrix product writes them.
-// bounds.py derives the test: a pair passes iff
-//     product >= half_norm_i + half_norm_j - (radius_i + error_j)^2.
-// It may be compiled with fused multiply-add: the test's slack covers any rounding of its right-hand side.
+// First bounds from products y_i . y_j in memory, as the library's matrix product writes them.
 #include "neighbors/filter/upper_bound.cuh"
 
-#ifndef REAL
-#define REAL float
-#endif
 #ifndef KEYS_PER_LANE
 #define KEYS_PER_LANE 1
 #endif
-
-constexpr int THREADS = 256;
-constexpr int POINTS_PER_THREAD = 4;
-constexpr int ROWS_PER_BLOCK = 32;
-
-// Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past
-// `capacity`, which shows that a row lost candidates. A block keeps its points in registers and loops over its rows.
-extern "C" __global__ void append_candidates(
-    const REAL* __restrict__ product, int rows, int points,
-    const REAL* __restrict__ half_norm, const REAL* __restrict__ radius,
-    const REAL* __restrict__ point_half_norm, const REAL* __restrict__ point_error,
-    const int* __restrict__ row_group, const int* __restrict__ point_group, const int* __restrict__ ids,
-    int capacity, int* __restrict__ out, int* __restrict__ count) {
-    const REAL infinite = 1.0 / 0.0;
-    int point[POINTS_PER_THREAD];
-    REAL norm[POINTS_PER_THREAD], error[POINTS_PER_THREAD];
-    for (int w = 0; w < POINTS_PER_THREAD; w++) {
-        int j = (blockIdx.x * POINTS_PER_THREAD + w) * THREADS + threadIdx.x;
-        bool inside = j < points;
-        point[w] = inside ? j : points - 1;
-        norm[w] = inside ? point_half_norm[j] : infinite;
-        error[w] = inside ? point_error[j] : 0;
-    }
-    int first = blockIdx.y * ROWS_PER_BLOCK, last = min(first + ROWS_PER_BLOCK, rows);
-#pragma unroll 2
-    for (int i = first; i < last; i++) {
-        REAL own_norm = half_norm[i], own_radius = radius[i];
-        const REAL* row = product + (size_t)i * points;
-        REAL value[POINTS_PER_THREAD];
-        for (int w = 0; w < POINTS_PER_THREAD; w++) value[w] = row[point[w]];
-        for (int w = 0; w < POINTS_PER_THREAD; w++) {
-            REAL q = own_radius + error[w];
-            if (value[w] >= own_norm + norm[w] - q * q) {
-                int id = ids[point[w]];
-                if (point_group[id] != row_group[i]) {
-                    int slot = atomicAdd(count + i, 1);
-                    if (slot < capacity) out[(size_t)i * capacity + slot] = id;
-                }
-            }
-        }
-    }
-}
 
 // Tightens bound[i], for each row (a block), to what the k-th nearest point of another group is at most, taken from the nearest
 // of each of KEYS_PER_LANE times 32 buckets, at least k, of every so manieth point. If points have core distances, those of row

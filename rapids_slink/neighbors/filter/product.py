@@ -1,4 +1,4 @@
-"""The product filter: tiles of products y_i·y_j, tested as `bounds` says, by BLAS or cuBLAS."""
+"""What filters have in common, and the first bounds of those by products y_i·y_j; `bounds` has the test."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
-from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
+from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
-from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import equal_slices, inverse, row_blocks
+from rapids_slink.neighbors.slices import equal_slices, inverse
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.device import Device
 
@@ -159,118 +158,27 @@ class ProductFilter(TileFilter):
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
-        made: QuantizedPoints = self.kernels.quantize(values, self.scaling, self.kernels.FILTER_DTYPE, order)
-        return made
-
-    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
-        """`bounds.filter_radius` of the rows."""
-        return filter_radius(bound, rows.error, self.scaling.scale, self.n_features, self.device.xp, self.metric)
-
-    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
-        """Append the points of a tile that pass to the rows' candidates."""
-        product = self.workspace.product(rows, points)
-        self.kernels.append_candidates(product, rows, points, radius, groups, ids, into)
+        quantized: QuantizedPoints = self.kernels.quantize(values, self.scaling, self.kernels.FILTER_DTYPE, order)
+        return quantized
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by the converse of the test, for a sample of points."""
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
-        points, ids, group = self.seed_points(sample), self.order[sample], task.groups(rows)
+        points, ids = self.seed_points(sample), self.order[sample]
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
             queries = self.seed_queries(rows[at])
             product = self.workspace.product(queries, points)
-            groups = group[at], task.point_group
-            core = None if task.core is None else (rows[at], task.core)
-            self.kernels.seed_bounds(product, queries, points, groups, ids, task.k, upper_bound, bound[at], core)
+            self.kernels.seed_bounds(product, queries, points, task, rows[at], ids, upper_bound, bound[at])
 
     def seed_queries(self, rows: Any) -> QuantizedPoints:
-        """Some queries, with all their features."""
-        quantized: QuantizedPoints = self.query(rows)
-        return quantized
-
-    def seed_points(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order, likewise."""
-        quantized: QuantizedPoints = self.points_at(positions)
-        return quantized
-
-    def finer(self) -> TileFilter | None:
-        """The same filter with products in float64, if the device's keep the bound."""
-        if not self.kernels.keeps_accumulation_bound("float64"):
-            return None
-        made = Float64Filter(self.points, self.queries, self.metric, self.device, self.scaling)
-        made.order, made.far = self.order, self.far
-        return made
-
-
-class Float64Filter(ProductFilter):
-    """Products in float64. Nothing is kept in that precision: rows and points are quantized tile by tile."""
-
-    def finer(self) -> None:
-        """There is none."""
-
-    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
-        """The values of `order`, centred and scaled."""
-        made: QuantizedPoints = self.kernels.quantize(values, self.scaling, "float64", order)
-        return made
-
-    def rows_at_once(self, k: int) -> int:
-        """How many rows a chunk should have: tiles take the same bytes."""
-        return int(self.kernels.TILE_ROWS) // (8 // 4)
-
-    def query(self, rows: Any) -> QuantizedPoints:
-        """The rows, as `candidates` takes them."""
+        """Some queries with all their features, not kept."""
         return self.quantize(self.queries, rows)
 
-    def points_at(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order."""
-        return self.quantize(self.points, self.order[positions])
-
-
-class ProjectedFilter(ProductFilter):
-    """The filter on the coordinates of a projection."""
-
-    def __init__(
-        self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, projection: Projection
-    ) -> None:
-        super().__init__(points, queries, metric, device, scaling)
-        self.projection = projection
-        d, width = projection.axes.shape
-        self.name = f"{self.name}, {width + REST} coordinates for {d} features"
-
-    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
-        """The coordinates of the values of `order` (default: all), rounded."""
-        xp, n = self.device.xp, len(values) if order is None else order.size
-        width = self.projection.axes.shape[1] + REST
-        dtype = self.kernels.FILTER_DTYPE
-        parts, unscaled = [], Scaling(xp.zeros(width), 1.0)
-        for block in row_blocks(n, values.shape[1]):
-            z = self.projection.coordinates(values[block] if order is None else values[order[block]])
-            parts.append(self.kernels.quantize(z, unscaled, dtype))
-        y, half_norm, error = (
-            xp.concatenate([getattr(part, name) for part in parts]) for name in ("y", "half_norm", "error")
-        )
-        return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error))
-
-    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
-        """`bounds.filter_radius` of the rows."""
-        scale = self.scaling.scale * self.projection.stretch
-        return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
-
-    def seed_queries(self, rows: Any) -> QuantizedPoints:
-        """Some queries, with all their features: a partial distance bounds no distance from above."""
-        return super().quantize(self.queries, rows)
-
     def seed_points(self, positions: slice) -> QuantizedPoints:
         """The points at these positions of the order, likewise."""
-        return super().quantize(self.points, self.order[positions])
-
-    def finer(self) -> TileFilter | None:
-        """The filter on all features."""
-        finer = ProductFilter(self.points, self.queries, self.metric, self.device, self.scaling)
-        finer.arrange(self.order)
-        finer.far = self.far
-        return finer
+        return self.quantize(self.points, self.order[positions])
 
 
 def n_seeds(n: int, k: int) -> int:

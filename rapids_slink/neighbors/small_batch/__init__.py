@@ -70,7 +70,7 @@ class SmallBatchSearch:
         if not few or self.d > MAX_FEATURES or not is_plain:
             return False
         suits = _capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
-        return suits and keeps_accumulation_bound("float16")
+        return suits and keeps_accumulation_bound()
 
     @property
     def estimate(self) -> MemoryEstimate:

@@ -105,9 +105,9 @@ class FusedFilter(ProductFilter):
         return n * (24 + 12 * k + 8 * survivor_capacity(k))
 
     def finer(self) -> TileFilter | None:
-        """The same filter with all features in int8, then in fp16, then in float64."""
+        """The same filter with all features in int8, then in fp16."""
         if isinstance(self.encoding, Fp16):
-            return super().finer()
+            return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
         finer = FusedFilter(self.points, self.queries, self.metric, self.device, self.scaling, self.exact, tier)
         finer.arrange(self.order, self.far)
@@ -154,14 +154,6 @@ class FusedFilter(ProductFilter):
         radii = self.radii(bound, rows.error, rows.half_norm.size)
         self._append(products, radii, Destination(found, counts[m:], row_group, point_group))
         return found
-
-    def seed_queries(self, rows: Any) -> QuantizedPoints:
-        """Some queries as the kernels for tiles read them, not kept."""
-        return self.quantize(self.queries, rows)
-
-    def seed_points(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order, likewise."""
-        return self.quantize(self.points, self.order[positions])
 
     # -------------------------------------------------------------------------------------- the symmetric pass
 
