@@ -150,6 +150,7 @@ def with_norms(values: Array, centre: bool) -> Any:
 
 def words_of(values: Array) -> Any:
     """As `rapids_slink.neighbors.exact.cpu.words_of`, with the features of a word in another order."""
+    values = values.view(cp.uint8) if values.dtype == bool else values
     check_arrays(values.dtype, values)
     n, d = values.shape
     words = cp.empty((n, word_count(d)), cp.uint64)

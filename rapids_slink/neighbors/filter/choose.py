@@ -44,7 +44,7 @@ def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None
     if device.is_gpu and (are_words or metric.filter == "codes"):
         from rapids_slink.neighbors.filter.fused.counts import filter_of_counts
 
-        return filter_of_counts(exact, device, fused), exact
+        return filter_of_counts(exact, device), exact
     if are_words or metric.filter in ("bits", "codes", "none"):
         return None, exact
     if metric.filter == "direct":

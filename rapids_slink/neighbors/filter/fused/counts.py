@@ -40,11 +40,11 @@ MAX_BITS = 2**24  # counts and numbers of ones are exact in float32
 SEED_POINTS = 256
 
 
-def filter_of_counts(exact: ExactPoints, device: Device, fused: bool) -> TileFilter | None:
+def filter_of_counts(exact: ExactPoints, device: Device) -> TileFilter | None:
     """The filter for rows of words or of codes: by common bits if they are many, where the GPU counts these."""
     are_words, d = exact.points.dtype == "uint64", exact.points.shape[1]
     bits = 64 * d if are_words else SYMBOLS * d
-    if fused and has_bit_products() and (are_words or d > FEW_FEATURES) and bits <= MAX_BITS:
+    if has_bit_products() and (are_words or d > FEW_FEATURES) and bits <= MAX_BITS:
         return CountFilter(exact, device)
     return None if are_words else CodeFilter(exact, device)
 
