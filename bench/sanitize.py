@@ -240,6 +240,11 @@ def steps() -> Iterator[tuple[str, Step]]:
     yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
+    bits = (rng.random((660, 200)) < rng.choice([0.05, 0.3], 660)[:, None]).astype(np.uint8)
+    yield "bits", partial(cluster_by_metric, metric="jaccard", points=bits, k=3)
+    for d in (40, 100):
+        codes = rng.integers(0, 9, (660, d)).astype(np.float32)
+        yield f"codes, {d} features", partial(cluster_by_metric, metric="hamming", points=codes, k=3)
     for name in ("float32", "float64, 70 features"):
         yield f"all pairs, {name}", partial(tree_of_pairs, points=points[name])
     yield "all pairs, mutual reachability", partial(tree_of_pairs, points=islands, min_samples=4)
