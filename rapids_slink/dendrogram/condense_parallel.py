@@ -17,7 +17,7 @@ from rapids_slink.runtime.device import all_true, to_host
 
 
 def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, min_size: int, xp: Any) -> Condensed:
-    """As `condense.condense` for one tree without weights; the result is on the host."""
+    """As `condense.condense` for one tree without weights; what it says of points stays on the device."""
     n = left.size + 1
     nodes = xp.arange(2 * n - 1, dtype="int32")
     above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
@@ -37,8 +37,8 @@ def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, 
         np.concatenate([[-1], to_host(xp.repeat(cluster[n + split], 2))]).astype(np.int32),
         np.concatenate([[0.0], to_host(xp.repeat(rate[split], 2))]),
         np.concatenate([[n], to_host(count[sides])]).astype(np.int32),
-        to_host(cluster[:n]),
-        to_host(departure),
+        cluster[:n],
+        departure,
     )
 
 
