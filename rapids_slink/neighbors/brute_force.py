@@ -36,6 +36,8 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
+#: Bytes of a value while a CPU quantizes it.
+PACKED_BYTES = 32
 
 
 class BruteForceSearch:
@@ -93,8 +95,8 @@ class BruteForceSearch:
             a_row += 4 * d
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
         # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
-        packing = 24 * n if device.is_gpu else 40 * min(max(n, m) * d, BLOCK)
-        packing_a_tile = 40 * workers(device) * min(n, kernels.TILE_POINTS) * d
+        packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
+        packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
         chunks = workers(device) * MIN_ROWS * _row_bytes(n, d, k, device)
         peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
         preferred = 0
