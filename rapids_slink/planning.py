@@ -63,12 +63,13 @@ def plan(X: Any, settings: Settings, device: Device, report: Report) -> None:
     else:
         report["way"] = "edges"
         of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
-    checked = checked_estimate()
+    checked, reserved = checked_estimate()
     copied = checked.retained - estimate_fit(problem).retained if checked else 0  # of X
     copy = MemoryEstimate(2 * copied, copied)
     whole = sequential(copy, estimate_fit(problem, of_tree))
     report.pop("seconds", None)
-    report["memory"] = {"peak_bytes": whole.preferred + RESULT_BYTES * problem.n * device.is_gpu}
+    peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
+    report["memory"] = {"peak_bytes": peak}
     report["fits"] = not refused
     if refused:
         report["refused"] = refused
