@@ -16,7 +16,7 @@ from test_hdbscan import by_appearance, generic
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.dendrogram import condense, selection
-from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
+from rapids_slink.dendrogram.condense_parallel import condense_by_doubling, heights_of_size
 from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_host
 
@@ -267,6 +267,17 @@ def test_condensing_by_doubling_is_condensing(points, min_size, engine):
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(on_host(one), other)
+
+
+@pytest.mark.parametrize("min_size", [2, 7, 1000])
+def test_heights_at_which_clusters_have_a_size(min_size, engine):
+    points = blobs(0)
+    model = SingleLinkage(1, device="cpu").fit(points)
+    columns = [model.linkage_[name].to_numpy() for name in ("left", "right", "height", "size")]
+    found = on_host(heights_of_size(*map(engine.asarray, columns), min_size, engine.xp))
+    for height in (0.1, 0.5, 1.0, 3.0):
+        labels = model.cut(distance_threshold=height, closed="right")
+        np.testing.assert_array_equal(found <= height, np.bincount(labels)[labels] >= min(min_size, len(points)))
 
 
 @pytest.mark.parametrize("sizes", [[1], [0, 1, 0], [255, 256, 257, 0, 1000], [3] * 400], ids=str)
