@@ -139,7 +139,7 @@ def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, r
         upper = _listed_height(PreallocatedFrame(columns, device), n_old, n - n_old)
         lists, bound = _lists(search, edges, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
-    connect_forest(forest, lists, search, device, report)
+    connect_forest(forest, lists, search, device, report, among_all=search.among_all)
     with report.stage("spanning_tree", device):
         sort_in_place(forest.edges.columns, xp)
     return forest.edges
