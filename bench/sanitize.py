@@ -213,6 +213,14 @@ def merge(device: Device, joins: Any, n: int) -> tuple[Any, ...]:
     return left, right, size, kernels.label_clusters(left[: n // 2], right[: n // 2], n)
 
 
+def sum_up(device: Device) -> tuple[Any, ...]:
+    """The points of clusters of a condensed dendrogram, one of them without points."""
+    rng = np.random.default_rng(0)
+    cluster, birth = 2 * rng.integers(0, 4, 3000).astype(np.int32), rng.random(8)
+    departure = device.asarray(birth[cluster] + rng.random(cluster.size))
+    return dendrogram_kernels(device).sum_up_clusters(device.asarray(cluster), departure, birth, np.empty(0))
+
+
 def steps() -> Iterator[tuple[str, Step]]:
     """What is run, and its name."""
     rng = np.random.default_rng(0)
@@ -263,6 +271,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for joins in (chain, star, random, balanced):
         yield f"tree, {joins.__name__}", partial(merge, joins=joins, n=257)
         yield f"tree of two, {joins.__name__}", partial(merge, joins=joins, n=2)
+    yield "sums of clusters", sum_up
 
 
 def kernels_of_package() -> set[tuple[str, str]]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.condense import Condensed
-from rapids_slink.dendrogram.selection import enclosing, largest_rates, raise_to_those_within
+from rapids_slink.dendrogram.selection import enclosing, raise_to_those_within, summarize
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.plan import prepare_search
@@ -73,7 +73,7 @@ class Density:
     @cached_property
     def largest(self) -> np.ndarray:
         """The largest λ at which anything left each cluster of the tree."""
-        return largest_rates(self.tree)
+        return summarize(self.tree).largest
 
     @cached_property
     def exemplars(self) -> tuple[np.ndarray, np.ndarray]:

@@ -104,7 +104,7 @@ def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
     n = edges.n_nodes
     merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
     forest = estimate_forest(edges, device)
-    return sequential(graph.estimate, forest, merged, estimate_linkage(n), estimate_cut(n, 2))
+    return sequential(graph.estimate, forest, merged, estimate_linkage(n, device), estimate_cut(n, 2))
 
 
 def _forest_of_rows(edges: EdgeList, rows: Array, device: Device) -> Any:

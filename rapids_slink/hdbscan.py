@@ -256,7 +256,7 @@ def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> An
     return clusterer._predict(partial(density.predict_scores, model=clusterer._density()), points_to_predict)
 
 
-def membership_vector(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
+def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: int | None = None) -> Any:
     """`HDBSCAN.membership_vector` as a function, as in the package hdbscan and in cuML.
 
     Parameters
@@ -265,6 +265,8 @@ def membership_vector(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
         Fitted with ``prediction_data=True``.
     points_to_predict : dataframe or array, (m, d)
         New rows.
+    batch_size : int, optional
+        Ignored; cuML's callers pass it.
 
     Returns
     -------
@@ -274,13 +276,15 @@ def membership_vector(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
     return clusterer.membership_vector(points_to_predict)
 
 
-def all_points_membership_vectors(clusterer: HDBSCAN) -> Any:
+def all_points_membership_vectors(clusterer: HDBSCAN, batch_size: int | None = None) -> Any:
     """`HDBSCAN.all_points_membership_vectors` as a function, as in the package hdbscan and in cuML.
 
     Parameters
     ----------
     clusterer : HDBSCAN
         Fitted with ``prediction_data=True``.
+    batch_size : int, optional
+        Ignored; cuML's callers pass it.
 
     Returns
     -------

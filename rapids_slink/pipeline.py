@@ -10,8 +10,7 @@ import numpy as np
 
 from rapids_slink.centers import centroids, medoids
 from rapids_slink.dendrogram import build_linkage, estimate_linkage
-from rapids_slink.dendrogram.cutting import estimate_cut
-from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, FlatClusters
+from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
@@ -44,7 +43,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
     """Cluster points on one device, within a run: the fitted model's attributes."""
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
-        return estimate_fit(Problem(settings, device, n, d, itemsize))
+        return estimate_fit(Problem(settings, device, n, d, itemsize), rule=rule)
 
     with report.stage("input", device):
         weighted = settings.weights is not None
@@ -100,7 +99,7 @@ def append(
             raise ValueError("append is for min_samples=1: with new rows core distances fall, and no edge is certain")
         rule.check_rows(n)
         size = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize, n * old.shape[1] * old.dtype.itemsize)
-        stages = estimate_appended(problem, len(old)), estimate_linkage(n), estimate_cut(n)
+        stages = estimate_appended(problem, len(old)), estimate_linkage(n, device), MemoryEstimate(rule.row_bytes * n)
         check_memory(device, sequential(size, *stages), f"append to {counted(len(old), 'row')}")
         values = device.xp.concatenate([old, added])
         points = Points(values, model.rows.names, model.index_with(new), model.output)
@@ -198,13 +197,16 @@ def feature_names(names: list[Any] | None) -> dict[str, Any]:
     return {}
 
 
-def estimate_fit(problem: Problem, of_tree: MemoryEstimate | None = None) -> MemoryEstimate:
+def estimate_fit(
+    problem: Problem, of_tree: MemoryEstimate | None = None, rule: ClusterRule | type[Cut] = Cut
+) -> MemoryEstimate:
     """Bytes of a fit without the points, and with a tree of any values unless its bytes are given.
 
     The memory of the lists is free again once the tree is there.
     """
     of_tree = estimate_tree(problem) if of_tree is None else retaining_tree(of_tree, problem.n)
-    stages = [of_tree, estimate_linkage(problem.n), estimate_cut(problem.n)]
+    choice = MemoryEstimate(rule.row_bytes * problem.n, 4 * problem.n)
+    stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]
     if problem.settings.prediction_data:
         stages.append(estimate_prediction(problem))
     return sequential(*stages)

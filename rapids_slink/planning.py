@@ -63,15 +63,17 @@ def plan(X: Any, settings: Settings, device: Device, report: Report) -> None:
     else:
         report["way"] = "edges"
         of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
-    checked = checked_estimate()
+    checked, reserved = checked_estimate()
     copied = checked.retained - estimate_fit(problem).retained if checked else 0  # of X
-    whole = sequential(MemoryEstimate(2 * copied, copied), estimate_fit(problem, of_tree))
+    copy = MemoryEstimate(2 * copied, copied)
+    whole = sequential(copy, estimate_fit(problem, of_tree))
     report.pop("seconds", None)
-    report["memory"] = {"peak_bytes": whole.preferred + RESULT_BYTES * problem.n * device.is_gpu}
+    peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
+    report["memory"] = {"peak_bytes": peak}
     report["fits"] = not refused
     if refused:
         report["refused"] = refused
-        report["instead"] = "; ".join(_alternatives(problem))
+        report["instead"] = "; ".join(_alternatives(problem, copy))
 
 
 def _prepared_estimate(problem: Problem, values: Array, report: Report) -> MemoryEstimate:
@@ -100,24 +102,25 @@ def _sample(problem: Problem) -> Array:
     return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows == "sphere" else values)
 
 
-def _alternatives(problem: Problem) -> Iterator[str]:
-    """Other parameters with which the fit would fit into memory."""
+def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
+    """Other parameters with which the fit would fit into memory, and the copy of X on the device before it."""
     settings = problem.settings
-    if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, problem.device):
-        yield f"memory_limit={size_text(required_bytes(problem.device, estimate_fit(problem)))!r}"
+    if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
+        yield f"memory_limit={size_text(required_bytes(problem.device, sequential(copy, estimate_fit(problem))))!r}"
     for k in range((settings.n_neighbors or DEFAULT_NEIGHBORS) - 1, 0, -1):
-        if _fits(replace(settings, n_neighbors=k), problem, problem.device):
+        if _fits(replace(settings, n_neighbors=k), problem, copy):
             yield f"n_neighbors={k}"
             break
-    if problem.device.is_gpu and _fits(settings, problem, CPU):
+    if problem.device.is_gpu and _fits(settings, replace(problem, device=CPU), copy):
         yield "device='cpu'"
     yield "a Dask collection, whose blocks wait outside the memory"
 
 
-def _fits(settings: Settings, problem: Problem, device: Device) -> bool:
+def _fits(settings: Settings, problem: Problem, copy: MemoryEstimate) -> bool:
+    device = problem.device
     with run_scope(device, settings.memory_limit):
         try:
-            check_memory(device, estimate_fit(replace(problem, settings=settings, device=device)), "")
+            check_memory(device, sequential(copy, estimate_fit(replace(problem, settings=settings))), "")
         except DeviceMemoryError:
             return False
         return True

@@ -16,7 +16,8 @@ from test_hdbscan import by_appearance, generic
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.dendrogram import condense, selection
-from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
+from rapids_slink.dendrogram.condense_parallel import condense_by_doubling, heights_of_size
+from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
@@ -178,8 +179,9 @@ def test_persistence_and_scores_without_splits():
     tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 4, 2)
     assert tree.parent.tolist() == [-1]
     assert tree.departure.tolist() == [1.0] * 4
-    assert selection.outlier_scores(tree).tolist() == [0.0] * 4
-    flat = selection.select(tree, selection.Rule(allow_single=True))
+    summary = selection.summarize(tree)
+    assert selection.outlier_scores(tree, summary).tolist() == [0.0] * 4
+    flat = selection.select(tree, selection.Rule(allow_single=True), summary)
     assert (flat.labels.tolist(), flat.persistence.tolist()) == ([0] * 4, [1.0])
 
 
@@ -264,4 +266,32 @@ def test_condensing_by_doubling_is_condensing(points, min_size, engine):
         found = condense_by_doubling(*map(engine.asarray, columns), min_size, engine.xp)
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
-            np.testing.assert_array_equal(one, other)
+            np.testing.assert_array_equal(on_host(one), other)
+
+
+@pytest.mark.parametrize("min_size", [2, 7, 1000])
+def test_heights_at_which_clusters_have_a_size(min_size, engine):
+    points = blobs(0)
+    model = SingleLinkage(1, device="cpu").fit(points)
+    columns = [model.linkage_[name].to_numpy() for name in ("left", "right", "height", "size")]
+    found = on_host(heights_of_size(*map(engine.asarray, columns), min_size, engine.xp))
+    for height in (0.1, 0.5, 1.0, 3.0):
+        labels = model.cut(distance_threshold=height, closed="right")
+        np.testing.assert_array_equal(found <= height, np.bincount(labels)[labels] >= min(min_size, len(points)))
+
+
+@pytest.mark.parametrize("sizes", [[1], [0, 1, 0], [255, 256, 257, 0, 1000], [3] * 400], ids=str)
+def test_sums_of_clusters_are_the_same_on_both_devices(sizes, engine):
+    """Beside NumPy's: clusters without points, of whole and of broken parts, and infinite λ."""
+    rng = np.random.default_rng(0)
+    cluster = rng.permutation(np.repeat(np.arange(len(sizes), dtype=np.int32), sizes))
+    birth = rng.random(len(sizes))
+    departure = birth[cluster] + rng.exponential(size=cluster.size) ** 9
+    departure[::100] = np.inf
+    columns = (engine.asarray(cluster), engine.asarray(departure), birth, condense.NOTHING)
+    total, largest, first = map(on_host, dendrogram_kernels(engine).sum_up_clusters(*columns))
+    for c in range(len(sizes)):
+        rows = np.flatnonzero(cluster == c)
+        parts = (departure[part] - birth[c] for part in np.split(rows, np.arange(256, rows.size, 256)))
+        assert total[c] == sum(float(np.add.accumulate(part)[-1]) for part in parts if part.size)
+        assert (largest[c], first[c]) == (departure[rows].max(initial=0.0), min(rows, default=cluster.size))

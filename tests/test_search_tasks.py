@@ -14,7 +14,9 @@ from oracles import (
     without_self,
 )
 
+from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import PartLists, SearchTask
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import to_host
 
 NAMES = ["uneven_blobs_8d", "integer_grid_10d", "tight_clusters", "cauchy", "repeated_rows", "all_rows_equal"]
@@ -196,3 +198,22 @@ def test_long_lists_with_cores(make_search, k):
     everyone, on_rows = (engine.asarray(a) for a in (np.arange(n, dtype=np.int32), rows))
     task = SearchTask(on_rows, k, everyone, everyone, core=engine.asarray(core))
     assert_lists(make_search(X).find(task), least(weights[rows], k))
+
+
+def test_groups_may_change_in_place_between_tasks(engine):
+    """As those of components do: then a search is what it would be at first, also in what its filter passes."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 4, 2000).astype(np.int32)
+    X = engine.asarray((9 * rng.normal(size=(4, 40))[label] + rng.normal(size=(2000, 40))).astype(np.float32))
+    rows, redone = engine.xp.arange(2000, dtype="int32"), []
+    for before in ([rows], []):
+        report, group = Report(), engine.asarray(label)
+        search = BruteForceSearch(X, engine, report)
+        for other in before:
+            group[...] = other
+            search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+        report.clear()
+        group[...] = engine.asarray(label)
+        found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+        redone.append((report["connect"]["rows_redone"], to_host(found.ids).tolist()))
+    assert redone[0] == redone[1]

@@ -25,7 +25,7 @@ from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.estimate import MemoryEstimate, either
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory
 
@@ -33,20 +33,22 @@ __all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
 
 #: The columns of a linkage frame.
 MERGE_TYPES = {"left": "int32", "right": "int32", "height": "float64", "size": "int32"}
-#: Bytes per edge at the peak, and bytes of a merge in a frame.
-EDGE_BYTES, MERGE_BYTES = 96, 20
+#: Bytes per edge at the peak, by device; bytes of a sort, and of a merge in a frame.
+EDGE_BYTES, SORT_BYTES, MERGE_BYTES = {"cpu": 40, "cuda": 96}, 96, 20
 
 
-def estimate_linkage(n: int) -> MemoryEstimate:
+def estimate_linkage(n: int, device: Device) -> MemoryEstimate:
     """Bytes of the linkage of a tree of n nodes; its frame is retained."""
-    return MemoryEstimate(EDGE_BYTES * n, MERGE_BYTES * n)
+    return MemoryEstimate(EDGE_BYTES[device.name] * n, MERGE_BYTES * n)
 
 
 def linkage_of_edges(tree: Any, n_nodes: int | None, device: Device) -> PreallocatedFrame:
     """`api.linkage` of a frame, on a device, within a run."""
     require_edges(tree, "tree")
     n = _count_nodes(len(tree), n_nodes)
-    check_memory(device, estimate_linkage(len(tree)), f"a tree of {counted(len(tree), 'edge')}")
+    edges = len(tree)
+    estimate = either(MemoryEstimate(SORT_BYTES * edges), estimate_linkage(edges, device))
+    check_memory(device, estimate, f"a tree of {counted(edges, 'edge')}")
     columns = {name: column_values(tree[name], device) for name in EDGE_TYPES}
     _check_ids(columns["src"], columns["dst"], n, n_nodes is not None)
     columns = {name: part.astype(EDGE_TYPES[name]) for name, part in columns.items()}

@@ -5,7 +5,8 @@ fall out of the cluster, and the cluster continues. λ is 1 / height, infinite a
 is born at the λ of its split, and a point leaves it at the λ at which it falls out (Campello, Moulavi and Sander, PAKDD
 2013).
 
-Everything here takes linear time, on the host: a dendrogram is a chain of dependent steps.
+Everything here takes linear time, on the host: a dendrogram is a chain of dependent steps. `condense_parallel` is for a
+GPU.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import to_host
 
@@ -27,14 +29,14 @@ class Condensed(NamedTuple):
     birth : (c,) float64 array, the λ of that split, 0 of the first
     size : (c,) array, points in the cluster at its birth, or their weight
     cluster : (n,) int32 array, the cluster that each point falls out of
-    departure : (n,) float64 array, the λ at which it does
+    departure : (n,) float64 array, the λ at which it does; like `cluster` of either device
     """
 
     parent: np.ndarray
     birth: np.ndarray
     size: np.ndarray
-    cluster: np.ndarray
-    departure: np.ndarray
+    cluster: Array
+    departure: Array
 
 
 class Weighting(NamedTuple):

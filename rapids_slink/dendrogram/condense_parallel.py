@@ -17,16 +17,12 @@ from rapids_slink.runtime.device import all_true, to_host
 
 
 def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, min_size: int, xp: Any) -> Condensed:
-    """As `condense.condense` for one tree without weights; the result is on the host."""
+    """As `condense.condense` for one tree without weights; what it says of points stays on the device."""
     n = left.size + 1
-    nodes = xp.arange(2 * n - 1, dtype="int32")
-    above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
-    above[left] = above[right] = nodes[n:]
-    count[n:] = size
+    nodes, above, count = _pointers(left, right, size, xp)
     with np.errstate(divide="ignore", over="ignore"):
         rate = xp.where(height > 0, 1 / height, xp.inf)
-    top = _follow(xp.where(count[above] < min_size, above, nodes))[:n]
-    departure = rate[above[top] - n]
+    departure = rate[_first_of_size(nodes, above, count, min_size, xp)]
     splits = (xp.minimum(count[left], count[right]) >= min_size) & (rate < xp.inf)
     split = xp.flatnonzero(splits)[::-1]  # from the top down
     sides = xp.stack([left[split], right[split]], axis=1).ravel()
@@ -37,9 +33,31 @@ def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, 
         np.concatenate([[-1], to_host(xp.repeat(cluster[n + split], 2))]).astype(np.int32),
         np.concatenate([[0.0], to_host(xp.repeat(rate[split], 2))]),
         np.concatenate([[n], to_host(count[sides])]).astype(np.int32),
-        to_host(cluster[:n]),
-        to_host(departure),
+        cluster[:n],
+        departure,
     )
+
+
+def heights_of_size(left: Array, right: Array, height: Array, size: Array, min_size: int, xp: Any) -> Any:
+    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all."""
+    return height[_first_of_size(*_pointers(left, right, size, xp), min_size, xp)]
+
+
+def _pointers(left: Array, right: Array, size: Array, xp: Any) -> tuple[Any, Any, Any]:
+    """The nodes, leaves first; the merge above each, which of the last is itself; and how many leaves each has."""
+    n = left.size + 1
+    nodes = xp.arange(2 * n - 1, dtype="int32")
+    above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
+    above[left] = above[right] = nodes[n:]
+    count[n:] = size
+    return nodes, above, count
+
+
+def _first_of_size(nodes: Array, above: Array, count: Array, min_size: int, xp: Any) -> Any:
+    """The first merge above each leaf that has at least `min_size` leaves, or the last merge."""
+    n = nodes.size // 2 + 1
+    top = _follow(xp.where(count[above] < min_size, above, nodes))[:n]
+    return above[top] - n
 
 
 def _follow(pointer: Array) -> Array:

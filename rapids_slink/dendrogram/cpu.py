@@ -7,6 +7,9 @@ import numpy as np
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.union_find import find_root
 
+#: Points of a cluster whose times are summed at a time, in clusters.cu as well.
+SUMMED = 256
+
 
 @njit(cache=True)
 def merge_in_order(src, dst, n, left, right, size):
@@ -75,3 +78,42 @@ def label_clusters(left, right, n):
     for c in range(n + m):
         flat[c] = number[flat[c]]
     return flat
+
+
+@njit(nogil=True, cache=True)
+def sum_up_clusters(cluster, departure, birth, weight):
+    """The points of each cluster of a condensed dendrogram.
+
+    Both devices sum `SUMMED` points of a cluster after one another, and then these sums, so that they agree in all
+    bits.
+
+    Parameters
+    ----------
+    cluster, departure : int32, float64 arrays of shape (n,)
+        The cluster that each point falls out of, and the λ at which it does.
+    birth : float64 array of shape (c,)
+        The λ at which each cluster is born.
+    weight : float64 array of shape (n,) or (0,)
+        The points' weights; without any each has 1.
+
+    Returns
+    -------
+    total, largest : float64 arrays of shape (c,)
+        The sum of the times, in λ, that points are in a cluster before they fall out of it, and their largest λ.
+    first : int32 array of shape (c,)
+        The first of them, n if there is none.
+    """
+    n, c = cluster.size, birth.size
+    total, part, largest = np.zeros(c), np.zeros(c), np.zeros(c)
+    first, count = np.full(c, n, np.int32), np.zeros(c, np.int32)
+    for p in range(n):
+        at = cluster[p]
+        if not count[at]:
+            first[at] = p
+        elif count[at] % SUMMED == 0:
+            total[at] += part[at]
+            part[at] = 0.0
+        part[at] += (departure[p] - birth[at]) * (weight[p] if weight.size else 1.0)
+        count[at] += 1
+        largest[at] = max(largest[at], departure[p])
+    return total + part, largest, first

@@ -41,9 +41,9 @@ import numpy as np
 
 from rapids_slink.dendrogram import cpu
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.cuda import check_arrays, launch_resident, number_a_block, resident_blocks
+from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, number_a_block, resident_blocks
 
-SOURCE = "dendrogram/dendrogram.cu"
+SOURCE, SUMS = "dendrogram/dendrogram.cu", "dendrogram/clusters.cu"
 THREADS, BLOCKS = 512, 2  # per block, and per multiprocessor at a time, as in dendrogram.cu
 MAX_LEVELS = 32  # as there
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
@@ -80,6 +80,25 @@ def label_clusters(left: Any, right: Any, n: int) -> Any:
     arguments = np.int32(n), np.int32(left.size), left, right
     _launch("label_clusters", clusters, *arguments, pointer, first_leaf, number, number_a_block(BLOCKS), label)
     return label
+
+
+def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
+    """As `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
+    if weight.size:
+        raise ValueError("a GPU sums up clusters of points without weights")
+    check_arrays("int32", cluster)
+    check_arrays("float64", departure)
+    n, c = cluster.size, birth.size
+    order = cp.argsort(cluster)  # stable
+    start = cp.searchsorted(cluster[order], cp.arange(c + 1, dtype=cp.int32))
+    first_part = cp.zeros(c + 1, cp.int64)
+    first_part[1:] = cp.cumsum(-(-cp.diff(start) // cpu.SUMMED))
+    parts = n // cpu.SUMMED + c  # at most
+    sums, (total, largest), first = cp.empty((2, parts)), cp.empty((2, c)), cp.empty(c, cp.int32)
+    sizes = np.int32(n), np.int32(c)
+    launch(SUMS, "sum_parts", parts, *sizes, order, start, first_part, departure, cp.asarray(birth), sums[0], sums[1])
+    launch(SUMS, "sum_clusters", c, *sizes, order, start, first_part, sums[0], sums[1], total, largest, first)
+    return total.get(), largest.get(), first.get()
 
 
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:

@@ -13,7 +13,7 @@ from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import CPU, Device, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 
 #: The names of Series, by the attributes that hold them.
@@ -48,9 +48,12 @@ class ClusterRule(Protocol):
     ----------
     predicts_by_density : bool
         Whether predictions need core distances.
+    row_bytes : int
+        Bytes per row that the choice takes at its peak.
     """
 
     predicts_by_density: ClassVar[bool]
+    row_bytes: ClassVar[int]
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """The rule for rows of these weights and core distances."""
@@ -72,6 +75,7 @@ class Cut:
     distance_threshold: Any = None
 
     predicts_by_density: ClassVar[bool] = False
+    row_bytes: ClassVar[int] = 48
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """A cut does not depend on weights."""
@@ -99,6 +103,7 @@ class StableClusters:
     weighting: condense.Weighting | None = None
 
     predicts_by_density: ClassVar[bool] = True
+    row_bytes: ClassVar[int] = 80
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """The rule for rows of these weights and core distances."""
@@ -116,19 +121,22 @@ class StableClusters:
             if height.size and height[0] < 0:
                 lowest = float(height[0])
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
+            place = device
             if device.is_gpu and self.weighting is None and height.size == n - 1 > 0:
                 tree = condense_by_doubling(left, right, height, size, self.min_size, device.xp)
             else:
+                place = CPU
                 left, right, height, size = (to_host(column) for column in (left, right, height, size))
                 tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
-            selected = selection.select(tree, self.rule, self.weighting)
-            scores = selection.outlier_scores(tree)
-        condensed = {name: device.asarray(column) for name, column in _condensed_columns(tree, self.weighting).items()}
+            summary = selection.summarize(tree, place, self.weighting)
+            selected = selection.select(tree, self.rule, summary, place)
+            scores = selection.outlier_scores(tree, summary, place)
+            condensed = frame_of(device, _condensed_columns(tree, self.weighting, device))
         return FlatClusters(
             selected.persistence.size,
             {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
-            {"condensed_tree_": frame_of(device, condensed)},
+            {"condensed_tree_": condensed},
         )
 
 
@@ -137,13 +145,23 @@ def number_of_clusters(labels: Array, n_clusters: Any) -> int:
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
 
 
-def _condensed_columns(tree: condense.Condensed, weighting: condense.Weighting | None) -> dict[str, np.ndarray]:
+def _condensed_columns(
+    tree: condense.Condensed, weighting: condense.Weighting | None, device: Device
+) -> dict[str, Array]:
     """The columns of `condensed_tree_`: first the rows of the clusters, then the points'."""
-    n, clusters = tree.cluster.size, tree.parent.size
-    size = np.ones(n, np.int64) if weighting is None else weighting.weight
+    xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
+
+    def column(of_clusters: np.ndarray, of_points: Array, dtype: Any) -> Array:
+        values = xp.empty(clusters - 1 + n, dtype)
+        values[: clusters - 1], values[clusters - 1 :] = device.asarray(of_clusters), device.asarray(of_points)
+        return values
+
+    size = xp.ones(1, "int64") if weighting is None else weighting.weight
+    parent = column(tree.parent[1:], tree.cluster, "int64")
+    parent += n
     return {
-        "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
-        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
-        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
-        "child_size": np.concatenate([tree.size[1:], size]).astype(size.dtype),
+        "parent": parent,
+        "child": column(np.arange(n + 1, n + clusters), xp.arange(n), "int64"),
+        "lambda_val": column(tree.birth[1:], tree.departure, "float64"),
+        "child_size": column(tree.size[1:], size, size.dtype),
     }

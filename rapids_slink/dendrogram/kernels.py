@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device
@@ -13,6 +15,7 @@ class Kernels(Protocol):
 
     def merge_in_order(self, src: Array, dst: Array, n: int, left: Array, right: Array, size: Array) -> int: ...
     def label_clusters(self, left: Array, right: Array, n: int) -> Array: ...
+    def sum_up_clusters(self, cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> Any: ...
 
 
 def kernels(device: Device) -> Kernels:

@@ -11,7 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from rapids_slink.dendrogram.condense import NOTHING, Condensed, Weighting
+from rapids_slink.dendrogram.kernels import kernels
+from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import CPU, Device
 
 
 class Rule(NamedTuple):
@@ -40,6 +43,8 @@ class Rule(NamedTuple):
 class Selected(NamedTuple):
     """Selected clusters, numbered in the order in which they first appear among the points.
 
+    What is said of points is on their device.
+
     Attributes
     ----------
     labels : (n,) int32 array, -1 of noise
@@ -54,26 +59,39 @@ class Selected(NamedTuple):
     clusters: np.ndarray
 
 
-@njit(nogil=True, cache=True)
-def stabilities(tree, weight):
-    """The stability of each cluster, of points of these weights, or of 1 if there are none."""
-    total = np.zeros(tree.parent.size)
-    for p in range(tree.cluster.size):
-        c = tree.cluster[p]
-        total[c] += (tree.departure[p] - tree.birth[c]) * (weight[p] if weight.size else 1.0)
-    for c in range(1, total.size):
-        total[tree.parent[c]] += (tree.birth[c] - tree.birth[tree.parent[c]]) * tree.size[c]
-    return total
+class Summary(NamedTuple):
+    """What is known of each cluster of a condensed dendrogram, on the host.
+
+    Attributes
+    ----------
+    stability : (c,) float64 array
+    largest : (c,) float64 array, the largest λ at which anything left it
+    first : (c,) int32 array, the first of the points that fall out of it, n if none does
+    """
+
+    stability: np.ndarray
+    largest: np.ndarray
+    first: np.ndarray
 
 
-def select(tree: Condensed, rule: Rule, weighting: Weighting | None = None) -> Selected:
+def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:
+    """The summary of a dendrogram whose points are on this device, a GPU only without weights."""
+    weight = NOTHING if weighting is None else weighting.weight
+    summary = Summary(*kernels(device).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
+    outer, birth = tree.parent[1:], tree.birth[1:]
+    with np.errstate(over="ignore"):
+        np.add.at(summary.stability, outer, (birth - tree.birth[outer]) * tree.size[1:])
+    np.maximum.at(summary.largest, outer, birth)
+    return summary
+
+
+def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) -> Selected:
     """The clusters that a rule selects, and each point's place in them."""
-    stability = stabilities(tree, NOTHING if weighting is None else weighting.weight)
-    selected = _leaves(tree) if rule.leaves else _most_stable(tree, stability.copy(), rule)
+    stability, largest, _ = summary
+    selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, tree.size, stability.copy(), rule)
     if rule.epsilon > 0:
-        selected = _above(tree, selected, rule)
-    largest = largest_rates(tree)
-    labels, probabilities, numbers = _label(tree, selected, largest, rule.epsilon)
+        selected = _above(tree.parent, tree.birth, selected, rule)
+    labels, probabilities, numbers = _label(tree, selected, summary, rule.epsilon, device)
     ever = largest.max()
     if 0 < ever < np.inf:  # a stability may overflow
         persistence = np.minimum(stability[numbers] / ever / tree.size[numbers], 1.0)
@@ -82,17 +100,17 @@ def select(tree: Condensed, rule: Rule, weighting: Weighting | None = None) -> S
     return Selected(labels, probabilities, persistence, numbers)
 
 
-def outlier_scores(tree: Condensed) -> np.ndarray:
+def outlier_scores(tree: Condensed, summary: Summary, device: Device = CPU) -> Array:
     """GLOSH: 1 - λ / λ' for each point, λ' the largest λ in its cluster and those within it; 0 for the densest.
 
     Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
     detection", TKDD 2015.
     """
-    largest = largest_rates(tree)
+    largest = summary.largest.copy()
     raise_to_those_within(tree.parent, largest)
-    densest = largest[tree.cluster]
+    densest = device.asarray(largest)[tree.cluster]
     with np.errstate(invalid="ignore"):
-        return np.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
+        return device.xp.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
 
 
 @njit(nogil=True, cache=True)
@@ -100,14 +118,6 @@ def raise_to_those_within(parent, largest):
     """Replace each cluster's value by the largest of its own and those of the clusters within it."""
     for c in range(largest.size - 1, 0, -1):
         largest[parent[c]] = max(largest[parent[c]], largest[c])
-
-
-def largest_rates(tree: Condensed) -> np.ndarray:
-    """The largest λ at which anything left each cluster."""
-    largest = np.zeros(tree.parent.size)
-    np.maximum.at(largest, tree.cluster, tree.departure)
-    np.maximum.at(largest, tree.parent[1:], tree.birth[1:])
-    return largest
 
 
 def _leaves(tree: Condensed) -> np.ndarray:
@@ -119,21 +129,21 @@ def _leaves(tree: Condensed) -> np.ndarray:
 
 
 @njit(nogil=True, cache=True)
-def _most_stable(tree, best, rule):
+def _most_stable(parent, size, best, rule):
     """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten."""
     within = np.zeros(best.size)  # the best of the clusters within each
     selected = np.zeros(best.size, np.bool_)
     handed_on = 0
     for c in range(best.size - 1, -1, -1):
-        may = tree.size[c] <= rule.max_size if c > 0 else rule.allow_single and handed_on <= rule.max_size
+        may = size[c] <= rule.max_size if c > 0 else rule.allow_single and handed_on <= rule.max_size
         selected[c] = may and best[c] >= within[c]
         if not selected[c]:
             best[c] = within[c]
         if c > 0:
-            within[tree.parent[c]] += best[c]
-            if tree.parent[c] == 0:
-                handed_on += tree.size[c]
-    return _outermost(tree.parent, selected)
+            within[parent[c]] += best[c]
+            if parent[c] == 0:
+                handed_on += size[c]
+    return _outermost(parent, selected)
 
 
 @njit(nogil=True, cache=True)
@@ -146,17 +156,17 @@ def _outermost(parent, selected):
 
 
 @njit(nogil=True, cache=True)
-def _above(tree, selected, rule):
+def _above(parent, birth, selected, rule):
     """Replace each selected cluster that was born below `epsilon` by the first one around it that was not."""
     raised = np.zeros(selected.size, np.bool_)
     first = 0 if rule.allow_single else 1
     for c in range(selected.size):
         if selected[c]:
             outer = c
-            while tree.birth[outer] * rule.epsilon > 1 and tree.parent[outer] >= first:
-                outer = tree.parent[outer]
+            while birth[outer] * rule.epsilon > 1 and parent[outer] >= first:
+                outer = parent[outer]
             raised[outer] = True
-    return _outermost(tree.parent, raised)
+    return _outermost(parent, raised)
 
 
 @njit(nogil=True, cache=True)
@@ -168,23 +178,23 @@ def enclosing(parent, selected):
     return around
 
 
-@njit(nogil=True, cache=True)
-def _label(tree, selected, largest, epsilon):
+def _label(
+    tree: Condensed, selected: np.ndarray, summary: Summary, epsilon: float, device: Device
+) -> tuple[Array, Array, np.ndarray]:
     """Labels, probabilities, and the cluster of each label."""
-    n, m = tree.cluster.size, selected.size
-    around = enclosing(tree.parent, selected)
-    labels, probabilities = np.full(n, -1, np.int32), np.zeros(n)
-    number, clusters, count = np.full(m, -1, np.int32), np.empty(m, np.int32), 0
-    # If all points are one cluster, it has those that stay as long as it does, or until epsilon.
-    stays = 1 / epsilon if epsilon > 0 else largest[0]
-    for p in range(n):
-        c = around[tree.cluster[p]]
-        if c < 0 or (c == 0 and tree.departure[p] < stays):
-            continue
-        if number[c] < 0:
-            number[c], clusters[count] = count, c
-            count += 1
-        labels[p] = number[c]
-        rate = tree.departure[p]
-        probabilities[p] = min(rate, largest[c]) / largest[c] if rate < np.inf else 1.0
-    return labels, probabilities, clusters[:count]
+    xp, around, rate = device.xp, enclosing(tree.parent, selected), tree.departure
+    first = np.full(selected.size, tree.cluster.size)
+    np.minimum.at(first, around[around >= 0], summary.first[around >= 0])
+    clusters = np.flatnonzero(selected).astype(np.int32)
+    clusters = clusters[np.argsort(first[clusters])]
+    number = np.full(selected.size + 1, -1, np.int32)  # and of no cluster, at the end
+    number[clusters] = np.arange(clusters.size)
+    labels = device.asarray(number[around])[tree.cluster]
+    if selected[0]:  # all points are one cluster, of those that stay as long as it does, or until epsilon
+        stays = rate >= (1 / epsilon if epsilon > 0 else summary.largest[0])
+        labels = xp.where(stays, labels, np.int32(-1))
+        clusters = clusters[: int(stays.any())]
+    largest = device.asarray(summary.largest[around])[tree.cluster]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth = xp.where(rate < largest, rate / largest, 1.0)
+    return labels, xp.where(labels < 0, 0.0, depth), clusters

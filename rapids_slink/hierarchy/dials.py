@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.dendrogram.condense import condense
-from rapids_slink.dendrogram.selection import select
+from rapids_slink.dendrogram.selection import select, summarize
 from rapids_slink.hierarchy.plotted import cut_label, is_logarithmic, sample_of_heights
 from rapids_slink.points.output import on_host
 
@@ -112,9 +112,8 @@ class SizeDial(Dial):
 
     def _select(self, size: int) -> Any:
         left, right, height, size_of_merge = self.columns
-        return select(
-            condense(left, right, height, size_of_merge, self.model.n_leaves_, size), self.model._cluster_rule().rule
-        )
+        tree = condense(left, right, height, size_of_merge, self.model.n_leaves_, size)
+        return select(tree, self.model._cluster_rule().rule, summarize(tree))
 
     def labels(self, value: int, min_size: int) -> Any:
         """HDBSCAN's labels for clusters of at least `value` rows."""

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import Condensed, condense
-from rapids_slink.dendrogram.selection import Rule, select
+from rapids_slink.dendrogram.selection import Rule, select, summarize
 from rapids_slink.hierarchy.plots import COLORS, OTHERS, axes_of
 from rapids_slink.hierarchy.plotted import MAX_POINTS, is_logarithmic, plane_coordinates
 from rapids_slink.points import as_points
@@ -61,7 +61,7 @@ def plot_condensed(linkage: Any, *, min_cluster_size: int | None = None, ax: Any
     starts = _starts(tree)
     splits = np.isin(np.arange(tree.parent.size), tree.parent[1:])
     lowest = height[height > 0][0] if (height > 0).any() else 0.0
-    order, labels = np.argsort(tree.cluster, kind="stable"), select(tree, Rule()).labels
+    order, labels = np.argsort(tree.cluster, kind="stable"), select(tree, Rule(), summarize(tree)).labels
     members = np.split(order, np.cumsum(np.bincount(tree.cluster, minlength=tree.parent.size))[:-1])
     for c, rows in enumerate(members):
         label = labels[rows[0]] if rows.size else -1  # that of all rows that fall out of the bar

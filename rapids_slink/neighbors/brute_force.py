@@ -38,6 +38,8 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 ROWS_OF_SIMILAR_BOUND = 2**15
 #: How many times the usual room for candidates a row has at least when it is searched again.
 MORE_ROOM = 8
+#: Bytes of a value while a CPU quantizes it.
+PACKED_BYTES = 32
 
 
 class BruteForceSearch:
@@ -92,8 +94,8 @@ class BruteForceSearch:
             a_row += 4 * d
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
         # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
-        packing = 24 * n if device.is_gpu else 40 * min(max(n, m) * d, BLOCK)
-        packing_a_tile = 40 * workers(device) * min(n, kernels.TILE_POINTS) * d
+        packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
+        packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
         chunks = workers(device) * MIN_ROWS * _row_bytes(n, d, k, device)
         peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
         preferred = 0

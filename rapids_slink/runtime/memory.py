@@ -78,8 +78,10 @@ class _Run:
         The parameter, and the same in bytes.
     pool : _Pool, optional
         On a GPU.
-    is_reserved, interrupted : bool
-        Whether the estimated memory of its stages was pre-allocated, and whether Ctrl-C was pressed.
+    reserved : int
+        Bytes that were pre-allocated for its stages.
+    interrupted : bool
+        Whether Ctrl-C was pressed.
     free_bytes : float
         Bytes that the chunks of a stage's work may take at a time.
     estimate : MemoryEstimate, optional
@@ -89,7 +91,7 @@ class _Run:
     memory_limit: Any = None
     limit: int | None = None
     pool: _Pool | None = None
-    is_reserved: bool = False
+    reserved: int = 0
     interrupted: bool = False
     free_bytes: float = inf
     estimate: MemoryEstimate | None = None
@@ -110,9 +112,9 @@ def limit_bytes() -> float:
     return inf if limit is None else limit
 
 
-def checked_estimate() -> MemoryEstimate | None:
-    """The estimate that the current run checked last, whether or not it fits."""
-    return _run().estimate
+def checked_estimate() -> tuple[MemoryEstimate | None, int]:
+    """The estimate that the current run checked last, whether or not it fits, and the bytes pre-allocated for it."""
+    return _run().estimate, _run().reserved
 
 
 @contextmanager
@@ -179,11 +181,11 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     allowed = min(inf if run.limit is None else run.limit, inf if free is None else free + already_taken)
     run.free_bytes = allowed - (least - estimate.min_chunk)
     reserved = estimate.peak + estimate.preferred_chunk - already_taken
-    run.is_reserved = False
+    run.reserved = 0
     if run.pool is not None and run.limit is None and 0 < reserved <= allowed * RESERVED_SHARE:
         with suppress(MemoryError):
             run.pool.pool.malloc(reserved)  # which is freed at once
-            run.is_reserved = True
+            run.reserved = reserved
 
 
 def required_bytes(device: Device, estimate: MemoryEstimate) -> int:
@@ -194,7 +196,7 @@ def required_bytes(device: Device, estimate: MemoryEstimate) -> int:
 def release_cached() -> None:
     """Free the pool's unused blocks between two stages, which may need other sizes, unless they are reserved."""
     run = _run()
-    if run.pool is not None and not run.is_reserved:
+    if run.pool is not None and not run.reserved:
         run.pool.release(IDLE_BYTES if run.limit is None else 0)
 
 

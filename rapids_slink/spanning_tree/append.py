@@ -2,9 +2,11 @@
 
 A pair of old points that is not in their tree is the heaviest of a cycle of old points, and stays that. So the edges of
 the new tree are in the old one or have a new end. Borůvka's rounds (`forest`) run on these edges alone. A new point
-lists its nearest others. An old one lists its nearest new points and its lightest edges of the old tree; its lower
-bound is that of the first edge it does not list, of either kind. A search (`AppendedSearch`) looks for the nearest new
-point of an old one, among the points, and for its lightest unlisted edge of the old tree.
+lists its nearest others. An old one lists its nearest new points, up to a height of the old tree, and its lightest
+edges of that tree; its lower bound is that of the first edge it does not list, of either kind. The height is that at
+which its cluster has a certain size: until then the lists certify clusters of old points, whose lightest edges are no
+heavier. A search (`AppendedSearch`) looks for the nearest new point of an old one, among the points, and for its
+lightest unlisted edge of the old tree.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rapids_slink.dendrogram import build_linkage
+from rapids_slink.dendrogram.condense_parallel import heights_of_size
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
@@ -27,6 +31,8 @@ from rapids_slink.spanning_tree.problem import Problem
 
 #: How many new points and how many edges of the old tree an old point lists; a new point lists as many as both.
 NEW_LISTED, TREE_LISTED = 2, 4
+#: How many new points there would be, on average, in the cluster up to whose height an old point lists them.
+NEW_A_CLUSTER = 4
 #: Bytes per point: an entry of a list, and the old tree's edges in both directions.
 ENTRY_BYTES, EDGE_BYTES = 12, 96
 
@@ -72,12 +78,12 @@ class AppendedSearch:
         self.among_new: Search = prepare_search(rows[n_old:].copy(), device, report, rows, progress, metric)
         self.unlisted: TreeEdges
 
-    def nearest(self, n: int, k_new: int, k_old: int) -> tuple[SearchResult, SearchResult]:
-        """The nearest new points of the old rows, and the nearest others of the new ones."""
+    def nearest(self, upper: Array, n: int, k_new: int, k_old: int) -> tuple[SearchResult, SearchResult]:
+        """The nearest new points of the old rows up to their bounds, and the nearest others of the new ones."""
         xp, n_old = self.xp, self.n_old
         rows, no_group = xp.arange(n, dtype="int32"), xp.full(n - n_old, -1, "int32")
-        of_old = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group))
-        of_old.ids[...] += n_old
+        of_old = self.among_new.find(SearchTask(rows[:n_old], k_old, rows, no_group, upper))
+        of_old.ids[of_old.ids >= 0] += n_old
         return of_old, self.among_all.find(SearchTask(rows[n_old:], k_new, rows, rows))
 
     def find(self, task: SearchTask) -> SearchResult:
@@ -130,31 +136,45 @@ def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, r
         sort_in_place(columns, xp)
         edges = TreeEdges.of(columns, xp)
         search.unlisted = edges.at(xp.flatnonzero(edges.place >= TREE_LISTED))
-        lists, bound = _lists(search, edges, n, device)
+        upper = _listed_height(PreallocatedFrame(columns, device), n_old, n - n_old)
+        lists, bound = _lists(search, edges, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
-    connect_forest(forest, lists, search, device, report)
+    connect_forest(forest, lists, search, device, report, among_all=search.among_all)
     with report.stage("spanning_tree", device):
         sort_in_place(forest.edges.columns, xp)
     return forest.edges
 
 
-def _lists(search: AppendedSearch, edges: TreeEdges, n: int, device: Device) -> tuple[NeighborLists, tuple[Any, Any]]:
+def _listed_height(tree: PreallocatedFrame, n_old: int, n_new: int) -> Any:
+    """The surrogate distance up to which each old point lists new ones."""
+    xp = tree.device.xp
+    if n_old == 1:
+        return xp.full(1, xp.inf)
+    left, right, height, size = build_linkage(tree, n_old).columns.values()
+    return heights_of_size(left, right, height, size, NEW_A_CLUSTER * max(1, n_old // n_new), xp)
+
+
+def _lists(
+    search: AppendedSearch, edges: TreeEdges, upper: Array, n: int, device: Device
+) -> tuple[NeighborLists, tuple[Any, Any]]:
     """The lists, and for each point the weight and the code of a lower bound of the edges that it does not list."""
     xp, n_old, width = device.xp, search.n_old, NEW_LISTED + TREE_LISTED
     k_old, k_new = min(NEW_LISTED, n - n_old), min(width, n - 1)
     rows = xp.arange(n, dtype="int32")
     ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
-    of_old, of_new = search.nearest(n, k_new, k_old)
-    ids[:n_old, :k_old], weights[:n_old, :k_old] = of_old.ids, of_old.weights
-    ids[n_old:, :k_new], weights[n_old:, :k_new] = of_new.ids, of_new.weights
+    of_old, of_new = search.nearest(upper, n, k_new, k_old)
     bound, code = xp.full(n, xp.inf), xp.full(n, NO_EDGE)
     for part, nearest, k, is_complete in (
         (slice(0, n_old), of_old, k_old, k_old == n - n_old),
         (slice(n_old, n), of_new, k_new, k_new == n - 1),
     ):
+        own, last = rows[part, None], nearest.ids[:, k - 1]
+        ids[part, :k] = xp.where(nearest.ids < 0, own, nearest.ids)
+        weights[part, :k] = nearest.weights
+        last_weight = xp.inf if is_complete else nearest.weights[:, k - 1]
+        bound[part] = xp.where(last < 0, nearest.upper, last_weight)  # all up to the bound are listed
         if not is_complete:
-            bound[part] = nearest.weights[:, k - 1]
-            code[part] = edge_codes(rows[part], nearest.ids[:, k - 1], xp)
+            code[part] = xp.where(last < 0, NO_EDGE, edge_codes(rows[part], last, xp))
     listed = edges.at(xp.flatnonzero(edges.place < TREE_LISTED))
     column = NEW_LISTED + listed.place
     ids[listed.row, column], weights[listed.row, column] = listed.other, listed.weight

@@ -54,15 +54,24 @@ def spanning_tree(
 
 
 def connect_forest(
-    forest: Forest, lists: NeighborLists, search: Search, device: Device, report: Report, max_weight: float = inf
+    forest: Forest,
+    lists: NeighborLists,
+    search: Search,
+    device: Device,
+    report: Report,
+    max_weight: float = inf,
+    among_all: Search | None = None,
 ) -> None:
     """Append edges to the forest until it is a tree, or until no component has an edge up to `max_weight`.
+
+    `among_all` is a search over all points if `search` looks for some pairs only, which are enough.
 
     A component whose rows are all bounded by `max_weight` is finished: no edge up to it leaves the component. In the
     end all except the largest are finished, and an edge that leaves the largest enters another.
     """
     searched, most_components, is_bounded = False, inf, max_weight < inf
     least_share = forest.component.size if is_bounded else LEAST_SHARE  # of many finished components few are certified
+    whole = search if among_all is None else among_all
     while True:
         with report.stage("spanning_tree", device):
             grown = kernels(device).boruvka_rounds(lists, forest, least_share)
@@ -82,8 +91,8 @@ def connect_forest(
                 rows = rows[_is_below(forest, rows, max_weight)]
                 if not rows.size:
                     return
-            elif grown.components <= most_components and is_worthwhile(search, grown.components, forest, rows):
-                edges = connect_components(search, lists.core, forest.component, grown.components, rows, report)
+            elif grown.components <= most_components and is_worthwhile(whole, grown.components, forest, rows):
+                edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     _append(forest, edges, device)

@@ -21,7 +21,7 @@ from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem
 #: The formulas that apply one operation to a difference.
 ONE_OPERATION = ("squared_euclidean", "manhattan", "chebyshev")
 #: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
-POINT_BYTES = 112
+POINT_BYTES = {"cpu": 112, "cuda": 144}
 
 
 def serves(problem: Problem) -> bool:
@@ -36,7 +36,7 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
     if edges is None:
         return None
     report.count("spanning_tree", rows_sorted=problem.n)
-    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(POINT_BYTES * problem.n))
+    return Prepared(lambda: (edges, 1), lambda: MemoryEstimate(POINT_BYTES[problem.device.name] * problem.n))
 
 
 def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:

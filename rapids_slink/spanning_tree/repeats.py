@@ -32,6 +32,7 @@ MIN_EQUAL = 16
 BLOCK = 2**18  # values that are compared at a time
 ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
 ROW_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
+JOIN_BYTES = 50  # of a row while its edges are sorted and joined to those of distinct rows
 #: Formulas whose value for equal rows is not zero, or not the least value.
 OTHER_FORMULAS = ("cosine", "inner_product", "given")
 
@@ -98,7 +99,7 @@ def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Pre
     n, m = problem.n, repeats.first.size
     kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
     looking = MemoryEstimate(n * (row_bytes(problem.metric, problem.n_features) + ROW_BYTES), kept)
-    return Prepared(make, lambda: sequential(looking, of_distinct.estimate()))
+    return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
 
 
 def find_repeats(values: Array, device: Device) -> Repeats | None:

@@ -88,7 +88,8 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
     most = min(180 if points.dtype == "float32" else 590 for points in point_sets)
     byte_values = all(found.byte_values for found in ranges)
-    return Scaling(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values)
+    bits = min(8, max(1, exponent))
+    return Scaling(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values, bits)
 
 
 def fused_filter(device: Device) -> Any:

@@ -42,11 +42,14 @@ class Scaling:
     scale : float, a power of two
     byte_values : bool
         All values are integers from 0 to 255.
+    bits : int
+        Of the largest of these integers, from 1 to 8.
     """
 
     centre: Any
     scale: float
     byte_values: bool = False
+    bits: int = 8
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ A rotation orders the features anew, changes some signs and multiplies each 32 o
 twice. In float32 the differences w = x - c are rounded twice, and each of the two times five additions of a transform
 once (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 24: an error of √32·5·2⁻²⁴ at most, relative
 to the transform's length): M w is off by less than `ROTATION_ERROR`·‖M w‖. Integers that are bytes anyway are not
-rotated, and nothing is lost.
+rotated, and nothing is lost. Small ones are scaled up to bytes, so that half a norm, rounded down, loses little.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class Int8:
         self.steps = -(-d // MIXED)
         self.width, self.atoms = self.steps * MIXED, -(-self.steps // ATOM_STEPS)
         self.rotates = not scaling.byte_values
-        self.centre = scaling.centre if self.rotates else cp.full(d, 128.0)
+        self.centre = scaling.centre if self.rotates else cp.full(d, 2.0 ** (scaling.bits - 1))
         self.error = ROTATION_ERROR if self.rotates else 0.0
         self.stretch, self.lost = 1.0, 0.0  # beside what is relative
-        self.first_scale, self.last_scale = (scaling.scale if self.rotates else 1.0), 1.0
-        self.scale = 1.0
+        self.first_scale, self.last_scale = (scaling.scale if self.rotates else 2.0 ** (8 - scaling.bits)), 1.0
+        self.scale = self.first_scale
         if self.rotates:
             self.last_scale = self._scale_of(points, cp.arange(0, n, max(1, n // SCALE_ROWS), dtype=cp.int32))
             self.scale = self.first_scale * self.last_scale * MIXED

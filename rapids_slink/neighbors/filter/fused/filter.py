@@ -143,7 +143,7 @@ class FusedFilter(ProductFilter):
         """
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
-        row_group, point_group = (groups[0], self._by_position(groups[1])) if task.per_group_minimum else (None, None)
+        row_group, point_group = (groups[0], self._by_position(task)) if task.per_group_minimum else (None, None)
         check_arrays("int32", row_group, point_group)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
@@ -300,10 +300,10 @@ class FusedFilter(ProductFilter):
         image = self.image()
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
 
-    def _by_position(self, point_group: Any) -> Any:
+    def _by_position(self, task: SearchTask) -> Any:
         """Groups by id as groups by position in the order."""
-        if self.group_by_position[0] is not point_group:
-            self.group_by_position = point_group, point_group[self.order]
+        if self.group_by_position[0] is not task:  # its groups may be an array that changed since another task
+            self.group_by_position = task, task.point_group[self.order]
         return self.group_by_position[1]
 
 
