@@ -106,6 +106,18 @@ def _joined(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.nd
     return tuple(np.concatenate(parts).astype(parts[0].dtype) for parts in columns)
 
 
+def columns_of(tree: Condensed, weighting: Weighting | None = None) -> dict[str, np.ndarray]:
+    """The columns of `HDBSCAN.condensed_tree_`: first the rows of the clusters, then the points'."""
+    n, clusters = tree.cluster.size, tree.parent.size
+    size = np.ones(n, np.int64) if weighting is None else weighting.weight
+    return {
+        "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
+        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
+        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
+        "child_size": np.concatenate([tree.size[1:], size]).astype(size.dtype),
+    }
+
+
 def from_frame(frame: Any, n: int) -> Condensed:
     """The condensed dendrogram of n points in the columns of `HDBSCAN.condensed_tree_`."""
     parent, rate, size = (to_host(frame[name].values) for name in ("parent", "lambda_val", "child_size"))

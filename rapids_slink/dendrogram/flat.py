@@ -123,7 +123,7 @@ class StableClusters:
                 tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
             selected = selection.select(tree, self.rule, self.weighting)
             scores = selection.outlier_scores(tree)
-        condensed = {name: device.asarray(column) for name, column in _condensed_columns(tree, self.weighting).items()}
+        condensed = {name: device.asarray(column) for name, column in condense.columns_of(tree, self.weighting).items()}
         return FlatClusters(
             selected.persistence.size,
             {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
@@ -135,15 +135,3 @@ class StableClusters:
 def number_of_clusters(labels: Array, n_clusters: Any) -> int:
     """The number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
-
-
-def _condensed_columns(tree: condense.Condensed, weighting: condense.Weighting | None) -> dict[str, np.ndarray]:
-    """The columns of `condensed_tree_`: first the rows of the clusters, then the points'."""
-    n, clusters = tree.cluster.size, tree.parent.size
-    size = np.ones(n, np.int64) if weighting is None else weighting.weight
-    return {
-        "parent": np.concatenate([tree.parent[1:], tree.cluster]).astype(np.int64) + n,
-        "child": np.concatenate([np.arange(n + 1, n + clusters), np.arange(n)]),
-        "lambda_val": np.concatenate([tree.birth[1:], tree.departure]),
-        "child_size": np.concatenate([tree.size[1:], size]).astype(size.dtype),
-    }

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from rapids_slink.hierarchy import pictures, plots
+import numpy as np
+
+from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.cutting import COLUMNS
+from rapids_slink.dendrogram.selection import Rule, select
+from rapids_slink.hierarchy import interop, pictures, plots
 from rapids_slink.hierarchy.explorer import Explorer
+from rapids_slink.points.columns import as_integer
+from rapids_slink.points.output import on_host
 
 
 class Drawn:
@@ -43,23 +50,48 @@ class Drawn:
         self._require_tree()
         return plots.plot_dendrogram(self.linkage_, ax=ax, **options)
 
-    def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None) -> Any:
-        """Draw the condensed tree as an icicle: the clusters of many rows, and where they split.
+    def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
+        """Draw the condensed tree as an icicle, as the package hdbscan does: the clusters of many rows.
+
+        From the top down, a merge of two parts of at least `min_cluster_size` rows splits a bar in two. At every other
+        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar.
 
         Parameters
         ----------
         min_cluster_size : int, optional
-            The rows of the smallest branch; by default a hundredth of all, at least 5.
+            At least 2. By default that of `HDBSCAN`; of other models a hundredth of the rows, at least 5.
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
+        **options
+            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap`` or ``select_clusters``.
 
         Returns
         -------
         matplotlib.axes.Axes
             The axes drawn into.
+
+        Raises
+        ------
+        ImportError
+            hdbscan or matplotlib is not installed.
+        ValueError, TypeError
+            `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
         """
-        self._require_tree()
-        return pictures.plot_condensed(self.linkage_, min_cluster_size=min_cluster_size, ax=ax)
+        self._require_fit()
+        tree, labels = self._condensed(min_cluster_size)
+        return interop.condensed_tree(tree, labels).plot(axis=plots.axes_of(ax), **options)
+
+    def _condensed(self, min_cluster_size: int | None) -> tuple[Any, np.ndarray]:
+        """The columns of the condensed tree, and the labels of its most stable clusters."""
+        n = self.n_leaves_
+        least = max(5, n // 100) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
+        linkage = on_host(self.linkage_)
+        if least < 2:
+            raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
+        if len(linkage) and linkage["height"].iloc[0] < 0:
+            raise ValueError(f"a condensed tree needs distances that are not negative, got {linkage['height'].iloc[0]}")
+        tree = condense.condense(*(linkage[name].to_numpy() for name in COLUMNS), n, least)
+        return condense.columns_of(tree), select(tree, Rule()).labels
 
     def plot_tree(self, X: Any, *, ax: Any = None, **options: Any) -> Any:
         """Draw the minimum spanning tree on the rows of `X`, which the model does not keep.

@@ -6,6 +6,7 @@ from inspect import signature
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.points.columns import as_integer, require_columns
@@ -159,27 +160,14 @@ def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: s
     return clusterer
 
 
-def condensed_tree(frame: Any, labels: np.ndarray) -> Any:
-    """The frame `HDBSCAN.condensed_tree_` of pandas as a `CondensedTree` of hdbscan.
-
-    Parameters
-    ----------
-    frame : DataFrame (pandas)
-        ``parent``, ``child``, ``lambda_val``, ``child_size``.
-    labels : (n,) int array
-
-    Returns
-    -------
-    hdbscan.plots.CondensedTree
-
-    Raises
-    ------
-    ImportError
-        hdbscan is not installed.
-    """
+def condensed_tree(columns: Any, labels: np.ndarray) -> Any:
+    """The columns of `HDBSCAN.condensed_tree_`, or its frame of pandas, as a ``CondensedTree`` of hdbscan."""
     try:
         from hdbscan.plots import CondensedTree
     except ImportError as error:
-        raise ImportError("plot_condensed_tree needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+        raise ImportError("plot_condensed needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+    rate = np.asarray(columns["lambda_val"])
+    drawn = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)  # equal rows part at an infinite one
     types = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
-    return CondensedTree(frame.astype(types).to_records(index=False), labels)
+    frame = pd.DataFrame(columns).assign(lambda_val=drawn).astype(types)
+    return CondensedTree(frame.to_records(index=False), labels)
