@@ -38,9 +38,6 @@ METHODS = [name for name, _ in inspect.getmembers(Hierarchy, inspect.isfunction)
 PUBLIC = [
     *(f"rapids_slink.{name}" for name in rapids_slink.__all__),
     *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS),
-    *(f"{HIERARCHY}.interop.{name}" for name in ("to_cugraph", "to_networkx", "to_scipy")),
-    *(f"{HIERARCHY}.plots.{name}" for name in ("plot_clusters", "plot_dendrogram", "plot_heights")),
-    f"{HIERARCHY}.pictures.plot_tree",
     f"{HIERARCHY}.explorer.Explorer.to_html",
     "rapids_slink.SingleLinkage.fit",
     "rapids_slink.SingleLinkage.append",

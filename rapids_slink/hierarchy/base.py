@@ -11,7 +11,6 @@ from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.points.output import OutputKind, is_collection, on_host
-from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import device_of, resolve
 
@@ -43,17 +42,6 @@ class Hierarchy(Exports, Drawn):
     report_ : Report
         The seconds of each stage, and what was proven.
     """
-
-    linkage_: Any
-    mst_: Any
-    labels_: Any
-    n_leaves_: int
-    n_clusters_: int
-    report_: Report
-    _output: OutputKind
-    _index: Any = None  # of the input's rows, if the input was a frame
-    _layout: Any = None  # of the input's partitions, if the input was a Dask collection
-    _labels_are_a_cut = True  # at one height
 
     @property
     def children_(self) -> Any:
@@ -165,23 +153,6 @@ class Hierarchy(Exports, Drawn):
         new = type(self).__new__(type(self))
         new.__dict__.update(state)
         return new
-
-    @property
-    def _nodes(self) -> Any:
-        """All nodes of `mst_`."""
-        return range(self.n_leaves_)
-
-    def _require_fit(self) -> None:
-        if not hasattr(self, "linkage_"):
-            from sklearn.exceptions import NotFittedError
-
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-
-    def _require_tree(self) -> None:
-        self._require_fit()
-        trees = self.n_leaves_ - len(self.linkage_)
-        if trees != 1:
-            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def _array(self, array: Array) -> Any:
         if is_collection(array):

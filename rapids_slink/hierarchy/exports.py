@@ -7,29 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rapids_slink.hierarchy import interop, text
+from rapids_slink.hierarchy.fitted import FittedTree
 from rapids_slink.points.output import on_host
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Exports:
+class Exports(FittedTree):
     """The exports of `Hierarchy`."""
-
-    linkage_: Any
-    mst_: Any
-    labels_: Any
-    n_leaves_: int
-    n_clusters_: int
-    report_: Any
-    _index: Any
-    _nodes: Any
-
-    def _require_fit(self) -> None:
-        raise NotImplementedError
-
-    def _require_tree(self) -> None:
-        raise NotImplementedError
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as SciPy's linkage matrix.
