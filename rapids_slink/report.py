@@ -61,12 +61,12 @@ class Report(dict[str, Any]):
         """
         import pandas as pd
 
-        seconds, counts = self._stages()
+        seconds, counts = self.stages()
         rows = {stage: {"seconds": seconds.get(stage)} | counts.get(stage, {}) for stage in [*seconds, *counts]}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("stage").convert_dtypes()
 
     def __str__(self) -> str:
-        seconds, counts = self._stages()
+        seconds, counts = self.stages()
         settings = {name: str(value) for name, value in self.items() if not isinstance(value, dict)}
         words = [f"{name} {value}" for name, value in settings.items() if " " not in value]
         lines = [", ".join(words)] if words else []
@@ -79,7 +79,7 @@ class Report(dict[str, Any]):
             lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")
         return "\n".join(lines)
 
-    def _stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+    def stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
         """The seconds and the counts of each stage."""
         counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
         return counts.pop("seconds", {}), counts
