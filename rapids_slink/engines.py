@@ -32,17 +32,9 @@ class Engine(Protocol):
         ...
 
     def fit_graph(
-        self,
-        edges: Any,
-        *,
-        n_clusters: Any,
-        distance_threshold: Any,
-        n_nodes: Any,
-        complete: str,
-        device: str,
-        memory_limit: Any,
+        self, edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
     ) -> Any:
-        """`api.fit_graph`."""
+        """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
 
     def knn_graph(self, X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
         """`api.knn_graph`."""

@@ -57,21 +57,14 @@ def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_l
 
 
 def fit_graph(
-    edges: Any,
-    *,
-    n_clusters: Any,
-    distance_threshold: Any,
-    n_nodes: Any,
-    complete: str,
-    device: str,
-    memory_limit: Any,
+    edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
 ) -> graph.GraphHierarchy:
-    """`api.fit_graph`."""
+    """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
     given = given_graph(edges)
     chosen = resolve(device, given.frame)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):
-        result = graph.fit_graph(given, (n_clusters, distance_threshold), n_nodes, complete, chosen, report)
+        result = graph.fit_graph(given, cut, n_nodes, complete, chosen, report)
     result.report_ = report
     return result
 

@@ -69,20 +69,11 @@ class Hierarchy(Exports, Drawn):
 
         Parameters
         ----------
-        n_clusters : int or sequence of int, optional
-            Exactly this many clusters, even with equal heights. A list, tuple, range or 1-d array makes a cut for each
-            value.
-        distance_threshold : float or sequence of float, optional
-            Clusters at or above this distance are not merged. Give either this or `n_clusters`.
-        min_cluster_size : int
-            Clusters of fewer rows are labelled -1, the others 0..k-1.
-        closed : {"left", "right"}
-            "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
-        names : {"number", "first_row"}
-            "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows
-            are added behind, as long as no cluster with a smaller row number joins.
-        sample_weight : array or Series of shape (n,), optional
-            Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not its number of rows.
+        n_clusters, distance_threshold : int, float, or a sequence of either
+            Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
+            above this distance. A list, tuple, range or 1-d array makes a cut for each value.
+        min_cluster_size, closed, names, sample_weight : optional
+            See `rapids_slink.cut`.
 
         Returns
         -------
@@ -97,14 +88,8 @@ class Hierarchy(Exports, Drawn):
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        parameters = CutParameters(
-            n_clusters,
-            distance_threshold,
-            min_cluster_size,
-            closed=closed,
-            names=names,
-            sample_weight=sample_weight,
-        )
+        size, weights = min_cluster_size, sample_weight
+        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
         if n_clusters is None and distance_threshold is not None:
             check_max_distance(parameters.values[0], getattr(self, "max_distance", None))
         if self._layout is not None:
