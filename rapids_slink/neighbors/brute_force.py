@@ -15,17 +15,17 @@ within two parts of the points are known, only pairs between the parts are forme
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
-from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
+from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
 from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, all_true
@@ -109,8 +109,12 @@ class BruteForceSearch:
         if task.known is not None and min(task.known.split, m - task.known.split) <= task.k:
             task = replace(task, known=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
-            self._arrange_by_core(task.core)
-        reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
+            order = xp.argsort(task.core).astype("int32")
+            self.core, self.ascending_core = task.core, task.core[order]
+            if self.filter is not None:
+                self.filter.arrange(order)
+        minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
+        reached = Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
         unproven = xp.arange(m, dtype="int32") if task.core is None else xp.argsort(reached.upper)
         far, certified, redone = unproven[:0], 0, 0
         filtered = self._is_filtered(task)
@@ -140,24 +144,12 @@ class BruteForceSearch:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
-    def _arrange_by_core(self, core: Array) -> None:
-        """Put the points into the order of their core distances."""
-        order = self.device.xp.argsort(core).astype("int32")
-        self.core, self.ascending_core = core, core[order]
-        if self.filter is not None:
-            self.filter.arrange(order)
-
-    def _group_minima(self, task: SearchTask) -> Any:
-        """The least distance found in each group, infinite at first; None where rows are independent."""
-        xp = self.device.xp
-        return xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-
     def _is_filtered(self, task: SearchTask) -> bool:
         """Whether to use the filter: not for few points, nor for lists too long for its kernels."""
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, rows: Array, reached: _Reached) -> tuple[Any, Any]:
+    def _first_pass(self, task: SearchTask, rows: Array, reached: Reached) -> tuple[Any, Any]:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
@@ -166,7 +158,7 @@ class BruteForceSearch:
             return self._pass_between_parts(task, task.known.split, reached), rows[:0]
         return self._pass(task, self.filter, rows, reached, again=False), rows[:0]
 
-    def _pass_between_parts(self, task: SearchTask, split: int, reached: _Reached) -> Any:
+    def _pass_between_parts(self, task: SearchTask, split: int, reached: Reached) -> Any:
         """`_pass` for lists known within two parts: each part's rows among the points of the other."""
         xp, n = self.device.xp, self.values.shape[0]
         first, second = (self.kernels.low_discrepancy_order(size) for size in (split, n - split))
@@ -183,7 +175,7 @@ class BruteForceSearch:
         task: SearchTask,
         filter_: TileFilter,
         rows: Array,
-        reached: _Reached,
+        reached: Reached,
         again: bool,
         among: slice | None = None,
     ) -> Any:
@@ -221,7 +213,7 @@ class BruteForceSearch:
         chunks = _chunks(rows, rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:
+    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
@@ -257,7 +249,7 @@ class BruteForceSearch:
         reached.put(rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
-    def _scan(self, task: SearchTask, rows: Array, reached: _Reached) -> None:
+    def _scan(self, task: SearchTask, rows: Array, reached: Reached) -> None:
         """Compute every distance of some of the task's rows."""
 
         def scan(chunk: Any) -> None:
@@ -293,28 +285,6 @@ class BruteForceSearch:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
         bands = geometric_slices(last if again else filter_.first_band, last - first, filter_.growth)
         return [slice(first + band.start, first + band.stop) for band in bands]
-
-
-@dataclass(frozen=True)
-class _Reached:
-    """The state of a search, for all rows of its task.
-
-    Attributes
-    ----------
-    upper : (m,) float64 array
-        Their bounds.
-    top : TopLists
-    minima : array, optional
-        By group, the least distance found.
-    """
-
-    upper: Array
-    top: TopLists
-    minima: Array = None
-
-    def put(self, rows: Array, bound: Array, top: TopLists) -> None:
-        """Store the bounds and lists of some rows."""
-        self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
 
 
 def _chunks(rows: Array, size: int) -> list[Any]:

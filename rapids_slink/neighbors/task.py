@@ -111,6 +111,28 @@ class SearchResult:
     upper: Array
 
 
+@dataclass(frozen=True)
+class Reached:
+    """The state of a search by brute force, for all rows of its task.
+
+    Attributes
+    ----------
+    upper : (m,) float64 array
+        Their bounds.
+    top : TopLists
+    minima : array, optional
+        By group, the least distance found.
+    """
+
+    upper: Array
+    top: TopLists
+    minima: Array = None
+
+    def put(self, rows: Array, bound: Array, top: TopLists) -> None:
+        """Store the bounds and lists of some rows."""
+        self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
+
+
 class Search(Protocol):
     """A prepared search over n points."""
 
