@@ -87,9 +87,9 @@ class Density:
 
     def rates(self, cluster: np.ndarray, rate: np.ndarray, device: Device) -> Array:
         """The λ at which rows of these clusters and λ part from each selected cluster, (rows, k)."""
-        parted = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
-        found = device.asarray(parted)[device.asarray(cluster)]
-        return device.xp.minimum(device.xp.where(found < 0, device.asarray(rate)[:, None], found), LARGEST_RATE)
+        of_clusters = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
+        parted = device.asarray(of_clusters)[device.asarray(cluster)]
+        return device.xp.minimum(device.xp.where(parted < 0, device.asarray(rate)[:, None], parted), LARGEST_RATE)
 
     def join(self, X: Any, device: Device) -> tuple[Points, Array, np.ndarray, np.ndarray]:
         """New rows: themselves, their values, the row that each joins, and its λ there."""
@@ -184,10 +184,10 @@ def all_membership_vectors(output: OutputKind, model: Density, device: Device, r
 def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice], Array]) -> Array:
     """The vectors of m rows, some rows at a time."""
     k = model.selected.size
-    found = device.xp.empty((m, k))
+    whole = device.xp.empty((m, k))
     for rows in row_blocks(m, k, BLOCK) if k else []:
-        found[rows] = vectors(rows)
-    return found
+        whole[rows] = vectors(rows)
+    return whole
 
 
 def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:

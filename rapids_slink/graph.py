@@ -53,13 +53,13 @@ class GraphHierarchy(Hierarchy):
 
 
 def fit_graph(
-    given: GivenGraph, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
+    source: GivenGraph, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
 ) -> GraphHierarchy:
     """`api.fit_graph` of a graph, on a device, within a run; `cut` is `n_clusters` and `distance_threshold`."""
     n_clusters, distance_threshold = cut
     with report.stage("input", device):
-        frame, output = OutputKind.of(given.frame, device)
-        n_nodes = given.n_nodes if n_nodes is None else n_nodes
+        frame, output = OutputKind.of(source.frame, device)
+        n_nodes = source.n_nodes if n_nodes is None else n_nodes
         graph = read_graph(frame, device, most_numbers=None if n_nodes is None else MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
@@ -85,10 +85,10 @@ def fit_graph(
         named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
-    ids = graph.ids if given.names is None else given.names
+    ids = graph.ids if source.names is None else source.names
     result._output, result._index = output, ids
     result.linkage_, result.mst_ = output.frame(merges.frame), output.frame(forest)
-    if given.names is not None:
+    if source.names is not None:
         ends = {end: ids.take(result.mst_[end].to_numpy()) for end in ("src", "dst")}
         result.mst_ = result.mst_.assign(**ends)
     kind = output.from_cuml_setting()

@@ -194,8 +194,8 @@ class HDBSCAN(DensityHierarchy):
             raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
-        most = float(max_size or np.inf)
-        rule = selection.Rule(method == "leaf", bool(self.allow_single_cluster), most, float(epsilon))
+        max_rows = float(max_size or np.inf)
+        rule = selection.Rule(method == "leaf", bool(self.allow_single_cluster), max_rows, float(epsilon))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 

@@ -60,11 +60,11 @@ def fit_graph(
     edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
 ) -> graph.GraphHierarchy:
     """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
-    given = given_graph(edges)
-    chosen = resolve(device, given.frame)
+    source = given_graph(edges)
+    chosen = resolve(device, source.frame)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):
-        result = graph.fit_graph(given, cut, n_nodes, complete, chosen, report)
+        result = graph.fit_graph(source, cut, n_nodes, complete, chosen, report)
     result.report_ = report
     return result
 
@@ -96,12 +96,12 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device:
         raise ValueError(
             f"component=True adds a column, and a {type(edges).__name__} has none: pass its edges as a DataFrame"
         )
-    given = given_graph(edges)
-    chosen = resolve(device, given.frame)
-    frame, output = OutputKind.of(given.frame, chosen)
+    source = given_graph(edges)
+    chosen = resolve(device, source.frame)
+    frame, output = OutputKind.of(source.frame, chosen)
     with run_scope(chosen, memory_limit):
         tree = tree_of_edges(frame, chosen, maximum=maximum, component=component)
-    return output.frame(tree) if given.as_graph is None else given.as_graph(tree)
+    return output.frame(tree) if source.as_graph is None else source.as_graph(tree)
 
 
 def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:

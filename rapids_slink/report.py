@@ -37,9 +37,9 @@ class Report(dict[str, Any]):
         finally:
             elapsed = time.perf_counter() - start
             compiling = min(elapsed, compiled_seconds() - compiled_before)  # another thread's may have begun earlier
-            taken = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
+            parts = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
             seconds = self.setdefault("seconds", {})
-            for part, value in taken.items():
+            for part, value in parts.items():
                 seconds[part] = seconds.get(part, 0.0) + value
             if nvtx is not None:
                 nvtx.RangePop()

@@ -163,8 +163,8 @@ class Exports(FittedTree):
         within = labels[src] == labels[dst]
         height = np.zeros(n + 1)  # the last is that of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
-        found, first = np.unique(labels, return_index=True)
-        rows = {"first_row": first[found >= 0], **(self._central_rows(labels) if medoids else {})}
+        label, first = np.unique(labels, return_index=True)
+        rows = {"first_row": first[label >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
         columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
         return text.cluster_table(np.bincount(labels + 1, minlength=n + 1)[1:], height[:n], columns)

@@ -106,8 +106,8 @@ class BruteForceSearch:
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         xp, m = self.device.xp, task.rows.size
-        if task.known is not None and min(task.known.split, m - task.known.split) <= task.k:
-            task = replace(task, known=None)  # lists that are not full give no bounds
+        if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
+            task = replace(task, part_lists=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
             order = xp.argsort(task.core).astype("int32")
             self.core, self.ascending_core = task.core, task.core[order]
@@ -154,8 +154,8 @@ class BruteForceSearch:
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
-        if task.known is not None and not self.filter.is_symmetric:
-            return self._pass_between_parts(task, task.known.split, reached), rows[:0]
+        if task.part_lists is not None and not self.filter.is_symmetric:
+            return self._pass_between_parts(task, task.part_lists.split, reached), rows[:0]
         return self._pass(task, self.filter, rows, reached, again=False), rows[:0]
 
     def _pass_between_parts(self, task: SearchTask, split: int, reached: Reached) -> Any:
@@ -189,10 +189,10 @@ class BruteForceSearch:
             ids = task.rows[chunk]
             groups = task.groups(ids), task.point_group
             bound = reached.upper[chunk]
-            top = task.known.of(chunk) if task.known and among else kernels.empty_lists(ids.size, task.k)
+            top = task.part_lists.of(chunk) if task.part_lists and among else kernels.empty_lists(ids.size, task.k)
             if reached.minima is not None:
                 xp.minimum(bound, reached.minima[groups[0]], out=bound)
-            has_bounds = task.upper is not None or task.known is not None
+            has_bounds = task.upper is not None or task.part_lists is not None
             if not again and not (has_bounds and all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
@@ -208,8 +208,9 @@ class BruteForceSearch:
             reached.put(chunk, bound, top)
             return chunk[kernels.flatnonzero(top.overflowed)]
 
-        most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
-        rows_a_chunk = self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k)
+        of_filter = filter_.rows_at_once(task.k)
+        rows_a_chunk = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
+        rows_a_chunk = self._rows_at_once(rows_a_chunk, task.k)
         chunks = _chunks(rows, rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
@@ -225,13 +226,15 @@ class BruteForceSearch:
         """
         filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
-        k, known = task.k, task.known
-        if known is None or not filter_.arrange_parts(reached.upper, known.split):
-            known = None
+        k, part_lists = task.k, task.part_lists
+        if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
+            part_lists = None
             filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
-        top, split = (kernels.empty_lists(rows.size, k), 0) if known is None else (known.of(rows), known.split)
+        top, split = kernels.empty_lists(rows.size, k), 0
+        if part_lists is not None:
+            top, split = part_lists.of(rows), part_lists.split
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split)
         for offsets in with_progress(slices, len(slices), task.progress(self.progress)):
             filter_.append_both(offsets, bound, survivors, split)
@@ -257,14 +260,14 @@ class BruteForceSearch:
             groups = task.groups(ids), task.point_group
             reached.put(chunk, bound, self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core))
 
-        most = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
-        for_each_chunk(self.device, scan, _chunks(rows, most))
+        rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
+        for_each_chunk(self.device, scan, _chunks(rows, rows_a_chunk))
 
-    def _rows_at_once(self, most: int, k: int) -> int:
-        """The number of rows of a chunk: `most`, or as many as fit into memory."""
+    def _rows_at_once(self, preferred: int, k: int) -> int:
+        """The number of rows of a chunk: `preferred`, or as many as fit into memory."""
         n, d = self.values.shape
         rows = self.free_bytes / workers(self.device) / _row_bytes(n, d, k, self.device)
-        return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
+        return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
     def _candidates(
         self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array, bands: list[slice], capacity: int | None

@@ -57,7 +57,7 @@ class SearchTask:
     core : (n,) float64 array, optional
         If given, the weight of a pair is its mutual reachability, the largest of its surrogate distance and the core
         distances of its two points, in the bounds and in the result. The queries have to be the points themselves.
-    known : PartLists, optional
+    part_lists : PartLists, optional
         For a k-NN graph, lists that are known already; a search may ignore them.
     """
 
@@ -68,7 +68,7 @@ class SearchTask:
     upper: Array = None
     per_group_minimum: bool = False
     core: Array = None
-    known: PartLists | None = None
+    part_lists: PartLists | None = None
 
     @property
     def is_knn_graph(self) -> bool:
@@ -81,8 +81,8 @@ class SearchTask:
 
     def bounds(self, xp: Any) -> Any:
         """The rows' bounds, for the search to tighten."""
-        if self.known is not None:
-            return self.known.weights[:, -1].copy()
+        if self.part_lists is not None:
+            return self.part_lists.weights[:, -1].copy()
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
     def progress(self, enabled: bool) -> Progress | None:

@@ -106,8 +106,8 @@ class AppendedSearch:
         other, weight = edges.other[at], edges.weight[at]
         ids, weights = result.ids[:, 0], result.weights[:, 0]
         before = (ids < 0) | (weight < weights) | ((weight == weights) & (other < ids))
-        taken = xp.flatnonzero((edges.row[at] == task.rows) & (weight <= result.upper) & before)
-        ids[taken], weights[taken] = other[taken], weight[taken]
+        replaced = xp.flatnonzero((edges.row[at] == task.rows) & (weight <= result.upper) & before)
+        ids[replaced], weights[replaced] = other[replaced], weight[replaced]
 
 
 def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, report: Report) -> PreallocatedFrame:

@@ -53,9 +53,9 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
     def make() -> Tree:
         k = list_length(settings)
         with report.stage("neighbors", device):
-            samples, core, known = settings.min_samples, problem.core, problem.part_lists
+            samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
             max_weight = _bound_of_use(problem, rows)
-            lists = neighbor_lists(search, problem.n, k, device, samples, core, known, max_weight)
+            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)
