@@ -3,8 +3,6 @@
 Each passes its input to the engine that serves it: see `engines`.
 """
 
-from __future__ import annotations
-
 from os import PathLike
 from typing import Any
 

@@ -6,8 +6,6 @@
     python -m rapids_slink --demo
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys
@@ -19,8 +17,7 @@ import rapids_slink
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import DEVICE_NAMES, resolve
+from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve
 from rapids_slink.tables import NO_PYARROW, read_table
 from rapids_slink.tables.layout import DECIMAL_SIGNS
 from rapids_slink.tables.text import NAMED_SEPARATORS

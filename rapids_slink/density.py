@@ -6,8 +6,6 @@ row. It joins the listed row of the least mutual reachability, the first among e
 That row's cluster in the condensed tree, or the first one around it that was born below λ, is the new row's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,9 +25,8 @@ from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind
 from rapids_slink.prediction import FittedRows, results
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.threads import for_each_chunk
 
 #: Replaces an infinite λ, that of equal rows: the sums and quotients below stay finite.

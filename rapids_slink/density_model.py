@@ -1,7 +1,5 @@
 """What a fitted HDBSCAN answers: predictions, memberships, exemplars, validity."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

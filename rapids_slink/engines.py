@@ -1,7 +1,5 @@
 """The choice of the engine: one device, or the cluster of a Dask client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Single linkage of a weighted graph."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +11,7 @@ from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, device_of
+from rapids_slink.runtime.device import Array, Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory

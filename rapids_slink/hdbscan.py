@@ -4,8 +4,6 @@ The functions have the names of the package hdbscan and of cuML, so that ``from 
 place of either in a program that predicts.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Self
 

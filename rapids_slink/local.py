@@ -1,7 +1,5 @@
 """The engine of one device: each function finds the device, opens a run, and returns results in the caller's type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -14,8 +14,6 @@ finding its tree.
 NetworkX imports this module during its own import.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise

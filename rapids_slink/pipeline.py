@@ -1,7 +1,5 @@
 """The pipeline: each stage's call, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -22,8 +20,7 @@ from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, check_finite
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, copy_out, release_cached

@@ -1,7 +1,5 @@
 """The parameters of a fit for the engines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self
 

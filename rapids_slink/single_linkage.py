@@ -1,7 +1,5 @@
 """`SingleLinkage`: clusters by a cut of the exact hierarchy."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import inf
 from typing import Any

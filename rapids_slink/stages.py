@@ -1,7 +1,5 @@
 """The public functions of single stages. Each passes its input to the engine that serves it: see `engines`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.dendrogram.cutting import CutParameters

@@ -8,8 +8,6 @@ is born at the λ of its split, and a point leaves it at the λ at which it fall
 Everything here takes linear time, on the host: a dendrogram is a chain of dependent steps.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Flat clusters of a linkage by a rule: a cut at one height, or HDBSCAN's stable clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
@@ -12,8 +10,7 @@ from rapids_slink.dendrogram import condense, selection
 from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 
 #: The names of Series, by the attributes that hold them.

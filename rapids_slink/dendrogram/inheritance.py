@@ -5,8 +5,6 @@ a row points, until no row points further. `cutting` does the same by gathers, b
 is a gather.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -4,8 +4,6 @@ The stability of a cluster is the sum of the times, in λ, that its points are i
 2013).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

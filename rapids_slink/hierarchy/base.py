@@ -1,7 +1,5 @@
 """A finished single-linkage hierarchy: further cuts, exports, plots, files."""
 
-from __future__ import annotations
-
 import copy
 from os import PathLike
 from typing import Any, Self
@@ -11,8 +9,7 @@ from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.points.output import OutputKind, is_collection, on_host
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import device_of, resolve
+from rapids_slink.runtime.device import Array, device_of, resolve
 
 
 class Hierarchy(Exports, Drawn):

@@ -1,7 +1,5 @@
 """What a hierarchy shows of itself: plots, and the explorer in Jupyter."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 jupyter-scatter draws both, ipywidgets has the controls. A cut takes milliseconds, so the colours follow the slider.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from html import escape
 from io import BytesIO

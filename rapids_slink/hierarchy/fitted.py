@@ -1,7 +1,5 @@
 """The attributes of a fitted hierarchy, which its plots and exports read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.points.output import OutputKind

@@ -1,7 +1,5 @@
 """A hierarchy for other packages: SciPy's linkage matrix, graphs of NetworkX and cuGraph, hdbscan's clusters."""
 
-from __future__ import annotations
-
 from inspect import signature
 from typing import Any
 

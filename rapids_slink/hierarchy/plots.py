@@ -4,8 +4,6 @@ Each function draws into the axes that it gets, or the current ones, and returns
 any number of rows: the last merges, a sample of the heights, a sample of the rows. No sample is random.
 """
 
-from __future__ import annotations
-
 import warnings
 from importlib.util import find_spec
 from typing import Any
@@ -28,8 +26,7 @@ from rapids_slink.points import Points, as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import is_collection, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import device_of, to_host
+from rapids_slink.runtime.device import Array, device_of, to_host
 
 #: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")

@@ -17,8 +17,6 @@ Points may have core distances: then a search is by mutual reachability (mutual_
 hierarchy.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 
@@ -33,8 +31,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory

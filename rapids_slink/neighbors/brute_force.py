@@ -12,8 +12,6 @@ For the k-NN graph the fused filter forms each pair of points once and tests it 
 within two parts of the points are known, only pairs between the parts are formed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -27,8 +25,7 @@ from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
 from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers

@@ -17,14 +17,11 @@ the surrogate distance is w too and j > l: then the edge to j has the larger cod
 weight than the bound, however.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.task import NeighborLists
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, xp: Any) -> Any:

@@ -4,13 +4,11 @@ A search over n points takes a `SearchTask` and returns a `SearchResult`, whethe
 on either device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rapids_slink.neighbors.exact import TopLists
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.threads import Progress
 
 

@@ -31,8 +31,7 @@ from rapids_slink.points.validate import (
     from_objects,
 )
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, is_on_gpu
+from rapids_slink.runtime.device import Array, Device, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory
 

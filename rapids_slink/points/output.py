@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS: dict[Any, tuple[bool, bool]] = {

@@ -1,8 +1,3 @@
-"""The type of arrays in annotations."""
+"""The type of arrays in annotations, under its earlier place."""
 
-from __future__ import annotations
-
-from typing import Any, TypeAlias
-
-#: NumPy's array on a CPU, CuPy's on a GPU. CuPy is an optional dependency, hence no more than a name.
-Array: TypeAlias = Any
+from rapids_slink.runtime.device import Array as Array

@@ -6,8 +6,6 @@ Numba's machine code is kept on disk in a folder whose name is a hash of the pac
 only at the file of a function, not at the files of the functions that it inlines.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import logging

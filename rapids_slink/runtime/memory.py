@@ -8,8 +8,6 @@
 `pools` has a GPU's pools.
 """
 
-from __future__ import annotations
-
 import signal
 import threading
 import traceback
@@ -19,9 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import close_line, watch_numba
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
 from rapids_slink.runtime.pools import IDLE_BYTES, Pool, free_memory, on_default_stream, retrying, taken_pool

@@ -17,8 +17,7 @@ from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect

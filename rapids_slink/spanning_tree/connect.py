@@ -6,16 +6,13 @@ The forest records the points found and the raised bounds, so the next round of 
 each of these components. When few large components remain, component_pairs/ may connect them all at once instead.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile

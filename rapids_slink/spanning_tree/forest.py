@@ -20,8 +20,7 @@ from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, edge_codes
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all

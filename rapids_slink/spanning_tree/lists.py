@@ -1,15 +1,13 @@
 """The way by lists: k-NN lists, the forest of their certain edges, and searches that connect it."""
 
-from __future__ import annotations
-
 from math import inf
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import compile_ahead
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings

@@ -11,8 +11,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.rows import row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings

@@ -12,13 +12,10 @@ with such bounds search for their nearest point outside. `forest.py` has the pro
 kernels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.neighbors.task import Search, SearchTask
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.spanning_tree.forest import LEAST_SHARE
 
 #: The total order's columns: no two edges are equal in them.

@@ -1,7 +1,5 @@
 """The rounds on a bounding volume hierarchy: the launcher of `boxes.cu`."""
 
-from __future__ import annotations
-
 import cupy as cp
 import numpy as np
 

@@ -17,8 +17,6 @@ nearly the closest pair if the components are well separated.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeGuard
 
 from rapids_slink.metrics import EPSILON
@@ -33,8 +31,7 @@ from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,

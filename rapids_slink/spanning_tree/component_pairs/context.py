@@ -1,7 +1,5 @@
 """The input of connecting components at once, the weights of pairs of points, and limits by memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,8 +9,7 @@ from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.spanning_tree.component_pairs.components import Components
 from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
 

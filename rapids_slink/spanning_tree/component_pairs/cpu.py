@@ -1,7 +1,5 @@
 """The kernels on the CPU, in NumPy and Numba."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,8 +7,8 @@ import numpy as np
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,

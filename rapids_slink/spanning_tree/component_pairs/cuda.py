@@ -1,7 +1,5 @@
 """The kernels on the GPU: launchers of the sources in this folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,8 +8,8 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,

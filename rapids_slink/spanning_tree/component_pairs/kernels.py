@@ -1,11 +1,8 @@
 """The kernels that connect components at once, on each device."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.spanning_tree.component_pairs.components import (
     ComponentPairs,
     Components,

@@ -4,15 +4,12 @@ The distances are given, as a matrix, or computed where points are few. A CPU ta
 matrix or on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix (`cuda`).
 """
 
-from __future__ import annotations
-
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import limit_bytes
