@@ -1,17 +1,14 @@
 """What a run proved and how long each stage took."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from rapids_slink.runtime.compiling import compiled_seconds
 from rapids_slink.runtime.device import Device
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Report(dict[str, Any]):
@@ -59,8 +56,6 @@ class Report(dict[str, Any]):
             The index holds the stages. The columns are ``seconds`` and the counts; a count is missing where a stage
             does not have it.
         """
-        import pandas as pd
-
         seconds, counts = self.stages()
         rows = {stage: {"seconds": seconds.get(stage)} | counts.get(stage, {}) for stage in [*seconds, *counts]}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("stage").convert_dtypes()

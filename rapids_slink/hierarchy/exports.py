@@ -1,17 +1,13 @@
 """What a hierarchy becomes elsewhere: matrices, graphs, text, tables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.hierarchy import interop, text
 from rapids_slink.hierarchy.fitted import FittedTree
 from rapids_slink.points.output import on_host
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Exports(FittedTree):

@@ -6,14 +6,12 @@
 `validate.py` refuses invalid input, `output.py` converts results, `columns.py` reads frames of edges and merges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -62,7 +60,7 @@ class Points:
     index: Any
     output: OutputKind
 
-    def check_same_columns(self, other: Points) -> None:
+    def check_same_columns(self, other: Self) -> None:
         """Raise if both are frames whose columns have different names or another order."""
         names, others = self.names or [], other.names or []
         if not all(isinstance(name, str) for name in names + others):

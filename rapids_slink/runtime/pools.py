@@ -4,8 +4,6 @@ A pool allocates from the current allocator, rmm's or CuPy's. Without a pool eve
 allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next run.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import importlib.util
@@ -20,7 +18,6 @@ from typing import Any
 #: Bytes that all idle pools keep together, and a run's pool between two stages without a limit or a reservation.
 IDLE_BYTES = 2**29
 
-_idle_pools: list[Pool] = []
 _idle_lock = threading.Lock()
 
 
@@ -38,6 +35,9 @@ class Pool:
             if self.pool.total_bytes() > keep:
                 self.pool.free_all_blocks()
             return int(self.pool.total_bytes())
+
+
+_idle_pools: list[Pool] = []
 
 
 @contextmanager

@@ -7,10 +7,8 @@ bound is that of the first edge it does not list, of either kind. A search (`App
 point of an old one, among the points, and for its lightest unlisted edge of the old tree.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
@@ -48,7 +46,7 @@ class TreeEdges:
     place: Array
 
     @classmethod
-    def of(cls, columns: dict[str, Array], xp: Any) -> TreeEdges:
+    def of(cls, columns: dict[str, Array], xp: Any) -> Self:
         """Those of a tree's edge frame in the total order."""
         src, dst, weight = columns.values()
         row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
@@ -56,9 +54,9 @@ class TreeEdges:
         row = row[order]
         return cls(row, other[order], xp.repeat(weight, 2)[order], xp.arange(row.size) - xp.searchsorted(row, row))
 
-    def at(self, kept: Array) -> TreeEdges:
+    def at(self, kept: Array) -> Self:
         """Some of them."""
-        return TreeEdges(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
+        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
 
 
 class AppendedSearch:
