@@ -67,7 +67,6 @@ def condense(
     left, right, height, size : (n - c,) arrays
         A linkage's columns; heights that are not negative, ascending. The c trees of a forest merge at infinity, where
         λ is 0.
-    n : int
     min_size : int
         The least number of points of a large part, at least 2.
     weighting : Weighting, optional

@@ -90,8 +90,6 @@ def cut_frame(
     ----------
     linkage : DataFrame
         On either device, which does the work.
-    n_leaves : int
-    parameters : CutParameters
     output : OutputKind
         The kind of the answer.
     index : Index, optional

@@ -38,7 +38,6 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) ->
         Of surrogate distances. Its arrays are used for the result.
     core : (n,) float64 array
         The points' core distances.
-    device : Device
     """
     unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)

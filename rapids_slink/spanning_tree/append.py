@@ -116,8 +116,6 @@ def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, r
         The old points and then the new ones, as `neighbors.rows.metric_rows` makes them.
     tree : two int32 arrays
         The ends of the old points' tree.
-    problem : Problem
-    report : Report
     """
     device, xp, n, n_old = problem.device, problem.device.xp, problem.n, tree[0].size + 1
     with report.stage("neighbors", device):

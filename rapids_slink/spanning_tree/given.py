@@ -39,7 +39,6 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
         The lightest of parallel edges counts. Loops and infinite weights do not.
     min_samples : int
         Above 1 the weights become mutual reachability.
-    device : Device
     row_weight : (n,) float64 array, optional
         How many equal rows each counts for.
     """

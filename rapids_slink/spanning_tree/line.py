@@ -43,8 +43,6 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
     ----------
     rows : (n, 1) array
         The result of `neighbors.rows.metric_rows`, n at least 2.
-    metric : Metric
-    device : Device
 
     Returns
     -------

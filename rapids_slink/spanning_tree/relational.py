@@ -62,7 +62,6 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
         after this row or equals it.
     search
         A search over all points.
-    device : Device
 
     Returns
     -------

@@ -21,7 +21,6 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     ----------
     search : BoxSearch
         Of the points. The tree takes over its memory, so it cannot be used afterwards.
-    report : Report
 
     Returns
     -------

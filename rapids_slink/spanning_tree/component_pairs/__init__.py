@@ -89,15 +89,12 @@ def connect_components(
 
     Parameters
     ----------
-    search : BruteForceSearch
     core : (n,) float64 array, optional
         As in a `SearchTask`.
     component : (n,) int32 array
         The label of each point's component.
-    k : int
     rows : array
         The points that would otherwise have to search.
-    report : Report
 
     Returns
     -------

@@ -91,7 +91,6 @@ def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: S
     order : (n,) int32 array
     inner : (K, K) float64 array
         The products of the centroids.
-    errors : SeparationErrors
     """
     value, position = supports
     first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))

@@ -105,10 +105,8 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     ----------
     values : (n, d) array
         As `neighbors.rows.metric_rows` makes them; for `PRECOMPUTED` the distances.
-    metric : Metric
     min_samples : int
         If it is above 1, weights are mutual reachability with core distances of this many neighbours.
-    device : Device
 
     Returns
     -------

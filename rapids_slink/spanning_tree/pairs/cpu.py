@@ -26,7 +26,6 @@ def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.nd
     ----------
     values : (n, d) array
         As `neighbors.rows.metric_rows` makes them.
-    metric : Metric
     edges : dict of arrays
         The columns of an edge frame, n - 1 rows; the weights are surrogate distances.
     """
