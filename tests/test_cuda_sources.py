@@ -87,6 +87,13 @@ FORMULA_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS)
 BOX_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.boxes))
 
 
+EACH = range(1, 9)  # numbers of features that boxes have
+
+
+def product_of(values: list[str], formulas: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return [(value, *formula) for value in values for formula in formulas]
+
+
 #: Of rows of words.
 BIT_OPTIONS = [(value_option("uint64"), f"-DFORMULA=bit_{name}") for name in ("hamming", "jaccard", "braycurtis")]
 
@@ -96,10 +103,10 @@ def direct_options() -> list[tuple[str, ...]]:
     return list(dict.fromkeys(defined(FORMULA=formula.name, HALVES=formula.halves) for formula in formulas))
 
 
-def in_boxes(**more) -> list[tuple[str, ...]]:
-    """Features from 1 to 8, each metric once."""
-    usual = [(value, *defined(FEATURES=d, **more)) for d in (1, 3, 6, 8) for value in VALUES]
-    return usual + [(VALUES[0], *defined(FEATURES=3, **more), *formula) for formula in BOX_OPTIONS]
+def in_boxes(formulas=BOX_OPTIONS, **more) -> list[tuple[str, ...]]:
+    """One, three and eight features, either type, each of the formulas once."""
+    usual = [(value, *defined(FEATURES=d, **more)) for value, d in zip([*VALUES, VALUES[0]], (1, 3, 8), strict=True)]
+    return usual + [(VALUES[0], *defined(FEATURES=3, **more), *formula) for formula in formulas]
 
 
 #: By source, the options that its launchers give it, and those that only the full set tries.
@@ -108,26 +115,28 @@ OPTIONS = {
         [(f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()],
         [(f"-DCOLUMN={column}", VALUES[1]) for column in C_NAMES.values()],
     ),
+    # `all_distances.cu` compiles in a fourth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
-        [
-            (value_option("uint8"),),
-            *BIT_OPTIONS,
-            *((VALUES[1], *formula) for formula in FORMULA_OPTIONS if formula not in BOX_OPTIONS),
-        ],
-        [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
+        [(value_option("uint8"),), BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
+        [*BIT_OPTIONS, *product_of(VALUES, FORMULA_OPTIONS)],
     ),
     "neighbors/exact/all_distances.cu": (
-        [*BIT_OPTIONS, *((VALUES[0], *metric.cuda_options) for metric in FORMULAS if metric.missing)],
-        [(value, *formula) for value in VALUES for formula in FORMULA_OPTIONS],
+        [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],
+        product_of(VALUES, FORMULA_OPTIONS),
     ),
     "neighbors/filter/direct.cu": (direct_options(), []),
-    **dict.fromkeys(
-        ["spanning_tree/boxes/boxes.cu", "neighbors/trees/long_lists.cu"],
-        (in_boxes(), [(VALUES[0], *defined(FEATURES=d)) for d in range(1, 9)]),
+    # `long_lists.cu` has each formula between boxes; the others take as long for each.
+    "neighbors/trees/long_lists.cu": (in_boxes(), [(value, *defined(FEATURES=d)) for value in VALUES for d in EACH]),
+    "spanning_tree/boxes/boxes.cu": (
+        in_boxes(BOX_OPTIONS[-1:]),
+        [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH)],
     ),
     "neighbors/trees/bvh.cu": (
-        in_boxes(LIST=8),
-        [(VALUES[0], *defined(FEATURES=d, LIST=k)) for d in range(1, 9) for k in (1, 8, 16)],
+        in_boxes(BOX_OPTIONS[-1:], LIST=8),
+        [
+            *in_boxes(LIST=8),
+            *((value, *defined(FEATURES=d, LIST=k)) for value in VALUES for d in EACH for k in (1, 8, 16)),
+        ],
     ),
     "neighbors/filter/filter.cu": (
         [*(defined(REAL=real) for real in ("float", "double")), *(defined(KEYS_PER_LANE=keys) for keys in (1, 64))],

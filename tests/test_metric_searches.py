@@ -73,7 +73,7 @@ def test_lists_known_within_two_parts(metric, p, engine):
     on_rows = engine.xp.arange(n, dtype="int32")
     for way in ["brute_force", *["tiles"] * engine.is_gpu]:
         search = SearchKind(engine.name, way)(rows, metric=metric)
-        assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, known=known)), least(distances, k))
+        assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, part_lists=known)), least(distances, k))
 
 
 # -------------------------------------------------------------------------------------------------- filters
