@@ -27,6 +27,14 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=on_gpu)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Of few processes one runs all tests of a file: two that start it together would compile the same kernels."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log) if len(config.getoption("tx")) <= 4 else None
+
+
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
     """The name of each device in turn."""

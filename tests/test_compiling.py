@@ -65,6 +65,7 @@ print(report)
 """
 
 
+@pytest.mark.full
 def test_compiling_is_no_part_of_the_stages(tmp_path):
     """A second process compiles the later stages, and with its results only the tree's kernels are left."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -125,6 +126,7 @@ def copy_of_package(tmp_path):
     return folder, run
 
 
+@pytest.mark.full
 def test_an_edit_reaches_what_calls_it(copy_of_package):
     """The k-d tree's kernels and Prim's have `squared` compiled into them."""
     folder, run = copy_of_package
@@ -136,6 +138,7 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
     assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
 
 
+@pytest.mark.full
 def test_no_writable_folder(copy_of_package):
     folder, run = copy_of_package
     (folder / "__pycache__").touch()

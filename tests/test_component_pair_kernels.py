@@ -130,7 +130,7 @@ def test_separations_are_below_distances(name, engine, components_of):
     assert found_any or name in ("cauchy", "mixed_magnitudes")
 
 
-@pytest.mark.parametrize("step", [1, 3, 8])
+@pytest.mark.parametrize("step", [full(1), 3, full(8)])
 def test_samples_of_overlapping_pairs(step, engine, kernels):
     rng = np.random.default_rng(step)
     first, second = np.triu_indices(30, 1)
@@ -179,7 +179,7 @@ def facing_by_definition(value, ends, most, cores_are_low):
     return near_a, near_b, np.argwhere((difference <= most) & low_a[:, None] & low_b)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (129, 1025), (40, 5000), full((128, 1024)), full((5000, 33))])
+@pytest.mark.parametrize("sizes", [(1, 1), (129, 1025), *map(full, ((40, 5000), (128, 1024), (5000, 33)))])
 def test_near_points_and_pairs(sizes, engine, kernels, components_of):
     """Of three components, every two points whose projections are near, no matter how many of either; each once."""
     rng = np.random.default_rng(sum(sizes))

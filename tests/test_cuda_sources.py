@@ -180,7 +180,7 @@ PASSES = {"rows": (0, 0), "symmetric": (1, 0), "between components": (0, 1)}
 @pytest.mark.parametrize("pass_", PASSES)
 @pytest.mark.parametrize(
     ("resident_atoms", "last_steps"),
-    combinations(range(5), range(1, 5), quick=[(atoms, 1 + atoms % 4) for atoms in range(5)]),
+    combinations(range(5), range(1, 5), quick=[(0, 1), (4, 1)]),
 )
 def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, int8):
     """The compiler says so if it has each of their instructions wait for the one before."""
@@ -195,7 +195,7 @@ def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, in
 @pytest.mark.parametrize("architecture", ["sm_75", *(full(f"sm_{number}") for number in (80, 86, 89, 90, 100, 120))])
 @pytest.mark.parametrize("int8", [0, 1])
 @pytest.mark.parametrize("pass_", PASSES)
-@pytest.mark.parametrize(("warps", "stages", "resident"), [(4, 3, 1), (4, 2, 0), full(8, 3, 1), full(8, 2, 0)])
+@pytest.mark.parametrize(("warps", "stages", "resident"), [(4, 3, 1), full(4, 2, 0), full(8, 3, 1), full(8, 2, 0)])
 def test_mma_compiles(warps, stages, resident, pass_, int8, architecture):
     symmetric, between = PASSES[pass_]
     flags = defined(

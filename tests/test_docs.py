@@ -70,7 +70,13 @@ def test_there_are_pages():
     assert len(EXAMPLES) >= 4
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
+QUICK = ("guide", "index", "coming-from")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=() if page.stem in QUICK else pytest.mark.full) for page in EXAMPLES],
+)
 def test_examples(page, tmp_path):
     code = code_of(page)
     for word, module in NEEDS.items():
