@@ -11,7 +11,7 @@ from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, device_of
+from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
@@ -64,7 +64,9 @@ def fit_graph(
     with report.stage("spanning_tree", device):
         in_forest, _ = spanning_forest(edges, device)
         rows = merge_order(edges, device.xp.flatnonzero(in_forest), device)
-        forest = _forest_of_rows(edges, rows, device)
+        columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
+        # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.
+        forest = frame_of(device, columns).astype(EDGE_TYPES)
     components = n - len(forest)
     if complete == "error" and components > 1:
         raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
@@ -102,13 +104,6 @@ def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
     merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
     forest = estimate_forest(edges, device)
     return sequential(graph.estimate, forest, merged, estimate_linkage(n), estimate_cut(n, 2))
-
-
-def _forest_of_rows(edges: EdgeList, rows: Array, device: Device) -> Any:
-    """The edge frame of these rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
-    columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
-    # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.
-    return frame_of(device, columns).astype(EDGE_TYPES)
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:

@@ -163,7 +163,8 @@ class Exports(FittedTree):
         rows = {"first_row": first[label >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
         columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
-        return text.cluster_table(np.bincount(labels + 1, minlength=n + 1)[1:], height[:n], columns)
+        size = np.bincount(labels + 1, minlength=n + 1)[1:]
+        return pd.DataFrame({"size": size, "height": height[:n], **columns}).rename_axis("label")
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         """The medoids."""

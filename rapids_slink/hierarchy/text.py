@@ -1,7 +1,7 @@
-"""Trees in Newick's format, and a table of clusters."""
+"""Trees in Newick's format."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,8 +42,3 @@ def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
 
 def _quoted(name: str) -> str:
     return "'" + name.replace("'", "''") + "'" if SPECIAL.search(name) else name
-
-
-def cluster_table(size: np.ndarray, height: np.ndarray, columns: dict[str, Iterable[Any]]) -> pd.DataFrame:
-    """The frame of `Hierarchy.to_frame`."""
-    return pd.DataFrame({"size": size, "height": height, **columns}).rename_axis("label")

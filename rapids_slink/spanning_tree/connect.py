@@ -76,7 +76,8 @@ def connect_forest(
             report.count("connect", rounds=1)
             rows = kernels(device).rows_to_search(forest)
             if is_bounded:
-                rows = rows[_is_below(forest, rows, max_weight)]
+                weight, code = forest.bound_weight[rows], forest.bound_code[rows]
+                rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
             elif grown.components <= most_components and is_worthwhile(search, grown.components, forest, rows):
@@ -88,12 +89,6 @@ def connect_forest(
                 most_components = grown.components / 2  # try again when half of them remain
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
-
-
-def _is_below(forest: Forest, rows: Array, max_weight: float) -> Array:
-    """Whether the bounds of some rows leave room for an edge up to `max_weight`."""
-    weight, code = forest.bound_weight[rows], forest.bound_code[rows]
-    return (weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))
 
 
 def _search_crossing_edges(
