@@ -151,7 +151,6 @@ OPTIONS = {
             "neighbors/filter/quantize.cu",
             "neighbors/small_batch/nearest.cu",
             "spanning_tree/component_pairs/component_pairs.cu",
-            "spanning_tree/component_pairs/projections.cu",
         ],
         (list(product(VALUES)), []),
     ),

@@ -15,6 +15,11 @@ from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
 
 FOUND_BYTES = 64  # of a pair of points that remains, or a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
+WEIGHT_COST = 1024  # of an exact weight, in units of one filter pair
+MAX_PAIRS = 2**26
+
+#: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
+PointPairs = tuple[Any, Any, Any] | None
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,11 @@ class JoinContext:
     def capacity(self, bytes_of_each: int) -> int:
         """The number of items of this size that fit into memory."""
         return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
+
+    @property
+    def max_pairs(self) -> int:
+        """How many pairs of points may remain."""
+        return min(self.budget // WEIGHT_COST, self.capacity(FOUND_BYTES), MAX_PAIRS)
 
     def blocks(self, n: int, size: int) -> list[slice]:
         """Rows of `size` numbers, a few at a time."""
