@@ -249,7 +249,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for d in (3, 70):
         yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):
-        yield f"component pairs, {name}", partial(connect, points=points[name])
+        yield f"component pairs by the filter, {name}", partial(connect, points=points[name])
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")
