@@ -24,20 +24,8 @@ class Hierarchy(Exports, Drawn):
 
     Attributes
     ----------
-    linkage_ : DataFrame
-        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z. Row i forms cluster
-        ``n_leaves_ + i``.
-    mst_ : DataFrame
-        ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
-        which they merge.
-    labels_ : Series or array of shape (n,), int32
-        The labels of the clusters that the parameters choose.
-    n_leaves_ : int
-        The number of rows, or of nodes of a graph.
-    n_clusters_ : int
-        The number of clusters in `labels_`.
-    report_ : Report
-        The seconds of each stage, and what was proven.
+    linkage_, mst_, labels_, n_leaves_, n_clusters_, children_, distances_, report_
+        See `SingleLinkage`. The leaves are the rows, or the nodes of a graph.
     """
 
     @property
