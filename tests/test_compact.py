@@ -116,7 +116,7 @@ def test_heights_of_codes_are_scipys(spans, device, n, d, span, offset, n_neighb
 
 
 @pytest.mark.parametrize("d", [1, 7, 8, 9, 63, 64, 65, 500])
-@pytest.mark.parametrize("span", [3, 400])
+@pytest.mark.parametrize("span", [3, full(400)])
 @pytest.mark.parametrize("missing", [None, "pairwise", "hiercc"])
 def test_codes_have_the_distances_of_their_features(missing, span, d):
     """The kernel of the features is the definition."""
