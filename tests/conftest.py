@@ -39,7 +39,7 @@ COMPILING = [
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Of few processes one runs all tests of a file, and of these files: two would compile the same at the same time."""
+    """Of few processes one runs all tests of a file, and of these files: two would compile the same kernels."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
