@@ -158,13 +158,12 @@ def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tup
     return dst if proven else xp.full(m, -1, "int32"), distance
 
 
-def connect(device: Device, points: np.ndarray, by_filter: bool) -> tuple[Any, ...]:
-    """Components of 60 points connected all at once, by the fused filter or by projections in float64."""
-    among = search("all pairs", device.asarray(points), device)
+def connect(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """Components of 60 points connected all at once."""
+    among = search("fused", device.asarray(points), device)
     component, k = device.xp.arange(len(points), dtype="int32") // 60 * 60, -(-len(points) // 60)
-    rows = component  # so many would have to search: with the rounds below, pairs enough for either way
-    filter_ = component_pairs._by_filter if by_filter else lambda *_: None
-    with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16, _by_filter=filter_):
+    rows = component  # that many would have to search: with the rounds below, pairs enough
+    with patch.multiple(component_pairs, MAX_OVERLAPPING=len(points), ROUNDS=2**16):
         edges = component_pairs.connect_components(among, None, component, k, rows, Report())
     assert edges is not None
     columns = dict(zip(EDGE_TYPES, map(device.asarray, edges), strict=True))
@@ -262,8 +261,7 @@ def steps() -> Iterator[tuple[str, Step]]:
     for d in (3, 70):
         yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):
-        yield f"component pairs by the filter, {name}", partial(connect, points=points[name], by_filter=True)
-    yield "component pairs by projection", partial(connect, points=islands, by_filter=False)
+        yield f"component pairs by the filter, {name}", partial(connect, points=points[name])
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")

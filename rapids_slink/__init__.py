@@ -17,8 +17,6 @@ Whole runs: `fit`, `SingleLinkage`, `HDBSCAN`, `fit_graph`. Single stages: `knn_
 next call: `free_memory`. Bug reports: `show_versions`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from rapids_slink.version import __version__ as __version__

@@ -1,7 +1,5 @@
 """Points in the middle of clusters: means and medoids."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,8 +8,7 @@ from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.threads import for_each_chunk
 
 #: Pairs whose distances are computed at a time.

@@ -6,8 +6,6 @@
     python -m rapids_slink --demo
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import sys
@@ -19,8 +17,7 @@ import rapids_slink
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import DEVICE_NAMES, resolve
+from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve
 from rapids_slink.tables import NO_PYARROW, read_table
 from rapids_slink.tables.layout import DECIMAL_SIGNS
 from rapids_slink.tables.text import NAMED_SEPARATORS
@@ -29,7 +26,12 @@ TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
 DEMO_PICTURE = Path("cities.png")
 MOST_SIZES = 20  # the largest number of clusters that are printed
-#: The options that --demo takes.
+#: The options for `read_table` and for `fit`, and those that --demo takes.
+TABLE_OPTIONS = ("sep", "decimal", "header", "encoding", "index_column", "columns", "exclude")
+FIT_OPTIONS = (
+    "n_clusters", "distance_threshold", "metric", "p", "n_neighbors", "min_samples", "device", "progress",
+    "memory_limit",
+)  # fmt: skip
 DEMO_OPTIONS = ("demo", "device", "memory_limit", "plot", "progress")
 
 
@@ -59,11 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="rapids_slink",
-        description="Exact single-linkage clustering of a table.",
-        allow_abbrev=False,
-    )
+    parser = Parser("rapids_slink", description="Exact single-linkage clustering of a table.", allow_abbrev=False)
     parser.add_argument(
         "points", nargs="?", type=Path, help="table of one row a point: CSV or its like, also compressed, or Parquet"
     )
@@ -151,29 +149,9 @@ def _run(options: argparse.Namespace) -> None:
         _demo(options)
         return
     resolve(options.device)  # before a long file is read
-    points, summary = read_table(
-        options.points,
-        sep=options.sep,
-        decimal=options.decimal,
-        header=options.header,
-        encoding=options.encoding,
-        index_column=options.index_column,
-        columns=options.columns,
-        exclude=options.exclude,
-    )
+    points, summary = read_table(options.points, **{name: getattr(options, name) for name in TABLE_OPTIONS})
     print(summary, file=sys.stderr)
-    model = rapids_slink.fit(
-        points,
-        n_clusters=options.n_clusters,
-        distance_threshold=options.distance_threshold,
-        metric=options.metric,
-        p=options.p,
-        n_neighbors=options.n_neighbors,
-        min_samples=options.min_samples,
-        device=options.device,
-        progress=options.progress,
-        memory_limit=options.memory_limit,
-    )
+    model = rapids_slink.fit(points, **{name: getattr(options, name) for name in FIT_OPTIONS})
     labels = on_host(model.labels_)
     if options.output is not None:
         _write(_label_table(labels), options.output)

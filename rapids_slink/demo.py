@@ -1,7 +1,5 @@
 """The output of ``python -m rapids_slink --demo``: the urban belts of the world."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

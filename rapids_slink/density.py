@@ -6,8 +6,6 @@ row. It joins the listed row of the least mutual reachability, the first among e
 That row's cluster in the condensed tree, or the first one around it that was born below λ, is the new row's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,9 +25,8 @@ from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind
 from rapids_slink.prediction import FittedRows, results
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.threads import for_each_chunk
 
 #: Replaces an infinite λ, that of equal rows: the sums and quotients below stay finite.
@@ -87,9 +84,9 @@ class Density:
 
     def rates(self, cluster: np.ndarray, rate: np.ndarray, device: Device) -> Array:
         """The λ at which rows of these clusters and λ part from each selected cluster, (rows, k)."""
-        parted = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
-        found = device.asarray(parted)[device.asarray(cluster)]
-        return device.xp.minimum(device.xp.where(found < 0, device.asarray(rate)[:, None], found), LARGEST_RATE)
+        of_clusters = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
+        parted = device.asarray(of_clusters)[device.asarray(cluster)]
+        return device.xp.minimum(device.xp.where(parted < 0, device.asarray(rate)[:, None], parted), LARGEST_RATE)
 
     def join(self, X: Any, device: Device) -> tuple[Points, Array, np.ndarray, np.ndarray]:
         """New rows: themselves, their values, the row that each joins, and its λ there."""
@@ -184,10 +181,10 @@ def all_membership_vectors(output: OutputKind, model: Density, device: Device, r
 def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice], Array]) -> Array:
     """The vectors of m rows, some rows at a time."""
     k = model.selected.size
-    found = device.xp.empty((m, k))
+    whole = device.xp.empty((m, k))
     for rows in row_blocks(m, k, BLOCK) if k else []:
-        found[rows] = vectors(rows)
-    return found
+        whole[rows] = vectors(rows)
+    return whole
 
 
 def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:

@@ -1,6 +1,4 @@
-"""What a fitted HDBSCAN answers: predictions, memberships, exemplars, validity, its condensed tree as a plot."""
-
-from __future__ import annotations
+"""What a fitted HDBSCAN answers: predictions, memberships, exemplars, validity."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +7,6 @@ import numpy as np
 
 from rapids_slink import density
 from rapids_slink.dendrogram import condense
-from rapids_slink.hierarchy import interop
 from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import on_host
@@ -133,26 +130,9 @@ class DensityHierarchy(PointHierarchy):
         src, dst, weight = (tree[name].to_numpy() for name in ("src", "dst", "weight"))
         return density.relative_validity(np.asarray(on_host(self.labels_)), src, dst, weight)
 
-    def plot_condensed_tree(self, *, ax: Any = None, **options: Any) -> Any:
-        """Draw the condensed tree as the package hdbscan does.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; the current Axes by default.
-        **options
-            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap``.
-
-        Returns
-        -------
-        matplotlib.axes.Axes
-            The axes drawn into.
-
-        Raises
-        ------
-        ImportError
-            hdbscan is not installed.
-        """
-        self._require_fit()
-        labels = np.asarray(on_host(self.labels_))
-        return interop.condensed_tree(on_host(self.condensed_tree_), labels).plot(axis=ax, **options)
+    def _condensed(self, min_cluster_size: int | None) -> tuple[Any, np.ndarray]:
+        if hasattr(self, "_weighted_"):  # whose rows have the sizes of clusters
+            raise ValueError("hdbscan draws no condensed tree of weighted rows: fit without sample_weight")
+        if min_cluster_size is not None:
+            return super()._condensed(min_cluster_size)
+        return on_host(self.condensed_tree_), np.asarray(on_host(self.labels_))

@@ -1,7 +1,5 @@
 """The choice of the engine: one device, or the cluster of a Dask client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -32,17 +30,9 @@ class Engine(Protocol):
         ...
 
     def fit_graph(
-        self,
-        edges: Any,
-        *,
-        n_clusters: Any,
-        distance_threshold: Any,
-        n_nodes: Any,
-        complete: str,
-        device: str,
-        memory_limit: Any,
+        self, edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
     ) -> Any:
-        """`api.fit_graph`."""
+        """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
 
     def knn_graph(self, X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
         """`api.knn_graph`."""

@@ -1,7 +1,5 @@
 """Single linkage of a weighted graph."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,6 @@ from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
@@ -53,13 +50,13 @@ class GraphHierarchy(Hierarchy):
 
 
 def fit_graph(
-    given: GivenGraph, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
+    source: GivenGraph, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: Device, report: Report
 ) -> GraphHierarchy:
     """`api.fit_graph` of a graph, on a device, within a run; `cut` is `n_clusters` and `distance_threshold`."""
     n_clusters, distance_threshold = cut
     with report.stage("input", device):
-        frame, output = OutputKind.of(given.frame, device)
-        n_nodes = given.n_nodes if n_nodes is None else n_nodes
+        frame, output = OutputKind.of(source.frame, device)
+        n_nodes = source.n_nodes if n_nodes is None else n_nodes
         graph = read_graph(frame, device, most_numbers=None if n_nodes is None else MAX_ROWS)
         n = _count_nodes(graph, n_nodes)
         edges = replace(graph.edges, n_nodes=n)
@@ -67,7 +64,9 @@ def fit_graph(
     with report.stage("spanning_tree", device):
         in_forest, _ = spanning_forest(edges, device)
         rows = merge_order(edges, device.xp.flatnonzero(in_forest), device)
-        forest = _forest_of_rows(edges, rows, device)
+        columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
+        # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.
+        forest = frame_of(device, columns).astype(EDGE_TYPES)
     components = n - len(forest)
     if complete == "error" and components > 1:
         raise ValueError(f"the graph has {components} connected components; complete='keep' keeps a tree for each")
@@ -85,10 +84,10 @@ def fit_graph(
         named = frame[COLUMNS].iloc[device_of(frame).asarray(rows)].reset_index(drop=True)
         forest = named.astype({"weight": "float64"})
     result = GraphHierarchy()
-    ids = graph.ids if given.names is None else given.names
+    ids = graph.ids if source.names is None else source.names
     result._output, result._index = output, ids
     result.linkage_, result.mst_ = output.frame(merges.frame), output.frame(forest)
-    if given.names is not None:
+    if source.names is not None:
         ends = {end: ids.take(result.mst_[end].to_numpy()) for end in ("src", "dst")}
         result.mst_ = result.mst_.assign(**ends)
     kind = output.from_cuml_setting()
@@ -105,13 +104,6 @@ def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
     merged = MemoryEstimate(64 * n, 16 * n)  # the forest's rows and keys while sorted, and its frame
     forest = estimate_forest(edges, device)
     return sequential(graph.estimate, forest, merged, estimate_linkage(n, device), estimate_cut(n, 2))
-
-
-def _forest_of_rows(edges: EdgeList, rows: Array, device: Device) -> Any:
-    """The edge frame of these rows: ``src``, ``dst`` (int32), ``weight`` (float64)."""
-    columns = dict(zip(COLUMNS, (edges.src[rows], edges.dst[rows], edges.weight[rows]), strict=True))
-    # The frame's conversion keeps subnormal weights; CuPy's would turn them into zeros.
-    return frame_of(device, columns).astype(EDGE_TYPES)
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:

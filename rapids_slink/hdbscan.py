@@ -4,8 +4,6 @@ The functions have the names of the package hdbscan and of cuML, so that ``from 
 place of either in a program that predicts.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Self
 
@@ -46,10 +44,8 @@ class HDBSCAN(DensityHierarchy):
         `min_samples`-th nearest other row. At most n - 1. By default `min_cluster_size`, or n - 1 if there are fewer
         rows. The packages hdbscan and cuML count in the same way; scikit-learn's HDBSCAN counts the row itself, too, so
         its ``min_samples`` is one more.
-    metric : str
+    metric, p : str, float
         Any metric of `SingleLinkage` without negative distances.
-    p : float
-        The exponent of minkowski, above 0.
     cluster_selection_method : {"eom", "leaf"}
         "eom" (excess of mass) selects the clusters that are the most stable together, "leaf" those that do not split
         further.
@@ -59,14 +55,8 @@ class HDBSCAN(DensityHierarchy):
         Whether all rows may be one cluster.
     max_cluster_size : int, optional
         Excess of mass does not select larger clusters. None or 0 for no limit.
-    n_neighbors : int, optional
-        See `SingleLinkage`; it does not change the result.
-    device : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one. "cuda" never falls back. Clusters are selected on the host.
-    progress : bool
-        Show a progress bar.
-    memory_limit : int or str, optional
-        The largest number of bytes that `fit` may use on top of its input, or text such as "8GiB"; see `SingleLinkage`.
+    n_neighbors, device, progress, memory_limit : optional
+        See `SingleLinkage`. Clusters are selected on the host.
     prediction_data : bool
         Keep a copy of the rows and their core distances, for the predictions and `exemplars_`. It costs a further k-NN
         search.
@@ -92,18 +82,10 @@ class HDBSCAN(DensityHierarchy):
         least sum of distances to the others, weighted likewise.
     linkage_, single_linkage_tree_ : DataFrame
         ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
-    mst_ : DataFrame
-        ``src``, ``dst``, ``weight``: the minimum spanning tree in merge order; ids are row numbers.
-    children_, distances_ : array of shape (n - 1, 2), (n - 1,)
-        The linkage in the form of scikit-learn's `AgglomerativeClustering`.
-    n_clusters_, n_leaves_, n_features_in_ : int
-        The number of clusters, rows and columns.
-    n_connected_components_ : int
-        The number of connected components of the k-NN graph; 1 if there was no graph.
-    feature_names_in_ : ndarray of str
-        The columns' names, if `X` is a frame and all names are strings.
-    report_ : dict
-        What was proven, and the seconds of each stage.
+    mst_, children_, distances_ : DataFrame, arrays
+        See `SingleLinkage`, as of the following.
+    n_clusters_, n_leaves_, n_features_in_, n_connected_components_, feature_names_in_, report_
+        The number of clusters is without noise.
 
     See Also
     --------
@@ -210,8 +192,8 @@ class HDBSCAN(DensityHierarchy):
             raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
-        most = float(max_size or np.inf)
-        rule = selection.Rule(method == "leaf", bool(self.allow_single_cluster), most, float(epsilon))
+        max_rows = float(max_size or np.inf)
+        rule = selection.Rule(method == "leaf", bool(self.allow_single_cluster), max_rows, float(epsilon))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 
@@ -243,10 +225,8 @@ def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> An
 
     Parameters
     ----------
-    clusterer : HDBSCAN
-        Fitted with ``prediction_data=True``.
-    points_to_predict : dataframe or array, (m, d)
-        New rows.
+    clusterer, points_to_predict : HDBSCAN, dataframe or array
+        See `approximate_predict`.
 
     Returns
     -------
@@ -261,10 +241,8 @@ def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: in
 
     Parameters
     ----------
-    clusterer : HDBSCAN
-        Fitted with ``prediction_data=True``.
-    points_to_predict : dataframe or array, (m, d)
-        New rows.
+    clusterer, points_to_predict : HDBSCAN, dataframe or array
+        See `approximate_predict`.
     batch_size : int, optional
         Ignored; cuML's callers pass it.
 

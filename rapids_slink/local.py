@@ -1,7 +1,5 @@
 """The engine of one device: each function finds the device, opens a run, and returns results in the caller's type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -57,21 +55,14 @@ def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_l
 
 
 def fit_graph(
-    edges: Any,
-    *,
-    n_clusters: Any,
-    distance_threshold: Any,
-    n_nodes: Any,
-    complete: str,
-    device: str,
-    memory_limit: Any,
+    edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
 ) -> graph.GraphHierarchy:
-    """`api.fit_graph`."""
-    given = given_graph(edges)
-    chosen = resolve(device, given.frame)
+    """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
+    source = given_graph(edges)
+    chosen = resolve(device, source.frame)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):
-        result = graph.fit_graph(given, (n_clusters, distance_threshold), n_nodes, complete, chosen, report)
+        result = graph.fit_graph(source, cut, n_nodes, complete, chosen, report)
     result.report_ = report
     return result
 
@@ -103,12 +94,12 @@ def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device:
         raise ValueError(
             f"component=True adds a column, and a {type(edges).__name__} has none: pass its edges as a DataFrame"
         )
-    given = given_graph(edges)
-    chosen = resolve(device, given.frame)
-    frame, output = OutputKind.of(given.frame, chosen)
+    source = given_graph(edges)
+    chosen = resolve(device, source.frame)
+    frame, output = OutputKind.of(source.frame, chosen)
     with run_scope(chosen, memory_limit):
         tree = tree_of_edges(frame, chosen, maximum=maximum, component=component)
-    return output.frame(tree) if given.as_graph is None else given.as_graph(tree)
+    return output.frame(tree) if source.as_graph is None else source.as_graph(tree)
 
 
 def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:

@@ -53,8 +53,6 @@ distances in as little time. Filters never report a distance.
 Boxes: in few dimensions, the formula of the gaps between a point and a box is a lower bound for the points inside.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +61,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
 
 #: Replaces values beyond float64's range. It comes after all others and is a valid weight.

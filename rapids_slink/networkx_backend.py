@@ -14,9 +14,8 @@ finding its tree.
 NetworkX imports this module during its own import.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 from math import isnan
 from typing import Any
@@ -47,7 +46,7 @@ def convert_to_nx(result: Any, **wanted: Any) -> Any:
     return result
 
 
-def minimum_spanning_edges(
+def _spanning_edges(
     G: Any,
     algorithm: str = "kruskal",
     weight: Any = "weight",
@@ -56,41 +55,28 @@ def minimum_spanning_edges(
     ignore_nan: bool = False,
     *,
     device: str = "auto",
+    maximum: bool,
 ) -> Iterator[tuple[Any, ...]]:
-    """`networkx.minimum_spanning_edges`."""
     _check(G, algorithm)
-    return _shown(_tree_edges(G, weight, ignore_nan, device, maximum=False), G.is_multigraph(), keys, data)
+    return _shown(_tree_edges(G, weight, ignore_nan, device, maximum), G.is_multigraph(), keys, data)
 
 
-def maximum_spanning_edges(
+def _spanning_tree(
     G: Any,
-    algorithm: str = "kruskal",
     weight: Any = "weight",
-    keys: bool = True,
-    data: bool = True,
+    algorithm: str = "kruskal",
     ignore_nan: bool = False,
     *,
     device: str = "auto",
-) -> Iterator[tuple[Any, ...]]:
-    """`networkx.maximum_spanning_edges`."""
-    _check(G, algorithm)
-    return _shown(_tree_edges(G, weight, ignore_nan, device, maximum=True), G.is_multigraph(), keys, data)
-
-
-def minimum_spanning_tree(
-    G: Any, weight: Any = "weight", algorithm: str = "kruskal", ignore_nan: bool = False, *, device: str = "auto"
+    maximum: bool,
 ) -> Any:
-    """`networkx.minimum_spanning_tree`."""
     _check(G, algorithm)
-    return _with_edges(G, _tree_edges(G, weight, ignore_nan, device, maximum=False))
+    return _with_edges(G, _tree_edges(G, weight, ignore_nan, device, maximum))
 
 
-def maximum_spanning_tree(
-    G: Any, weight: Any = "weight", algorithm: str = "kruskal", ignore_nan: bool = False, *, device: str = "auto"
-) -> Any:
-    """`networkx.maximum_spanning_tree`."""
-    _check(G, algorithm)
-    return _with_edges(G, _tree_edges(G, weight, ignore_nan, device, maximum=True))
+#: NetworkX's functions of these names.
+minimum_spanning_edges, maximum_spanning_edges = (partial(_spanning_edges, maximum=which) for which in (False, True))
+minimum_spanning_tree, maximum_spanning_tree = (partial(_spanning_tree, maximum=which) for which in (False, True))
 
 
 def _check(G: Any, algorithm: Any) -> None:

@@ -8,17 +8,14 @@ Weights are float64 and ids fit in 31 bits, so an edge's ids pack into one non-n
 `ordering.cuh` is the same order in CUDA.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.cuda import check_arrays, launch
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 SOURCE = "ordering.cu"

@@ -1,7 +1,5 @@
 """The pipeline: each stage's call, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -21,8 +19,7 @@ from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, check_finite
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, to_host
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, copy_out, release_cached
@@ -75,15 +72,15 @@ def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tup
     if not is_graph(X):
         points, complete = as_distances(X, device, estimate)
         return points, None if complete and not as_edges else edges_of_matrix(points.values, device)
-    given = given_graph(X)
-    frame, output = OutputKind.of(given.frame, device)
+    source = given_graph(X)
+    frame, output = OutputKind.of(source.frame, device)
     if is_sparse(X):
         output = replace(output, is_frame=False)
-    graph = read_graph(frame, device, most_numbers=None if given.n_nodes is None else MAX_ROWS)
-    n = max(given.n_nodes or 1, graph.edges.n_nodes)
+    graph = read_graph(frame, device, most_numbers=None if source.n_nodes is None else MAX_ROWS)
+    n = max(source.n_nodes or 1, graph.edges.n_nodes)
     if n > MAX_ROWS:
         raise ValueError(f"up to {MAX_ROWS} nodes are possible, got {n}")
-    index = graph.ids if given.names is None else given.names
+    index = graph.ids if source.names is None else source.names
     return Points(device.xp.empty((0, 0)), None, index, output), replace(graph.edges, n_nodes=n)
 
 
@@ -153,13 +150,13 @@ def attributes_of(
 def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: Device) -> dict[str, Any]:
     """`centroids_` and `medoids_` of clusters with probabilities."""
     labels, strength = (to_host(flat.rows[name]) for name in ("labels_", "probabilities_"))
-    found, given, k = {}, (points.values, labels, strength), flat.n_clusters
+    centers, members, k = {}, (points.values, labels, strength), flat.n_clusters
     if settings.store_centers in ("centroid", "both"):
-        found["centroids_"] = centroids(*given, k, device)
+        centers["centroids_"] = centroids(*members, k, device)
     if settings.store_centers in ("medoid", "both"):
-        rows = medoids(*given, k, settings.metric, device)
-        found["medoids_"] = points.values[device.asarray(rows)].astype("float64")
-    return {name: points.output.array(copy_out(device, array)) for name, array in found.items()}
+        rows = medoids(*members, k, settings.metric, device)
+        centers["medoids_"] = points.values[device.asarray(rows)].astype("float64")
+    return {name: points.output.array(copy_out(device, array)) for name, array in centers.items()}
 
 
 def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:

@@ -15,8 +15,7 @@ from rapids_slink.pipeline import estimate_fit, read_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_shape
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.memory import DeviceMemoryError, check_memory, checked_estimate, required_bytes, run_scope
 from rapids_slink.settings import Settings

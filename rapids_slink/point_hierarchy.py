@@ -1,7 +1,5 @@
 """The common base of `SingleLinkage` and `HDBSCAN`: the engine that serves the points fits them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self

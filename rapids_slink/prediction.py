@@ -1,7 +1,5 @@
 """New rows beside a fitted model: what the model keeps of its rows, and the nearest of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +13,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.output import OutputKind, is_dataframe, without_proxy
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, device_of
+from rapids_slink.runtime.device import Array, Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import outside_pool
 from rapids_slink.spanning_tree.problem import Problem

@@ -1,17 +1,14 @@
 """What a run proved and how long each stage took."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from rapids_slink.runtime.compiling import compiled_seconds
 from rapids_slink.runtime.device import Device
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Report(dict[str, Any]):
@@ -37,9 +34,9 @@ class Report(dict[str, Any]):
         finally:
             elapsed = time.perf_counter() - start
             compiling = min(elapsed, compiled_seconds() - compiled_before)  # another thread's may have begun earlier
-            taken = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
+            parts = {name: elapsed - compiling} | ({"compiling": compiling} if compiling else {})
             seconds = self.setdefault("seconds", {})
-            for part, value in taken.items():
+            for part, value in parts.items():
                 seconds[part] = seconds.get(part, 0.0) + value
             if nvtx is not None:
                 nvtx.RangePop()
@@ -59,14 +56,12 @@ class Report(dict[str, Any]):
             The index holds the stages. The columns are ``seconds`` and the counts; a count is missing where a stage
             does not have it.
         """
-        import pandas as pd
-
-        seconds, counts = self._stages()
+        seconds, counts = self.stages()
         rows = {stage: {"seconds": seconds.get(stage)} | counts.get(stage, {}) for stage in [*seconds, *counts]}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("stage").convert_dtypes()
 
     def __str__(self) -> str:
-        seconds, counts = self._stages()
+        seconds, counts = self.stages()
         settings = {name: str(value) for name, value in self.items() if not isinstance(value, dict)}
         words = [f"{name} {value}" for name, value in settings.items() if " " not in value]
         lines = [", ".join(words)] if words else []
@@ -79,7 +74,7 @@ class Report(dict[str, Any]):
             lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")
         return "\n".join(lines)
 
-    def _stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
+    def stages(self) -> tuple[dict[str, float], dict[str, dict[str, Any]]]:
         """The seconds and the counts of each stage."""
         counts = {stage: entry for stage, entry in self.items() if isinstance(entry, dict)}
         return counts.pop("seconds", {}), counts

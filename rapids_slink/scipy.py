@@ -1,7 +1,5 @@
 """SciPy's ``linkage`` for scripts that call it: ``from rapids_slink.scipy import linkage``."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

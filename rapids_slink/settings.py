@@ -1,7 +1,5 @@
 """The parameters of a fit for the engines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,28 +12,14 @@ class Settings:
 
     Attributes
     ----------
-    metric : Metric
-    device : str
-        See `resolve`.
-    memory_limit : int or str, optional
-    n_neighbors : int, optional
-        Length of the neighbour lists.
     min_samples : int
         The number of neighbours of a core distance; 1 for the metric's own distances.
     clipped : bool
         Whether `min_samples` is a default, which is lowered if there are few rows.
-    progress : bool
-        Whether to show progress bars.
-    max_distance : float, optional
-        The largest distance at which clusters are merged.
-    missing_value : number, optional
-        What stands for a missing value, besides NaN and nulls, if the metric takes missing values.
-    prediction_data : bool
-        Whether the model keeps its points.
     weights : array of shape (n,), optional
         How many equal rows each counts for.
-    store_centers : str, optional
-        Which points in the middle of clusters are computed.
+    others
+        The parameters of `SingleLinkage` and `HDBSCAN`.
     """
 
     metric: Metric

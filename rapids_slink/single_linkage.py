@@ -1,7 +1,5 @@
 """`SingleLinkage`: clusters by a cut of the exact hierarchy."""
 
-from __future__ import annotations
-
 from functools import partial
 from math import inf
 from typing import Any
@@ -76,9 +74,10 @@ class SingleLinkage(PointHierarchy):
     labels_ : Series or array of shape (n,), int32
         A Series with the index of `X` if `X` is a frame, otherwise an array.
     linkage_ : DataFrame
-        ``left``, ``right``, ``height``, ``size``: SciPy's Z.
+        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z. Row i forms cluster
+        ``n_leaves_ + i``.
     mst_ : DataFrame
-        ``src``, ``dst``, ``weight``: the minimum spanning tree in merge order; ids are row numbers.
+        ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree in merge order.
     children_, distances_ : array of shape (n - 1, 2), (n - 1,)
         The linkage in the form of scikit-learn's `AgglomerativeClustering`.
     n_clusters_, n_leaves_, n_features_in_ : int

@@ -1,7 +1,5 @@
 """scikit-learn's ``AgglomerativeClustering``, for ``linkage="single"`` on a GPU or a CPU."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Self
 

@@ -4,8 +4,6 @@ Libraries differ in the last bit. Here every operation is an IEEE 754 operation 
 once. Errors stay below one unit in the last place. The series are Taylor's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import factorial
 from typing import Any

@@ -27,6 +27,29 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=on_gpu)
 
 
+#: The files whose tests compile most, and the same kernels.
+COMPILING = [
+    f"tests/test_{name}.py"
+    for name in (
+        "any_input", "append", "brute_force", "compact", "connect", "knn_graph", "memory", "metric_searches", "metrics",
+        "missing", "neighbor_lists", "pairs", "search_tasks", "trees",
+    )
+]  # fmt: skip
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Of few processes one runs all tests of a file, and of these files: two would compile the same kernels."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "compiling" if file in COMPILING else file
+
+    return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
+
+
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request):
     """The name of each device in turn."""

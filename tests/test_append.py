@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hard_cases import CASES, case_dtypes
+from hard_cases import CASES, case_dtypes, combinations, full
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -41,7 +41,10 @@ def test_hard_cases(name, dtype, device):
             assert_as_fitted(appended(X, sizes, device), X, device)
 
 
-@pytest.mark.parametrize(("metric", "p"), ALL_METRICS)
+QUICK = [("cosine", 2.0), ("cityblock", 2.0), ("jaccard", 2.0)]  # a filter, a tree of boxes, rows of words
+
+
+@pytest.mark.parametrize(("metric", "p"), [one if one in QUICK else full(*one) for one in ALL_METRICS])
 def test_metrics(metric, p, device):
     X = np.random.default_rng(0).normal(size=(260, 2 if metric == "haversine" else 7))
     X = (X > 0).astype(float) if takes_booleans(metric) else X
@@ -50,8 +53,7 @@ def test_metrics(metric, p, device):
         assert_as_fitted(appended(X, sizes, device, metric=metric, p=p), X, device, metric=metric, p=p)
 
 
-@pytest.mark.parametrize("size", [1, 10, 1000])
-@pytest.mark.parametrize("d", [2, 20])
+@pytest.mark.parametrize(("size", "d"), combinations((1, 10, 1000), (2, 20), quick=[(1, 20), (1000, 2)]))
 def test_again_and_again_in_any_order(size, d, device):
     rng = np.random.default_rng(size)
     X = rng.normal(size=(2300, d)) * rng.choice([0.01, 0.1, 1], (2300, 1)) + rng.choice([0, 20], (2300, 1))

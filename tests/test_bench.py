@@ -22,14 +22,14 @@ QUICK = ["--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", 
 
 
 def test_file_says_what_was_measured_on_what(tmp_path, device):
-    given = ["--cases", "digits", "road-263k", "--stages", "fit", "cut", "spanning_tree", "--peers", "scipy"]
+    given = ["--cases", "digits", "rmat-12-16", "--stages", "fit", "cut", "spanning_tree", "--peers", "scipy"]
     assert harness.main([*given, "--out", str(tmp_path), "--device", device, *QUICK]) == 0
     run = json.loads(next(tmp_path.glob("2001-02-03-*.json")).read_text())
     assert (run["commit"], run["driver"] is None) == ("0" * 40, device == "cpu")
     assert {"numpy", "scipy", "rapids_slink"} <= set(run["versions"])
     assert {(row["case"], row["stage"], row["n"]) for row in run["results"]} == {
         ("digits", "fit", 1797), ("digits", "cut", 1797), ("digits", "spanning_tree", 1797),
-        ("road-263k", "spanning_tree", 513 * 513),
+        ("rmat-12-16", "spanning_tree", 4096),
     }  # fmt: skip
     assert all(row["exact"] and row["checked_against"] and row["device"] == run["device"] for row in run["results"])
     assert all(("scipy" in row["peers"]) == (device == "cpu") for row in run["results"])  # a host's, beside a host
@@ -116,8 +116,9 @@ def test_cases_are_seeded_and_as_named():
     small = [(case, n, d) for case, n, d in sizes if n <= 20_000 and isinstance(case, cases.Case)]
     assert len(small) > 20
     for case, n, d in small:
-        assert case.points(None).shape == (n, d)
-        np.testing.assert_array_equal(case.points(None), case.points(None))
+        points = case.points(None)
+        assert points.shape == (n, d)
+        np.testing.assert_array_equal(points, case.points(None))
 
 
 def test_readme_table_is_current():

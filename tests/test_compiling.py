@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from rapids_slink.neighbors.exact import formulas
 from rapids_slink.runtime import compiling
 from rapids_slink.runtime.host import usable_cores
 from rapids_slink.spanning_tree import ahead, lists
@@ -65,6 +66,7 @@ print(report)
 """
 
 
+@pytest.mark.full
 def test_compiling_is_no_part_of_the_stages(tmp_path):
     """A second process compiles the later stages, and with its results only the tree's kernels are left."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -125,6 +127,7 @@ def copy_of_package(tmp_path):
     return folder, run
 
 
+@pytest.mark.full
 def test_an_edit_reaches_what_calls_it(copy_of_package):
     """The k-d tree's kernels and Prim's have `squared` compiled into them."""
     folder, run = copy_of_package
@@ -136,6 +139,7 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
     assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
 
 
+@pytest.mark.full
 def test_no_writable_folder(copy_of_package):
     folder, run = copy_of_package
     (folder / "__pycache__").touch()
@@ -155,6 +159,75 @@ def test_processes_that_compile_at_the_same_time_keep_their_code_apart(tmp_path,
         assert file.load("other key") == "other code"
     first.save("key", "code")
     assert (first.load("key"), first.load("other key")) == ("code", "other code")
+
+
+FACTORY = """
+import numpy as np
+from rapids_slink.runtime.compiling import njit
+
+kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+def summing(term):
+    term = kernel(term)
+
+    @kernel
+    def add(x, y, sums, i, lanes, width, p):
+        a, b = np.uint64(lanes[0]), np.uint64(lanes[1])
+        for f in range(0, width, 4):
+            q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
+            for j in range(a, b):
+                total = term(term(sums[i, j], q, y[f, j], p), r, y[f + 1, j], p)
+                sums[i, j] = term(term(total, s, y[f + 2, j], p), t, y[f + 3, j], p)
+
+    return add
+
+@summing
+def ones(total, x, y, p):
+    return total + 1.0
+
+@summing
+def twos(total, x, y, p):
+    return total + (2.0 if x - y == x - y else 1000.0)
+
+@njit(cache=True)
+def add_ones(x, y, sums, n, p):
+    for i in range(x.shape[0]):
+        ones(x, y, sums, i, (0, n), 8, p)
+        ones(x, y, sums, i, (0, n), 4, p)
+
+@njit(cache=True)
+def add_twos(x, y, sums, n, p):
+    for i in range(x.shape[0]):
+        twos(x, y, sums, i, (0, n), 8, p)
+        twos(x, y, sums, i, (0, n), 4, p)
+
+def run(add):
+    sums = np.zeros((2, 16))
+    add(np.ones((2, 8)), np.ones((8, 16)), sums, 16, 0.5)
+    return sums[0, 0]
+"""
+
+
+@pytest.mark.full
+def test_code_of_another_process_is_not_taken_for_ones_own(tmp_path):
+    """Of two kernels that one factory makes, which processes compile in another order."""
+    (tmp_path / "factory.py").write_text(FACTORY)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(compiling.PACKAGE.parent)}
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", f"from factory import *; print({calls})"],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
+        ).stdout.split()
+        for calls in ("run(add_ones)", "run(add_ones), run(add_twos)", "run(add_ones), run(add_twos)")
+    ]  # fmt: skip
+    assert printed == [["12.0"], ["12.0", "24.0"], ["12.0", "24.0"]]
+
+
+def test_kernels_have_names_of_their_own():
+    kernels = [value for value in vars(formulas).values() if hasattr(value, "py_func")]
+    names = {kernel.py_func.__qualname__ for kernel in kernels}
+    assert len(names) == len({id(kernel) for kernel in kernels}) > 20
+    assert any("<locals>" in name for name in names)
 
 
 def test_kernels_are_kept_in_such_files():

@@ -12,7 +12,7 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree.component_pairs import JoinContext
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
@@ -22,7 +22,9 @@ from rapids_slink.spanning_tree.component_pairs.components import (
     Projections,
     SeparationErrors,
 )
+from rapids_slink.spanning_tree.component_pairs.cpu import sort_by_component
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
+from rapids_slink.spanning_tree.component_pairs.projections import near_pairs, near_points, project
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ def test_separations_are_below_distances(name, engine, components_of):
     assert found_any or name in ("cauchy", "mixed_magnitudes")
 
 
-@pytest.mark.parametrize("step", [1, 3, 8])
+@pytest.mark.parametrize("step", [full(1), 3, full(8)])
 def test_samples_of_overlapping_pairs(step, engine, kernels):
     rng = np.random.default_rng(step)
     first, second = np.triu_indices(30, 1)
@@ -179,23 +181,24 @@ def facing_by_definition(value, ends, most, cores_are_low):
     return near_a, near_b, np.argwhere((difference <= most) & low_a[:, None] & low_b)
 
 
-@pytest.mark.parametrize("sizes", [(1, 1), (129, 1025), (40, 5000), full((128, 1024)), full((5000, 33))])
-def test_near_points_and_pairs(sizes, engine, kernels, components_of):
+@pytest.mark.parametrize("sizes", [(1, 1), (129, 1025), *map(full, ((40, 5000), (128, 1024), (5000, 33)))])
+def test_near_points_and_pairs(sizes):
     """Of three components, every two points whose projections are near, no matter how many of either; each once."""
     rng = np.random.default_rng(sum(sizes))
-    components = components_of(rng.permutation(np.repeat([0, 1, 2], [*sizes, 7])))
-    order, start = to_host(components.order), to_host(components.start)
+    label = rng.permutation(np.repeat(np.arange(3, dtype=np.int32), [*sizes, 7]))
+    components = Components(*sort_by_component(label, 3))
+    order, start = components.order, components.start
     first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
-    pairs, size = pairs_of(engine, first, second), np.diff(start)
+    pairs, size = pairs_of(CPU, first, second), np.diff(start)
     end = np.cumsum(size[first] + size[second])
     value, most = rng.normal(size=end[-1]), np.array([0.01, -0.3, 0.2])
-    projected = Projections(*map(engine.asarray, (value, end, most)))
-    core, upper = rng.random(order.size), engine.xp.full(3, 0.9)
-    for cores in (None, engine.asarray(core)):
-        near, count = kernels.near_points(projected, components, pairs, upper, cores)
-        found, n_found = kernels.near_pairs(projected, near, count, components, pairs, 2_000_000)
+    projected = Projections(value, end, most)
+    core, upper = rng.random(order.size), np.full(3, 0.9)
+    for cores in (None, core):
+        near, count = near_points(projected, components, pairs, upper, cores)
+        found, n_found = near_pairs(projected, near, count, components, pairs, 2_000_000)
         assert n_found <= 2_000_000
-        found = set(map(tuple, to_host(found)[:, :n_found].T.tolist()))
+        found = set(map(tuple, found[:, :n_found].T.tolist()))
         assert len(found) == n_found
         expected = set()
         for c, (a, b) in enumerate(zip(first, second, strict=True)):
@@ -204,28 +207,28 @@ def test_near_points_and_pairs(sizes, engine, kernels, components_of):
             low = [core[x] <= 0.9 if cores is not None else np.ones(x.size, bool) for x in points]
             *facing, both = facing_by_definition(value, ends, most[c], low)
             for side, (at, flags) in enumerate(zip(ends, facing, strict=False)):
-                listed = to_host(near)[at : at + int(to_host(count)[c, side])]
+                listed = near[at : at + count[c, side]]
                 np.testing.assert_array_equal(np.sort(listed), np.flatnonzero(flags))
             expected |= {(int(points[0][i]), int(points[1][j]), c) for i, j in both}
         assert found == expected
-        assert kernels.near_pairs(projected, near, count, components, pairs, 1)[1] == n_found
+        assert near_pairs(projected, near, count, components, pairs, 1)[1] == n_found
 
 
-def test_projections(engine, kernels, components_of):
+def test_projections():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(700, 5)).astype(np.float32)
-    components, centroids, origin = components_of(rng.integers(0, 4, 700)), rng.normal(size=(4, 5)), rng.normal(size=5)
+    components = Components(*sort_by_component(rng.integers(0, 4, 700).astype(np.int32), 4))
+    centroids, origin = rng.normal(size=(4, 5)), rng.normal(size=5)
     first, second = np.array([2, 0, 0, 1]), np.array([3, 3, 1, 3])
-    order, start = to_host(components.order), to_host(components.start)
+    order, start = components.order, components.start
     end = np.cumsum(np.diff(start)[first] + np.diff(start)[second])
     expected = [
         (X[order[start[x] : start[x + 1]]] - origin) @ (centroids[b] - centroids[a])
         for a, b in zip(first, second, strict=True)
         for x in (a, b)
     ]
-    given = engine.asarray(X), engine.asarray(origin), components, engine.asarray(centroids)
-    found = kernels.project(*given, pairs_of(engine, first, second), engine.asarray(end))
-    np.testing.assert_allclose(to_host(found), np.concatenate(expected), rtol=1e-12, atol=1e-13)
+    found = project(X, origin, components, centroids, pairs_of(CPU, first, second), end)
+    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("free", [math.inf, 4096])
@@ -233,7 +236,7 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
     search = BruteForceSearch(engine.asarray(np.eye(300)), engine, Report())
     search.free_bytes = free
     context = JoinContext(search, None, components_of(np.arange(300) % 3), 10**9)
-    for found in (context.capacity(64), component_pairs._max_pairs(context)):
+    for found in (context.capacity(64), context.max_pairs):
         assert isinstance(found, int)
         assert found == 16 if free == 4096 else found > 16
     assert context.blocks(40, 2)[-1].stop == 40

@@ -17,29 +17,20 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import resolve, to_host
+from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.spanning_tree import component_pairs, connect
-from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.component_pairs import connect_components, context, is_worthwhile, projections
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
-#: Where the filter finds nothing, projections do.
-WAYS = [
-    ("cpu", "projection"),
-    *(pytest.param(("cuda", way), marks=pytest.mark.gpu) for way in ("filter", "projection")),
-]
 
 
-@pytest.fixture(params=WAYS, ids="-".join)
-def make_search(request, monkeypatch):
-    """A function from points to a search whose components are connected in one of the ways, whatever it costs."""
-    device, way = request.param
+@pytest.fixture
+def make_search(engine, monkeypatch):
+    """A function from points to a search whose components are connected all at once, whatever it costs."""
     monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
     monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", ENDLESS)
-    if way == "projection":
-        monkeypatch.setattr(component_pairs, "_by_filter", lambda *_: None)
-    engine = resolve(device)
 
     def search(values, metric=EUCLIDEAN):
         rows = metric_rows(metric, engine.asarray(values), engine)
@@ -210,59 +201,55 @@ def test_what_is_worthwhile(engine):
 
 
 def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch):
-    """Whatever the limit: of samples, of projections, of their comparisons, of pairs that are left."""
+    """Whatever the limit: of samples, of what the filter forms; or of projections, of comparisons, of pairs left."""
     X = np.random.default_rng(0).normal(size=(1000, 16))
     search, report, tried = BruteForceSearch(engine.asarray(X), engine, Report()), Report(), []
     component = (engine.xp.arange(1000) % 20).astype("int32")
 
-    def noted(name):
-        way = getattr(component_pairs, name)
+    name = "_by_filter" if engine.is_gpu else "by_projection"
+    way = getattr(component_pairs, name)
 
-        def find(*given):
-            found = way(*given)
-            tried.append((name, found is not None))
-            return found
+    def find(*given):
+        found = way(*given)
+        tried.append(found is not None)
+        return found
 
-        monkeypatch.setattr(component_pairs, name, find)
-
-    for name in ("_by_filter", "_by_projection"):
-        noted(name)
+    monkeypatch.setattr(component_pairs, name, find)
 
     def join():
         tried.clear()
         return connect_components(search, None, component, 20, engine.xp.arange(1000), report)
 
-    monkeypatch.setattr(component_pairs, "COMPARISON_COST", 16)
+    monkeypatch.setattr(projections, "COMPARISON_COST", 16)
     assert join() is None
     assert not tried  # the samples are too many
     assert "connect" not in report
     monkeypatch.setattr(component_pairs, "MIN_SAMPLED", 1)
-    for limit, enough in (("PROJECTION_COST", 0), ("COMPARISON_COST", 0), ("WEIGHT_COST", 1)):
+    limits = (projections, "PROJECTION_COST", 0), (projections, "COMPARISON_COST", 0), (context, "WEIGHT_COST", 1)
+    for module, limit, enough in [(component_pairs, "ROUNDS", MANY_ROUNDS)] if engine.is_gpu else limits:
         assert join() is None
-        assert tried == [("_by_filter", False), ("_by_projection", False)]
-        monkeypatch.setattr(component_pairs, limit, enough)
+        assert tried == [False]
+        monkeypatch.setattr(module, limit, enough)
     assert join() is not None
-    assert tried == [("_by_filter", False), ("_by_projection", True)]
+    assert tried == [True]
 
 
-def test_more_pairs_than_there_is_room_for(engine, monkeypatch):
+def test_more_pairs_than_there_is_room_for(monkeypatch):
     """They are looked for again, with room for all."""
-    for name, value in (("MAX_OVERLAPPING", ENDLESS), ("ROUNDS", MANY_ROUNDS), ("FIRST_PAIRS", 20)):
+    for name, value in (("MAX_OVERLAPPING", ENDLESS), ("ROUNDS", MANY_ROUNDS)):
         monkeypatch.setattr(component_pairs, name, value)
-    monkeypatch.setattr(component_pairs, "_by_filter", lambda *_: None)
+    monkeypatch.setattr(projections, "FIRST_PAIRS", 20)
     rng = np.random.default_rng(0)
     label = rng.integers(0, 4, 900)
-    search = BruteForceSearch(
-        engine.asarray((4 * rng.normal(size=(4, 16)))[label] + rng.normal(size=(900, 16))), engine, Report()
-    )
-    kernels, capacities = pair_kernels(engine), []
-    near_pairs = kernels.near_pairs
+    points, capacities = (4 * rng.normal(size=(4, 16)))[label] + rng.normal(size=(900, 16)), []
+    search = BruteForceSearch(points, CPU, Report())
+    near_pairs = projections.near_pairs
 
     def noted(*given):
         capacities.append(given[-1])
         return near_pairs(*given)
 
-    monkeypatch.setattr(kernels, "near_pairs", noted)
+    monkeypatch.setattr(projections, "near_pairs", noted)
     component = by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
     assert len(capacities) == 2

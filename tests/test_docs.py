@@ -38,15 +38,12 @@ METHODS = [name for name, _ in inspect.getmembers(Hierarchy, inspect.isfunction)
 PUBLIC = [
     *(f"rapids_slink.{name}" for name in rapids_slink.__all__),
     *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS),
-    *(f"{HIERARCHY}.interop.{name}" for name in ("to_cugraph", "to_networkx", "to_scipy")),
-    *(f"{HIERARCHY}.plots.{name}" for name in ("plot_clusters", "plot_dendrogram", "plot_heights")),
-    *(f"{HIERARCHY}.pictures.{name}" for name in ("plot_condensed", "plot_tree")),
     f"{HIERARCHY}.explorer.Explorer.to_html",
     "rapids_slink.SingleLinkage.fit",
     "rapids_slink.SingleLinkage.append",
     "rapids_slink.SingleLinkage.predict",
     "rapids_slink.HDBSCAN.fit",
-    *(f"rapids_slink.HDBSCAN.{name}" for name in ("approximate_predict", "membership_vector", "plot_condensed_tree")),
+    *(f"rapids_slink.HDBSCAN.{name}" for name in ("approximate_predict", "membership_vector")),
     "rapids_slink.HDBSCAN.all_points_membership_vectors",
     *(f"rapids_slink.hdbscan.{name}" for name in hdbscan.__all__),
     "rapids_slink.graph.GraphHierarchy",
@@ -73,7 +70,13 @@ def test_there_are_pages():
     assert len(EXAMPLES) >= 4
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.stem)
+QUICK = ("guide", "index", "coming-from")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=() if page.stem in QUICK else pytest.mark.full) for page in EXAMPLES],
+)
 def test_examples(page, tmp_path):
     code = code_of(page)
     for word, module in NEEDS.items():

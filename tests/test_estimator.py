@@ -234,14 +234,14 @@ class Text(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.words.append(data)
+        self.words += [data] if data.strip() else []
 
 
 def test_summary(device):
     model = fit(FRAME, 3, n_neighbors=2, device=device)
     page = Text(model._repr_html_())
     assert page.open == []
-    assert page.tags == {"div", "b", "br", "table", "tr", "th", "td"}
+    assert page.tags == {"div", "b", "br", "table", "thead", "tbody", "tr", "th", "td"}
     assert page.words[0] == "SingleLinkage: 90 rows in 3 clusters"
     heights = model.to_scipy()[:, 2]
     assert page.words[1] == f"merged up to distance {heights[-3]:.6g}, apart from distance {heights[-2]:.6g}"
@@ -280,7 +280,7 @@ def test_summary_escapes():
     model = fit(FRAME, 2, device="cpu")
     model.report_["<script>"] = {"<b onclick='x'>": "&"}
     page = model._repr_html_()
-    assert all(text in page for text in ("&lt;script&gt;", "&lt;b onclick=&#x27;x&#x27;&gt;", "&amp;"))
+    assert all(text in page for text in ("&lt;script&gt;", "&lt;b onclick='x'&gt;", "&amp;"))
     assert {"<script>", "<b onclick='x'>", "&"} < set(Text(page).words)
 
 

@@ -149,7 +149,7 @@ def test_plot_is_hdbscans(device, monkeypatch):
     X = blobs(0)
     model = HDBSCAN(10, 1, device=device).fit(X)
     _, (ax, other) = pyplot.subplots(1, 2)
-    assert model.plot_condensed_tree(ax=ax, select_clusters=True) is ax
+    assert model.plot_condensed(ax=ax, select_clusters=True) is ax
     model.to_hdbscan(10).condensed_tree_.plot(axis=other, select_clusters=True)
     bars, expected = (
         sorted((round(p.get_y(), 9), round(p.get_height(), 9)) for p in a.patches if hasattr(p, "get_y"))
@@ -160,4 +160,4 @@ def test_plot_is_hdbscans(device, monkeypatch):
     pyplot.close("all")
     monkeypatch.setitem(sys.modules, "hdbscan.plots", None)
     with pytest.raises(ImportError, match=r"pip install 'rapids_slink\[hdbscan\]'"):
-        model.plot_condensed_tree()
+        model.plot_condensed()

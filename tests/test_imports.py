@@ -19,10 +19,10 @@ SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
     "__main__", "cli", "tables", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "__init__", "api",
-    "single_linkage", "hdbscan", "density_model", "point_hierarchy", "engines", "distributed", "local", "planning",
-    "pipeline", "graph", "density", "prediction", "centers", "hierarchy", "spanning_tree", "dendrogram", "neighbors",
-    "settings", "points", "missing", "metrics", "trigonometry", "ordering", "union_find", "report", "runtime",
-    "version",
+    "stages", "single_linkage", "hdbscan", "density_model", "point_hierarchy", "engines", "distributed", "local",
+    "planning", "pipeline", "graph", "density", "prediction", "centers", "hierarchy", "spanning_tree", "dendrogram",
+    "neighbors", "settings", "points", "missing", "metrics", "trigonometry", "ordering", "union_find", "report",
+    "runtime", "version",
 ]  # fmt: skip
 
 

@@ -72,7 +72,7 @@ def test_lists_known_within_two_parts(metric, p, engine):
     known = PartLists(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), split)
     on_rows = engine.xp.arange(n, dtype="int32")
     search = SearchKind(engine.name, "brute_force")(rows, metric=metric)
-    assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, known=known)), least(distances, k))
+    assert_lists(search.find(SearchTask(on_rows, k, on_rows, on_rows, part_lists=known)), least(distances, k))
 
 
 # -------------------------------------------------------------------------------------------------- filters

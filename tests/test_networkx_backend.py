@@ -45,6 +45,7 @@ def run(environment, *arguments, **more):
     return done.stdout
 
 
+@pytest.mark.full
 def test_networkxs_own_tests(environment):
     """Those of the four functions pass; the others, of functions that are not served, are marked so by NetworkX."""
     report = environment[1] / "report.xml"

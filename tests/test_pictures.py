@@ -1,7 +1,6 @@
 """The icicle of the condensed tree, the map of the spanning tree, and datashader."""
 
 import importlib.util
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from rapids_slink.points.output import on_host
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.colors import to_hex  # noqa: E402
+from matplotlib.patches import Ellipse, Rectangle  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -31,42 +30,45 @@ def blobs(n, seed=0):
 
 
 def bars(ax):
-    """The lowest and the highest corner of each bar, and its colour."""
-    paths = [(collection.get_paths()[0].vertices, collection.get_facecolor()[0]) for collection in ax.collections]
-    return [(path.min(axis=0), path.max(axis=0), to_hex(color).upper()) for path, color in paths]
+    """Where each bar begins, its height and its width."""
+    rectangles = [patch for patch in ax.patches if isinstance(patch, Rectangle)]
+    return sorted((round(p.get_y(), 9), round(p.get_height(), 9), round(p.get_width())) for p in rectangles)
+
+
+def columns(ax):
+    """The places of the icicles."""
+    return {round(p.get_x() + p.get_width() / 2, 6) for p in ax.patches if isinstance(p, Rectangle)}
 
 
 @pytest.mark.parametrize("n", [100, 10_000])
-def test_an_icicle_has_a_bar_for_each_cluster(n, device):
+def test_icicles_are_hdbscans(n, device):
+    pytest.importorskip("hdbscan")
     model = rapids_slink.fit(blobs(n), 3, device=device)
-    ax = model.plot_condensed(min_cluster_size=n // 5)
-    heights = np.asarray(on_host(model.distances_))
-    (low, high, color), *others = bars(ax)
-    assert (low[0], high[0], color) == (0, n, plots.OTHERS)  # all rows, until the first split
-    assert (low[1], high[1]) == (heights[-1], heights[-1])  # which is at once
-    assert len(others) == 4  # two, of which one splits again
-    leaves = [bar for bar in others if bar[2] != plots.OTHERS]
-    assert len({color for *_, color in leaves}) == 3
-    widths = sorted(round(high[0] - low[0]) for low, high, _ in leaves)
-    assert widths == sorted(np.bincount(on_host(model.labels_)).tolist())
-    assert {high[1] for _, high, _ in leaves} == set(heights[-2:])
-    edges = sorted((low[0], high[0]) for low, high, _ in leaves)
-    assert all(one[1] <= other[0] for one, other in pairwise(edges))
+    _, (ax, other) = plt.subplots(1, 2)
+    assert model.plot_condensed(min_cluster_size=n // 5, ax=ax, select_clusters=True) is ax
+    model.to_hdbscan(n // 5).condensed_tree_.plot(axis=other, select_clusters=True)
+    assert bars(ax) == bars(other)
+    assert len(columns(ax)) == 5  # all rows, two clusters, and two of which one splits again
+    for drawn in (ax, other):
+        assert sum(isinstance(patch, Ellipse) for patch in drawn.get_children()) == 3
 
 
-def test_a_chain_is_one_bar(device):
+def test_a_chain_is_one_icicle(device):
     """Whose dendrogram is a comb."""
-    ax = rapids_slink.fit(np.arange(1000.0)[:, None] ** 1.1, device=device).plot_condensed()
-    assert len(bars(ax)) == 1
-    assert ax.get_xlabel() == "rows, in branches of at least 10"
+    pytest.importorskip("hdbscan")
+    assert len(columns(rapids_slink.fit(np.arange(1000.0)[:, None] ** 1.1, device=device).plot_condensed())) == 1
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_icicles_of_few_rows(n, device):
-    assert len(bars(rapids_slink.fit(np.zeros((n, 2)), 1, device=device).plot_condensed())) == 1
+def test_icicles_of_few_equal_rows(n, device):
+    """They part at an infinite rate, which hdbscan cannot draw."""
+    pytest.importorskip("hdbscan")
+    assert bars(rapids_slink.fit(np.zeros((n, 2)), 1, device=device).plot_condensed()) == [(0, 1, n)]
 
 
 def test_icicles_refuse(device):
+    with pytest.raises(ValueError, match="no condensed tree of weighted rows"):
+        rapids_slink.HDBSCAN(5, device=device).fit(blobs(99), sample_weight=np.full(99, 2.0)).plot_condensed()
     model = rapids_slink.fit(blobs(9), 2, device=device)
     with pytest.raises(ValueError, match="min_cluster_size must be at least 2, got 1"):
         model.plot_condensed(min_cluster_size=1)

@@ -94,6 +94,7 @@ def test_what_is_copied_to_the_host(monkeypatch, X, device):
     assert shapes == [(6,), (80 * 79 // 2,)]
 
 
+@pytest.mark.full
 def test_tests_of_scipy(device):
     """All of SciPy's tests of hierarchies: those of other methods come back from SciPy."""
     assert run_tests_of("scipy.cluster.tests.test_hierarchy", device) > 30

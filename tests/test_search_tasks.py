@@ -120,7 +120,7 @@ def test_lists_known_within_two_parts(make_search, name, split, k):
     known = ids.astype(np.int32), weights
     lists = PartLists(*(engine.asarray(array) for array in known), split)
     rows = engine.xp.arange(len(X), dtype="int32")
-    found = make_search(X).find(SearchTask(rows, k, rows, rows, known=lists))
+    found = make_search(X).find(SearchTask(rows, k, rows, rows, part_lists=lists))
     assert_lists(found, least(distances, k))
     for before, after in zip(known, (lists.ids, lists.weights), strict=True):
         np.testing.assert_array_equal(to_host(after), before)  # the task is left alone

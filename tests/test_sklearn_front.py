@@ -68,6 +68,7 @@ def test_other_linkages_are_scikit_learns(X):
     np.testing.assert_array_equal(found.labels_, cluster.AgglomerativeClustering().fit(X).labels_)
 
 
+@pytest.mark.full
 def test_tests_of_scikit_learn(device):
     """All of its tests of hierarchical clustering: those of other linkages come back from scikit-learn."""
     assert run_tests_of("sklearn.cluster.tests.test_hierarchical", device) >= 20

@@ -195,7 +195,10 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("owner", "name"), PLACES, ids=[name for _, name in PLACES])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [pytest.param(*place, id=place[1], marks=() if place in PLACES[::3] else pytest.mark.full) for place in PLACES],
+)
 def test_interruptions(monkeypatch, owner, name, device):
     X, name = INPUTS[0], SORT[device] if name == "SORT" else name
     model = SingleLinkage(5, n_neighbors=1, device=device).fit(X)

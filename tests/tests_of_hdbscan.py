@@ -88,7 +88,7 @@ NOT_HERE = {
         "test_hdbscan_callable_metric",
         *(f"test_hdbscan_algorithms[{m}-{a}]" for m in PARAMETRIZED.split() for a in ALGORITHMS),
     ],
-    "a method under another name: cut, mst_, linkage_, plot, plot_condensed_tree, store_centers": [
+    "a method under another name: cut, mst_, linkage_, plot, plot_condensed, store_centers": [
         "test_hdbscan_dbscan_clustering",
         "test_dbscan_clustering",
         "test_condensed_tree_plot",

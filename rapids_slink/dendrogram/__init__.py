@@ -13,8 +13,6 @@ Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``lab
 `inheritance` is a cut by groupby and merge alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.dendrogram.cutting import cut_labels
@@ -23,8 +21,7 @@ from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.columns import as_integer, column_values, require_edges
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory

@@ -9,15 +9,12 @@ Everything here takes linear time, on the host: a dendrogram is a chain of depen
 GPU.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
 
 
 class Condensed(NamedTuple):
@@ -71,7 +68,6 @@ def condense(
     left, right, height, size : (n - c,) arrays
         A linkage's columns; heights that are not negative, ascending. The c trees of a forest merge at infinity, where
         λ is 0.
-    n : int
     min_size : int
         The least number of points of a large part, at least 2.
     weighting : Weighting, optional
@@ -106,6 +102,26 @@ def _joined(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.nd
     before = np.concatenate([roots[:1], n + m + np.arange(roots.size - 2)])
     columns = (left, before), (right, roots[1:]), (height, np.full(roots.size - 1, np.inf)), (size, sizes[1:])
     return tuple(np.concatenate(parts).astype(parts[0].dtype) for parts in columns)
+
+
+def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
+    """The columns of `HDBSCAN.condensed_tree_`: first the rows of the clusters, then the points'."""
+    xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
+
+    def column(of_clusters: np.ndarray, of_points: Array, dtype: Any) -> Array:
+        values = xp.empty(clusters - 1 + n, dtype)
+        values[: clusters - 1], values[clusters - 1 :] = device.asarray(of_clusters), device.asarray(of_points)
+        return values
+
+    size = xp.ones(1, "int64") if weighting is None else weighting.weight
+    parent = column(tree.parent[1:], tree.cluster, "int64")
+    parent += n
+    return {
+        "parent": parent,
+        "child": column(np.arange(n + 1, n + clusters), xp.arange(n), "int64"),
+        "lambda_val": column(tree.birth[1:], tree.departure, "float64"),
+        "child_size": column(tree.size[1:], size, size.dtype),
+    }
 
 
 def from_frame(frame: Any, n: int) -> Condensed:

@@ -5,15 +5,12 @@ are too small, from each leaf to the largest of these, which says when the leaf 
 a split, which says of which cluster.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.dendrogram.condense import Condensed
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import all_true, to_host
+from rapids_slink.runtime.device import Array, all_true, to_host
 
 
 def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, min_size: int, xp: Any) -> Condensed:

@@ -1,7 +1,5 @@
 """The dendrogram kernels on the CPU: union-find over the edges of a sorted tree, and one pass down a dendrogram."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit

@@ -32,16 +32,14 @@ The numbers of parts depend on the order of threads; the result does not. The ti
 dendrogram: there are at most log2(n) levels, and chains are followed by pointer doubling.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, number_a_block, resident_blocks
+from rapids_slink.runtime.device import Array
 
 SOURCE, SUMS = "dendrogram/dendrogram.cu", "dendrogram/clusters.cu"
 THREADS, BLOCKS = 512, 2  # per block, and per multiprocessor at a time, as in dendrogram.cu

@@ -6,8 +6,6 @@ shape of the tree. The finest of several cuts is made first; each further one cu
 the one before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -19,8 +17,7 @@ from rapids_slink.points.columns import as_integer, check_weights, column_values
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true, device_of, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
@@ -93,8 +90,6 @@ def cut_frame(
     ----------
     linkage : DataFrame
         On either device, which does the work.
-    n_leaves : int
-    parameters : CutParameters
     output : OutputKind
         The kind of the answer.
     index : Index, optional

@@ -1,7 +1,5 @@
 """Flat clusters of a linkage by a rule: a cut at one height, or HDBSCAN's stable clusters."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
@@ -12,8 +10,7 @@ from rapids_slink.dendrogram import condense, selection
 from rapids_slink.dendrogram.condense_parallel import condense_by_doubling
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, cut_labels
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 
 #: The names of Series, by the attributes that hold them.
@@ -131,7 +128,7 @@ class StableClusters:
             summary = selection.summarize(tree, place, self.weighting)
             selected = selection.select(tree, self.rule, summary, place)
             scores = selection.outlier_scores(tree, summary, place)
-            condensed = frame_of(device, _condensed_columns(tree, self.weighting, device))
+            condensed = frame_of(device, condense.columns_of(tree, self.weighting, device))
         return FlatClusters(
             selected.persistence.size,
             {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
@@ -143,25 +140,3 @@ class StableClusters:
 def number_of_clusters(labels: Array, n_clusters: Any) -> int:
     """The number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
     return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)
-
-
-def _condensed_columns(
-    tree: condense.Condensed, weighting: condense.Weighting | None, device: Device
-) -> dict[str, Array]:
-    """The columns of `condensed_tree_`: first the rows of the clusters, then the points'."""
-    xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
-
-    def column(of_clusters: np.ndarray, of_points: Array, dtype: Any) -> Array:
-        values = xp.empty(clusters - 1 + n, dtype)
-        values[: clusters - 1], values[clusters - 1 :] = device.asarray(of_clusters), device.asarray(of_points)
-        return values
-
-    size = xp.ones(1, "int64") if weighting is None else weighting.weight
-    parent = column(tree.parent[1:], tree.cluster, "int64")
-    parent += n
-    return {
-        "parent": parent,
-        "child": column(np.arange(n + 1, n + clusters), xp.arange(n), "int64"),
-        "lambda_val": column(tree.birth[1:], tree.departure, "float64"),
-        "child_size": column(tree.size[1:], size, size.dtype),
-    }

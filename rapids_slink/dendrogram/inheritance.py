@@ -5,8 +5,6 @@ a row points, until no row points further. `cutting` does the same by gathers, b
 is a gather.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 
@@ -17,7 +15,6 @@ def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cl
     ----------
     linkage : DataFrame
         ``left``, ``right``: the clusters that each merge joins, as `rapids_slink.linkage` returns them.
-    n_leaves : int
     merges : int
         The number of rows of `linkage` that are kept, the first ones.
     frames : module

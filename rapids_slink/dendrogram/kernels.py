@@ -1,13 +1,10 @@
 """The kernels of linkages and cuts that each device has."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 class Kernels(Protocol):

@@ -4,17 +4,14 @@ The stability of a cluster is the sum of the times, in λ, that its points are i
 2013).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
 
 from rapids_slink.dendrogram.condense import NOTHING, Condensed, Weighting
 from rapids_slink.dendrogram.kernels import kernels
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import CPU, Array, Device
 
 
 class Rule(NamedTuple):

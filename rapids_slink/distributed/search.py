@@ -20,8 +20,7 @@ from rapids_slink.neighbors import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings

@@ -31,8 +31,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.pipeline import estimate_fit
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress

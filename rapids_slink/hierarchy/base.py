@@ -1,7 +1,5 @@
 """A finished single-linkage hierarchy: further cuts, exports, plots, files."""
 
-from __future__ import annotations
-
 import copy
 from os import PathLike
 from typing import Any, Self
@@ -11,9 +9,7 @@ from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.points.output import OutputKind, is_collection, on_host
-from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import device_of, resolve
+from rapids_slink.runtime.device import Array, device_of, resolve
 
 
 class Hierarchy(Exports, Drawn):
@@ -28,32 +24,9 @@ class Hierarchy(Exports, Drawn):
 
     Attributes
     ----------
-    linkage_ : DataFrame
-        ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z. Row i forms cluster
-        ``n_leaves_ + i``.
-    mst_ : DataFrame
-        ``src``, ``dst`` (int32 row numbers), ``weight`` (float64): the minimum spanning tree's edges in the order in
-        which they merge.
-    labels_ : Series or array of shape (n,), int32
-        The labels of the clusters that the parameters choose.
-    n_leaves_ : int
-        The number of rows, or of nodes of a graph.
-    n_clusters_ : int
-        The number of clusters in `labels_`.
-    report_ : Report
-        The seconds of each stage, and what was proven.
+    linkage_, mst_, labels_, n_leaves_, n_clusters_, children_, distances_, report_
+        See `SingleLinkage`. The leaves are the rows, or the nodes of a graph.
     """
-
-    linkage_: Any
-    mst_: Any
-    labels_: Any
-    n_leaves_: int
-    n_clusters_: int
-    report_: Report
-    _output: OutputKind
-    _index: Any = None  # of the input's rows, if the input was a frame
-    _layout: Any = None  # of the input's partitions, if the input was a Dask collection
-    _labels_are_a_cut = True  # at one height
 
     @property
     def children_(self) -> Any:
@@ -81,20 +54,11 @@ class Hierarchy(Exports, Drawn):
 
         Parameters
         ----------
-        n_clusters : int or sequence of int, optional
-            Exactly this many clusters, even with equal heights. A list, tuple, range or 1-d array makes a cut for each
-            value.
-        distance_threshold : float or sequence of float, optional
-            Clusters at or above this distance are not merged. Give either this or `n_clusters`.
-        min_cluster_size : int
-            Clusters of fewer rows are labelled -1, the others 0..k-1.
-        closed : {"left", "right"}
-            "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
-        names : {"number", "first_row"}
-            "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows
-            are added behind, as long as no cluster with a smaller row number joins.
-        sample_weight : array or Series of shape (n,), optional
-            Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not its number of rows.
+        n_clusters, distance_threshold : int, float, or a sequence of either
+            Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
+            above this distance. A list, tuple, range or 1-d array makes a cut for each value.
+        min_cluster_size, closed, names, sample_weight : optional
+            See `rapids_slink.cut`.
 
         Returns
         -------
@@ -109,14 +73,8 @@ class Hierarchy(Exports, Drawn):
             Both or neither of the two is given, or a value is not valid.
         """
         self._require_fit()
-        parameters = CutParameters(
-            n_clusters,
-            distance_threshold,
-            min_cluster_size,
-            closed=closed,
-            names=names,
-            sample_weight=sample_weight,
-        )
+        size, weights = min_cluster_size, sample_weight
+        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
         if n_clusters is None and distance_threshold is not None:
             check_max_distance(parameters.values[0], getattr(self, "max_distance", None))
         if self._layout is not None:
@@ -165,23 +123,6 @@ class Hierarchy(Exports, Drawn):
         new = type(self).__new__(type(self))
         new.__dict__.update(state)
         return new
-
-    @property
-    def _nodes(self) -> Any:
-        """All nodes of `mst_`."""
-        return range(self.n_leaves_)
-
-    def _require_fit(self) -> None:
-        if not hasattr(self, "linkage_"):
-            from sklearn.exceptions import NotFittedError
-
-            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
-
-    def _require_tree(self) -> None:
-        self._require_fit()
-        trees = self.n_leaves_ - len(self.linkage_)
-        if trees != 1:
-            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def _array(self, array: Array) -> Any:
         if is_collection(array):

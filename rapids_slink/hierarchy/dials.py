@@ -1,7 +1,5 @@
 """What `explore` turns: the number of clusters of a cut, or the smallest cluster of HDBSCAN, and the curve along it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

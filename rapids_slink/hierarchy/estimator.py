@@ -4,8 +4,6 @@ The import would take more time than the rest of the first `fit` of a process. M
 import it when they are called.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from types import MethodType

@@ -3,8 +3,6 @@
 jupyter-scatter draws both, ipywidgets has the controls. A cut takes milliseconds, so the colours follow the slider.
 """
 
-from __future__ import annotations
-
 from base64 import b64encode
 from html import escape
 from io import BytesIO
@@ -56,9 +54,9 @@ class Explorer:
         X = on_host(X) if is_collection(X) else X
         self._model, self._X, self._dial = model, X, dial_of(model)
         self._coordinates, self._names = coordinates(model, X, x, y)
-        n, given = model.n_leaves_, len(self._coordinates)
-        if given != n:
-            raise ValueError(f"X must have the {n:,} rows that were clustered, got {given:,}")
+        n, drawn = model.n_leaves_, len(self._coordinates)
+        if drawn != n:
+            raise ValueError(f"X must have the {n:,} rows that were clustered, got {drawn:,}")
         self.labels = model.labels_
         self._make_panels()
         self._make_controls()
@@ -112,9 +110,16 @@ class Explorer:
         self.cluster = widgets.Dropdown(options=["none"], description="select", style=style, layout=wide)
         self._table, self._count = widgets.HTML(), widgets.HTML()
         fields = [self.number, self.distance, self.min_size] if isinstance(dial, CutDial) else [self.number]
-        right = [self.curve.show(["pan_zoom", "reset"]), self.slider, *fields, self.cluster, self._count, self._table]
-        left = widgets.VBox([self.scatter.show()], layout={"width": "62%"})
-        self.widget = widgets.HBox([left, widgets.VBox(right, layout={"width": "37%", "overflow": "hidden"})])
+        controls = [
+            self.curve.show(["pan_zoom", "reset"]),
+            self.slider,
+            *fields,
+            self.cluster,
+            self._count,
+            self._table,
+        ]
+        rows = widgets.VBox([self.scatter.show()], layout={"width": "62%"})
+        self.widget = widgets.HBox([rows, widgets.VBox(controls, layout={"width": "37%", "overflow": "hidden"})])
 
     @property
     def selected(self) -> Any:

@@ -1,35 +1,17 @@
 """What a hierarchy becomes elsewhere: matrices, graphs, text, tables."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.hierarchy import interop, text
+from rapids_slink.hierarchy.fitted import FittedTree
 from rapids_slink.points.output import on_host
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-class Exports:
+class Exports(FittedTree):
     """The exports of `Hierarchy`."""
-
-    linkage_: Any
-    mst_: Any
-    labels_: Any
-    n_leaves_: int
-    n_clusters_: int
-    report_: Any
-    _index: Any
-    _nodes: Any
-
-    def _require_fit(self) -> None:
-        raise NotImplementedError
-
-    def _require_tree(self) -> None:
-        raise NotImplementedError
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as SciPy's linkage matrix.
@@ -177,11 +159,12 @@ class Exports:
         within = labels[src] == labels[dst]
         height = np.zeros(n + 1)  # the last is that of noise
         np.maximum.at(height, labels[src][within], tree["weight"].to_numpy()[within])
-        found, first = np.unique(labels, return_index=True)
-        rows = {"first_row": first[found >= 0], **(self._central_rows(labels) if medoids else {})}
+        label, first = np.unique(labels, return_index=True)
+        rows = {"first_row": first[label >= 0], **(self._central_rows(labels) if medoids else {})}
         index = None if self._index is None else on_host(self._index)
         columns = {name: part if index is None else index.take(part) for name, part in rows.items()}
-        return text.cluster_table(np.bincount(labels + 1, minlength=n + 1)[1:], height[:n], columns)
+        size = np.bincount(labels + 1, minlength=n + 1)[1:]
+        return pd.DataFrame({"size": size, "height": height[:n], **columns}).rename_axis("label")
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         """The medoids."""

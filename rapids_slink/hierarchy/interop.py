@@ -1,11 +1,10 @@
 """A hierarchy for other packages: SciPy's linkage matrix, graphs of NetworkX and cuGraph, hdbscan's clusters."""
 
-from __future__ import annotations
-
 from inspect import signature
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.points.columns import as_integer, require_columns
@@ -14,25 +13,7 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
-    """A linkage frame as SciPy's linkage matrix.
-
-    Parameters
-    ----------
-    linkage : DataFrame (cuDF or pandas)
-        Columns ``left``, ``right``, ``height``, ``size``, of one tree over n leaves.
-
-    Returns
-    -------
-    ndarray of shape (n - 1, 4), float64
-        SciPy's Z.
-
-    Raises
-    ------
-    InputTypeError
-        `linkage` is not a DataFrame.
-    ValueError
-        It lacks a column, or is the linkage of a forest, which SciPy's matrix cannot express.
-    """
+    """`Hierarchy.to_scipy` of a linkage frame. Raises ValueError if it lacks a column or is a forest's."""
     linkage, _ = OutputKind.of(linkage, CPU)
     require_columns(linkage, COLUMNS, "linkage")
     Z = np.empty((len(linkage), 4))
@@ -45,26 +26,7 @@ def to_scipy(linkage: Any) -> np.ndarray:
 
 
 def to_networkx(tree: Any, nodes: Any) -> Any:
-    """A tree or forest as a graph of NetworkX.
-
-    Parameters
-    ----------
-    tree : DataFrame (cuDF or pandas)
-        Columns ``src``, ``dst`` (of `nodes`) and ``weight``.
-    nodes : Index or range
-        All nodes, also those without an edge.
-
-    Returns
-    -------
-    networkx.Graph
-        Its nodes are in the order of `nodes`, its edges, with their ``weight``, in the order of `tree`. All numbers are
-        Python's own.
-
-    Raises
-    ------
-    ImportError
-        NetworkX is not installed.
-    """
+    """`Hierarchy.to_networkx` of an edge frame. Nodes and edges keep their order; all numbers are Python's own."""
     try:
         import networkx
     except ImportError as error:
@@ -78,27 +40,7 @@ def to_networkx(tree: Any, nodes: Any) -> Any:
 
 
 def to_cugraph(tree: Any) -> Any:
-    """A tree or forest as a graph of cuGraph.
-
-    Parameters
-    ----------
-    tree : DataFrame (cuDF or pandas)
-        Columns ``src``, ``dst`` and ``weight``, at least one row.
-
-    Returns
-    -------
-    cugraph.Graph
-        Undirected and weighted, over the vertices of `tree`. cuGraph has no vertices without an edge.
-
-    Raises
-    ------
-    ImportError
-        cuGraph is not installed.
-    DeviceUnavailableError
-        There is no usable GPU.
-    ValueError
-        `tree` has no edges, and cuGraph has no graph without edges.
-    """
+    """`Hierarchy.to_cugraph` of an edge frame."""
     try:
         import cugraph
     except ImportError as error:
@@ -113,29 +55,7 @@ def to_cugraph(tree: Any) -> Any:
 
 
 def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: str, options: dict[str, Any]) -> Any:
-    """A hierarchy as a fitted `hdbscan.HDBSCAN`; see `Hierarchy.to_hdbscan`.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n - 1, 4), float64
-        The result of `to_scipy`.
-    min_cluster_size : int
-    min_samples, metric
-        Parameters of the hierarchy, which become parameters of the result.
-    options : dict
-        Parameters of hdbscan for choosing clusters from the condensed tree.
-
-    Returns
-    -------
-    hdbscan.HDBSCAN
-
-    Raises
-    ------
-    ImportError
-        hdbscan is not installed.
-    ValueError, TypeError
-        `min_cluster_size` is not an integer from 2 on, there is only one row, or hdbscan does not have an option.
-    """
+    """`Hierarchy.to_hdbscan` of SciPy's matrix; `options` are hdbscan's for choosing clusters."""
     try:
         import hdbscan
         from hdbscan.hdbscan_ import _tree_to_labels  # the half of its fit that comes after the tree
@@ -159,27 +79,14 @@ def to_hdbscan(Z: np.ndarray, min_cluster_size: int, min_samples: int, metric: s
     return clusterer
 
 
-def condensed_tree(frame: Any, labels: np.ndarray) -> Any:
-    """The frame `HDBSCAN.condensed_tree_` of pandas as a `CondensedTree` of hdbscan.
-
-    Parameters
-    ----------
-    frame : DataFrame (pandas)
-        ``parent``, ``child``, ``lambda_val``, ``child_size``.
-    labels : (n,) int array
-
-    Returns
-    -------
-    hdbscan.plots.CondensedTree
-
-    Raises
-    ------
-    ImportError
-        hdbscan is not installed.
-    """
+def condensed_tree(columns: Any, labels: np.ndarray) -> Any:
+    """The columns of `HDBSCAN.condensed_tree_`, or its frame of pandas, as a ``CondensedTree`` of hdbscan."""
     try:
         from hdbscan.plots import CondensedTree
     except ImportError as error:
-        raise ImportError("plot_condensed_tree needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+        raise ImportError("plot_condensed needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+    rate = np.asarray(columns["lambda_val"])
+    drawn = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)  # equal rows part at an infinite one
     types = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
-    return CondensedTree(frame.astype(types).to_records(index=False), labels)
+    frame = pd.DataFrame(columns).assign(lambda_val=drawn).astype(types)
+    return CondensedTree(frame.to_records(index=False), labels)

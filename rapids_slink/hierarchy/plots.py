@@ -1,19 +1,19 @@
-"""Plots of a hierarchy with matplotlib: its dendrogram, its merge heights, its clusters.
+"""Plots of a hierarchy with matplotlib: its dendrogram, its merge heights, its clusters, its spanning tree.
 
 Each function draws into the axes that it gets, or the current ones, and returns them. The amount drawn is bounded for
 any number of rows: the last merges, a sample of the heights, a sample of the rows. No sample is random.
 """
-
-from __future__ import annotations
 
 import warnings
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.hierarchy.interop import to_scipy
 from rapids_slink.hierarchy.plotted import (
+    MAX_POINTS,
     colored_groups,
     cut_label,
     is_logarithmic,
@@ -22,12 +22,11 @@ from rapids_slink.hierarchy.plotted import (
     sample_of_heights,
     sample_of_rows,
 )
-from rapids_slink.points import as_points
+from rapids_slink.points import Points, as_points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import on_host
+from rapids_slink.points.output import is_collection, on_host
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import device_of, to_host
+from rapids_slink.runtime.device import Array, device_of, to_host
 
 #: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -37,47 +36,11 @@ DENSE = 100_000
 
 
 def plot_dendrogram(
-    linkage: Any,
-    *,
-    ax: Any = None,
-    p: int = 30,
-    truncate_mode: str | None = "lastp",
-    **kwargs: Any,
+    linkage: Any, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any
 ) -> Any:
-    """Draw a dendrogram with SciPy and matplotlib.
-
-    By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a cluster
-    of 1,234 rows, "17" is row 17. This takes milliseconds besides reading the frame, whatever its size or depth.
-
-    Parameters
-    ----------
-    linkage : DataFrame (cuDF or pandas)
-        Columns ``left``, ``right``, ``height``, ``size``, of one tree.
-    ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default.
-    p : int
-        Leaves to draw, at least 2.
-    truncate_mode : {"lastp", None}
-        None draws every row. SciPy does that by recursion, which fails for deep trees.
-    **kwargs
-        Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one per row), ``leaf_label_func`` and
-        ``link_color_func`` refer to rows and clusters of the whole tree.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn into.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    ValueError
-        `p` or `truncate_mode` is not valid, or the whole tree is too deep to be drawn.
-    """
+    """`Hierarchy.plot` of a linkage frame of one tree."""
     from scipy.cluster import hierarchy
 
-    _pyplot()
     if truncate_mode not in ("lastp", None):
         raise ValueError(f"truncate_mode must be 'lastp' or None, got {truncate_mode!r}")
     if as_integer(p, "p") < 2:
@@ -89,7 +52,7 @@ def plot_dendrogram(
         kwargs["labels"] = _leaf_labels(Z, clusters[: len(top) + 1], kwargs.get("labels"))
         for name in ("leaf_label_func", "link_color_func"):
             if kwargs.get(name) is not None:
-                kwargs[name] = _in_whole_tree(kwargs[name], clusters)
+                kwargs[name] = lambda cluster, function=kwargs[name]: function(int(clusters[cluster]))
         if kwargs.get("orientation", "top") in ("top", "bottom"):
             kwargs.setdefault("leaf_rotation", 90)  # horizontal labels would overlap
         try:
@@ -101,7 +64,9 @@ def plot_dendrogram(
                 f"a dendrogram of {len(top) + 1} leaves is too deep for SciPy to draw: lower p, or leave "
                 "truncate_mode='lastp'"
             ) from error
-    _name_axes(ax, sideways=kwargs.get("orientation") in ("left", "right"))
+    names = "row, or (rows in the cluster)", "distance"
+    xlabel, ylabel = names[::-1] if kwargs.get("orientation") in ("left", "right") else names
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax
 
 
@@ -113,47 +78,8 @@ def _leaf_labels(Z: np.ndarray, clusters: np.ndarray, names: Any) -> list[str]:
     return [str(rows[c]) if c < n else f"({int(Z[c - n, 3])})" for c in clusters.tolist()]
 
 
-def _in_whole_tree(function: Any, clusters: np.ndarray) -> Any:
-    return lambda cluster: function(int(clusters[cluster]))
-
-
-def _name_axes(ax: Any, sideways: bool) -> None:
-    leaves, height = "row, or (rows in the cluster)", "distance"
-    ax.set_xlabel(height if sideways else leaves)
-    ax.set_ylabel(leaves if sideways else height)
-
-
 def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:
-    """Draw the heights of the merges, the highest first, against the number of clusters.
-
-    At k clusters the curve has the height of the merge that leaves k - 1 clusters. A cut between two very different
-    heights is stable: it changes little when the data does. More than 2,000 heights are sampled evenly along the
-    logarithmic axis: all of the highest, and ever fewer of the lower ones.
-
-    Parameters
-    ----------
-    linkage : DataFrame (cuDF or pandas)
-        Columns ``left``, ``right``, ``height``, ``size``, of a tree or a forest.
-    n_leaves : int
-        Leaves of the tree or forest.
-    n_clusters : int, optional
-        A cut to mark, with the distance thresholds that give it.
-    ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default. The axis of the number of clusters is logarithmic from 100 merges
-        on. The axis of heights is logarithmic if none is negative and the positive ones span two orders of magnitude.
-    **kwargs
-        Passed on to `matplotlib.axes.Axes.plot`.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn into.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    """
+    """`Hierarchy.plot_heights` of a linkage frame of a tree or a forest, with the cut into `n_clusters` marked."""
     heights = np.asarray(on_host(linkage["height"]))[::-1]
     trees = n_leaves - heights.size
     drawn = sample_of_heights(heights.size)
@@ -167,52 +93,19 @@ def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, 
     if n_clusters is not None:
         ax.axvline(n_clusters, color=COLORS[1], linestyle="--", label=cut_label(heights, n_clusters, trees))
         ax.legend(loc="lower left")  # a falling curve leaves this corner free
-    ax.set_xlabel("number of clusters")
-    ax.set_ylabel("distance of the next merge")
+    ax.set(xlabel="number of clusters", ylabel="distance of the next merge")
     return ax
 
 
 def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> Any:
-    """Draw the rows as points, coloured by cluster.
-
-    One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
-    principal components of the drawn rows. Each of the six largest clusters has a colour, in order of size. All others
-    and noise are grey. The fewer points a colour has, the larger they are. At most 20,000 rows are drawn, evenly spaced
-    within each colour and the same number of each, so small clusters are drawn whole. Above 100,000 rows datashader, if
-    installed, draws all of them: a pixel has the mixed colour of its rows, and more of it for more rows.
-
-    Parameters
-    ----------
-    X : dataframe or array, (n, d)
-        The rows that were clustered, of any type that `SingleLinkage` takes.
-    labels : Series or array of shape (n,)
-        From 0 to the number of clusters minus one; -1 is noise.
-    ax : matplotlib Axes, optional
-        Where to draw; the current Axes by default. The legend is to the right of the Axes.
-    **kwargs
-        Passed on to `matplotlib.axes.Axes.scatter`.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        The axes drawn into.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
-    ValueError, TypeError
-        `X` is not valid, or does not have the number of rows that were clustered.
-    """
-    device = device_of(X)
-    points = as_points(X, device)
-    labels = np.asarray(on_host(labels))
-    if len(points.values) != labels.size:
-        raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
+    """`Hierarchy.plot_clusters` of rows of any type that `SingleLinkage` takes; label -1 is noise."""
+    points, labels = _rows_and_labels(X, labels)
     sizes, noise, _, largest, color = colored_groups(labels, len(COLORS))
     dense = labels.size > DENSE and find_spec("datashader") is not None and not kwargs
     rows = np.arange(labels.size) if dense else sample_of_rows(color)
-    coordinates, names = plane_coordinates(to_host(points.values[device.asarray(rows)]), rows, points.names)
+    coordinates, names = plane_coordinates(
+        to_host(points.values[device_of(points.values).asarray(rows)]), rows, points.names
+    )
     drawn = color[rows]
     names_of = [f"{cluster} ({counted(sizes[cluster], 'row')})" for cluster in largest.tolist()]
     rest = sizes.sum() - sizes[largest].sum()
@@ -231,25 +124,52 @@ def plot_clusters(X: Any, labels: Array, *, ax: Any = None, **kwargs: Any) -> An
     legend = ax.legend(handles, names_of, title="cluster", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
     for handle in legend.legend_handles:
         handle.set_sizes([30])
-    ax.set_xlabel(names[0])
-    ax.set_ylabel(names[1])
+    ax.set(xlabel=names[0], ylabel=names[1])
     if points.values.shape[1] == 1:
         ax.set_yticks([])
     return ax
 
 
-def _pyplot() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise ImportError("plotting needs matplotlib: pip install 'rapids_slink[plot]'") from error
-    return pyplot
+def plot_tree(X: Any, mst: Any, labels: Any, *, nodes: Any = None, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
+    """`Hierarchy.plot_tree` of rows and an edge frame in ascending order of weight, of these nodes or row numbers."""
+    points, labels = _rows_and_labels(X, labels)
+    ax = axes_of(ax)
+    from matplotlib.collections import LineCollection
+
+    values = points.values if points.values.shape[1] > 2 else to_host(points.values)
+    coordinates, names = plane_coordinates(values, np.arange(labels.size), points.names)
+    mst = on_host(mst) if is_collection(mst) else mst
+    drawn = mst.iloc[max(0, len(mst) - as_integer(max_edges, "max_edges")) :]
+    ids = [np.asarray(on_host(drawn[side])) for side in ("src", "dst")]
+    if nodes is not None and not isinstance(nodes, range):
+        ids = [pd.Index(on_host(nodes)).get_indexer(column) for column in ids]
+    ends = np.column_stack(ids)
+    removed = labels[ends[:, 0]] != labels[ends[:, 1]] if len(ends) else np.zeros(0, bool)
+    thin = float(np.clip(300 / max(1, len(ends)), 0.3, 1.2))
+    for chosen, color, what in ((~removed, COLORS[0], "within clusters"), (removed, COLORS[1], "removed by the cut")):
+        width = thin if color == COLORS[0] else 1.5
+        lines = LineCollection(list(coordinates[ends[chosen]]), colors=color, linewidths=width)
+        ax.add_collection(lines).set_label(f"{what} ({counted(int(chosen.sum()), 'edge')})")
+    rows = coordinates[:: -(-labels.size // MAX_POINTS)]
+    ax.scatter(*rows.T, s=float(np.clip(2_000 / len(rows), 0.5, 6)), color=OTHERS, linewidths=0, zorder=0)
+    hidden = len(mst) - len(ends)
+    ax.legend(title=f"without the {counted(hidden, 'shortest edge')}" if hidden else None, loc="upper left",
+              bbox_to_anchor=(1.01, 1), borderaxespad=0)  # fmt: skip
+    ax.set(xlabel=names[0], ylabel=names[1])
+    ax.autoscale_view()
+    return ax
+
+
+def _rows_and_labels(X: Any, labels: Array) -> tuple[Points, np.ndarray]:
+    points, labels = as_points(X, device_of(X)), np.asarray(on_host(labels))
+    if len(points.values) != labels.size:
+        raise ValueError(f"X must have the {labels.size:,} rows that were clustered, got {len(points.values):,}")
+    return points, labels
 
 
 def shade(ax: Any, coordinates: np.ndarray, group: np.ndarray, colors: list[str]) -> None:
     """Draw points with datashader, each in the colour of its group."""
     import datashader
-    import pandas as pd
     from datashader.mpl_ext import dsshow
 
     table = pd.DataFrame(coordinates, columns=["x", "y"]).assign(group=pd.Categorical(group))
@@ -260,7 +180,10 @@ def shade(ax: Any, coordinates: np.ndarray, group: np.ndarray, colors: list[str]
 
 def axes_of(ax: Any) -> Any:
     """The caller's axes, or the current ones. A new figure leaves space for a legend."""
-    pyplot = _pyplot()
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError("plotting needs matplotlib: pip install 'rapids_slink[plot]'") from error
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")
     return pyplot.gca() if ax is None else ax

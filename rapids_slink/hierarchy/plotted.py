@@ -1,7 +1,5 @@
 """The part of a large hierarchy that plots show: its last merges, a sample of its heights, a sample of its rows."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -9,8 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import is_on_gpu, to_host
+from rapids_slink.runtime.device import Array, is_on_gpu, to_host
 
 #: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
 MAX_POINTS = 20_000

@@ -1,17 +1,13 @@
-"""Trees in Newick's format, and a table of clusters."""
-
-from __future__ import annotations
+"""Trees in Newick's format."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: What a name without quotes must not hold.
 SPECIAL = re.compile(r"[\s()\[\]{}':;,_]|^$")
@@ -46,10 +42,3 @@ def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
 
 def _quoted(name: str) -> str:
     return "'" + name.replace("'", "''") + "'" if SPECIAL.search(name) else name
-
-
-def cluster_table(size: np.ndarray, height: np.ndarray, columns: dict[str, Iterable[Any]]) -> pd.DataFrame:
-    """The frame of `Hierarchy.to_frame`."""
-    import pandas as pd
-
-    return pd.DataFrame({"size": size, "height": height, **columns}).rename_axis("label")

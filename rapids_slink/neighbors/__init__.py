@@ -17,8 +17,6 @@ Points may have core distances: then a search is by mutual reachability (mutual_
 hierarchy.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 
@@ -33,8 +31,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory
@@ -54,21 +51,21 @@ def neighbor_lists(
     device: Device,
     min_samples: int = 1,
     core: Array = None,
-    known: PartLists | None = None,
+    part_lists: PartLists | None = None,
     max_weight: float = inf,
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
 
-    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. Lists of that length
-    that are `known` within two parts of the points are not searched for again. If neither is the case, points at more
-    than `max_weight` are not listed; see `_within`.
+    The weights are mutual reachability if `min_samples` is above 1 or core distances are given. The
+    `part_lists` of that length within two parts of the points are not searched for again. If neither is the case,
+    points at more than `max_weight` are not listed; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
-    if max_weight < inf and known is None and core is None and min_samples == 1:
+    if max_weight < inf and part_lists is None and core is None and min_samples == 1:
         upper = device.xp.full(n, max_weight)
         return _within(search.find(SearchTask(rows, min(k, n - 1), rows, rows, upper)), rows, max_weight, device)
-    found = search.find(SearchTask(rows, min(k, n - 1), rows, rows, known=known))
-    lists = NeighborLists(found.ids, found.weights)
+    nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
+    lists = NeighborLists(nearest.ids, nearest.weights)
     if core is None and min_samples > 1:
         core = lists.weights[:, min_samples - 1].copy()
     return lists if core is None else by_mutual_reachability(lists, core, device)

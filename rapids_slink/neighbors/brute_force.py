@@ -12,23 +12,20 @@ For the k-NN graph the fused filter forms each pair of points once and tests it 
 within two parts of the points are known, only pairs between the parts are formed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
 from rapids_slink.neighbors.slices import BLOCK, geometric_slices
-from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
+from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
@@ -108,11 +105,15 @@ class BruteForceSearch:
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         xp, m = self.device.xp, task.rows.size
-        if task.known is not None and min(task.known.split, m - task.known.split) <= task.k:
-            task = replace(task, known=None)  # lists that are not full give no bounds
+        if task.part_lists is not None and min(task.part_lists.split, m - task.part_lists.split) <= task.k:
+            task = replace(task, part_lists=None)  # lists that are not full give no bounds
         if task.core is not None and task.core is not self.core:
-            self._arrange_by_core(task.core)
-        reached = _Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), self._group_minima(task))
+            order = xp.argsort(task.core).astype("int32")
+            self.core, self.ascending_core = task.core, task.core[order]
+            if self.filter is not None:
+                self.filter.arrange(order)
+        minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
+        reached = Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
         unproven = xp.arange(m, dtype="int32") if task.core is None else xp.argsort(reached.upper)
         far, certified, redone = unproven[:0], 0, 0
         filtered = self._is_filtered(task)
@@ -142,33 +143,21 @@ class BruteForceSearch:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
-    def _arrange_by_core(self, core: Array) -> None:
-        """Put the points into the order of their core distances."""
-        order = self.device.xp.argsort(core).astype("int32")
-        self.core, self.ascending_core = core, core[order]
-        if self.filter is not None:
-            self.filter.arrange(order)
-
-    def _group_minima(self, task: SearchTask) -> Any:
-        """The least distance found in each group, infinite at first; None where rows are independent."""
-        xp = self.device.xp
-        return xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-
     def _is_filtered(self, task: SearchTask) -> bool:
         """Whether to use the filter: not for few points, nor for lists too long for its kernels."""
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, rows: Array, reached: _Reached) -> tuple[Any, Any]:
+    def _first_pass(self, task: SearchTask, rows: Array, reached: Reached) -> tuple[Any, Any]:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
-        if task.known is not None and not self.filter.is_symmetric:
-            return self._pass_between_parts(task, task.known.split, reached), rows[:0]
+        if task.part_lists is not None and not self.filter.is_symmetric:
+            return self._pass_between_parts(task, task.part_lists.split, reached), rows[:0]
         return self._pass(task, self.filter, rows, reached, again=False), rows[:0]
 
-    def _pass_between_parts(self, task: SearchTask, split: int, reached: _Reached) -> Any:
+    def _pass_between_parts(self, task: SearchTask, split: int, reached: Reached) -> Any:
         """`_pass` for lists known within two parts: each part's rows among the points of the other."""
         xp, n = self.device.xp, self.values.shape[0]
         first, second = (self.kernels.low_discrepancy_order(size) for size in (split, n - split))
@@ -185,7 +174,7 @@ class BruteForceSearch:
         task: SearchTask,
         filter_: TileFilter,
         rows: Array,
-        reached: _Reached,
+        reached: Reached,
         again: bool,
         among: slice | None = None,
     ) -> Any:
@@ -199,10 +188,10 @@ class BruteForceSearch:
             ids = task.rows[chunk]
             groups = task.groups(ids), task.point_group
             bound = reached.upper[chunk]
-            top = task.known.of(chunk) if task.known and among else kernels.empty_lists(ids.size, task.k)
+            top = task.part_lists.of(chunk) if task.part_lists and among else kernels.empty_lists(ids.size, task.k)
             if reached.minima is not None:
                 xp.minimum(bound, reached.minima[groups[0]], out=bound)
-            has_bounds = task.upper is not None or task.known is not None
+            has_bounds = task.upper is not None or task.part_lists is not None
             if not again and not (has_bounds and all_true(xp.isfinite(bound))):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
@@ -218,12 +207,13 @@ class BruteForceSearch:
             reached.put(chunk, bound, top)
             return chunk[kernels.flatnonzero(top.overflowed)]
 
-        most = filter_.rows_at_once(task.k) if task.core is None else ROWS_OF_SIMILAR_BOUND
-        rows_a_chunk = self._rows_at_once(min(most, filter_.rows_at_once(task.k)), task.k)
+        of_filter = filter_.rows_at_once(task.k)
+        rows_a_chunk = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
+        rows_a_chunk = self._rows_at_once(rows_a_chunk, task.k)
         chunks = _chunks(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: _Reached) -> tuple[Any, Any]:
+    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
@@ -235,13 +225,15 @@ class BruteForceSearch:
         """
         filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
-        k, known = task.k, task.known
-        if known is None or not filter_.arrange_parts(reached.upper, known.split):
-            known = None
+        k, part_lists = task.k, task.part_lists
+        if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
+            part_lists = None
             filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
-        top, split = (kernels.empty_lists(rows.size, k), 0) if known is None else (known.of(rows), known.split)
+        top, split = kernels.empty_lists(rows.size, k), 0
+        if part_lists is not None:
+            top, split = part_lists.of(rows), part_lists.split
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split)
         for offsets in with_progress(slices, len(slices), task.progress(self.progress)):
             filter_.append_both(offsets, bound, survivors, split)
@@ -259,7 +251,7 @@ class BruteForceSearch:
         reached.put(rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
-    def _scan(self, task: SearchTask, rows: Array, reached: _Reached) -> None:
+    def _scan(self, task: SearchTask, rows: Array, reached: Reached) -> None:
         """Compute every distance of some of the task's rows."""
 
         def scan(chunk: Any) -> None:
@@ -267,14 +259,14 @@ class BruteForceSearch:
             groups = task.groups(ids), task.point_group
             reached.put(chunk, bound, self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core))
 
-        most = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
-        for_each_chunk(self.device, scan, _chunks(rows, most))
+        rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
+        for_each_chunk(self.device, scan, _chunks(rows, rows_a_chunk))
 
-    def _rows_at_once(self, most: int, k: int) -> int:
-        """The number of rows of a chunk: `most`, or as many as fit into memory."""
+    def _rows_at_once(self, preferred: int, k: int) -> int:
+        """The number of rows of a chunk: `preferred`, or as many as fit into memory."""
         n, d = self.values.shape
         rows = self.free_bytes / workers(self.device) / _row_bytes(n, d, k, self.device)
-        return most if rows >= most else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
+        return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
     def _candidates(
         self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array, bands: list[slice], capacity: int | None
@@ -295,28 +287,6 @@ class BruteForceSearch:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
         bands = geometric_slices(last if again else filter_.first_band, last - first, filter_.growth)
         return [slice(first + band.start, first + band.stop) for band in bands]
-
-
-@dataclass(frozen=True)
-class _Reached:
-    """The state of a search, for all rows of its task.
-
-    Attributes
-    ----------
-    upper : (m,) float64 array
-        Their bounds.
-    top : TopLists
-    minima : array, optional
-        By group, the least distance found.
-    """
-
-    upper: Array
-    top: TopLists
-    minima: Array = None
-
-    def put(self, rows: Array, bound: Array, top: TopLists) -> None:
-        """Store the bounds and lists of some rows."""
-        self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
 
 
 def _chunks(rows: Array, size: int) -> list[Any]:

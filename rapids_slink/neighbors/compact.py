@@ -16,8 +16,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import word_count
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 
 #: Formulas of counts.
 OF_COUNTS = ("squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "cosine")  # cosine on a CPU alone

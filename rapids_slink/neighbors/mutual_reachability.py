@@ -17,14 +17,11 @@ the surrogate distance is w too and j > l: then the edge to j has the larger cod
 weight than the bound, however.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.task import NeighborLists
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, xp: Any) -> Any:
@@ -41,7 +38,6 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) ->
         Of surrogate distances. Its arrays are used for the result.
     core : (n,) float64 array
         The points' core distances.
-    device : Device
     """
     unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)

@@ -1,7 +1,5 @@
 """The choice of the neighbour search, and the estimate of its memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +10,7 @@ from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
 
 #: Up to this many features points are searched by a tree.

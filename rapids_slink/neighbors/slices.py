@@ -1,12 +1,10 @@
 """Orders and slices in which a search visits its points."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import ceil, gcd
 from typing import Any
 
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 
 #: Values converted at a time.
 BLOCK = 2**21

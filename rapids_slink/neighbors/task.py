@@ -4,13 +4,11 @@ A search over n points takes a `SearchTask` and returns a `SearchResult`, whethe
 on either device.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rapids_slink.neighbors.exact import TopLists
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.threads import Progress
 
 
@@ -57,7 +55,7 @@ class SearchTask:
     core : (n,) float64 array, optional
         If given, the weight of a pair is its mutual reachability, the largest of its surrogate distance and the core
         distances of its two points, in the bounds and in the result. The queries have to be the points themselves.
-    known : PartLists, optional
+    part_lists : PartLists, optional
         For a k-NN graph, lists that are known already; a search may ignore them.
     """
 
@@ -68,7 +66,7 @@ class SearchTask:
     upper: Array = None
     per_group_minimum: bool = False
     core: Array = None
-    known: PartLists | None = None
+    part_lists: PartLists | None = None
 
     @property
     def is_knn_graph(self) -> bool:
@@ -81,8 +79,8 @@ class SearchTask:
 
     def bounds(self, xp: Any) -> Any:
         """The rows' bounds, for the search to tighten."""
-        if self.known is not None:
-            return self.known.weights[:, -1].copy()
+        if self.part_lists is not None:
+            return self.part_lists.weights[:, -1].copy()
         return xp.full(self.rows.size, xp.inf) if self.upper is None else self.upper.copy()
 
     def progress(self, enabled: bool) -> Progress | None:
@@ -109,6 +107,28 @@ class SearchResult:
     ids: Array
     weights: Array
     upper: Array
+
+
+@dataclass(frozen=True)
+class Reached:
+    """The state of a search by brute force, for all rows of its task.
+
+    Attributes
+    ----------
+    upper : (m,) float64 array
+        Their bounds.
+    top : TopLists
+    minima : array, optional
+        By group, the least distance found.
+    """
+
+    upper: Array
+    top: TopLists
+    minima: Array = None
+
+    def put(self, rows: Array, bound: Array, top: TopLists) -> None:
+        """Store the bounds and lists of some rows."""
+        self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
 
 
 class Search(Protocol):

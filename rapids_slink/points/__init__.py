@@ -6,14 +6,12 @@
 `validate.py` refuses invalid input, `output.py` converts results, `columns.py` reads frames of edges and merges.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -31,8 +29,7 @@ from rapids_slink.points.validate import (
     from_objects,
 )
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, is_on_gpu
+from rapids_slink.runtime.device import Array, Device, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory
 
@@ -63,7 +60,7 @@ class Points:
     index: Any
     output: OutputKind
 
-    def check_same_columns(self, other: Points) -> None:
+    def check_same_columns(self, other: Self) -> None:
         """Raise if both are frames whose columns have different names or another order."""
         names, others = self.names or [], other.names or []
         if not all(isinstance(name, str) for name in names + others):

@@ -1,7 +1,5 @@
 """Columns of frames that hold edges or merges: checks, and conversion to arrays."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from numbers import Integral
@@ -11,8 +9,7 @@ import numpy as np
 
 from rapids_slink.points.output import array_of, is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 
 #: The largest number of columns that an error lists.
 LISTED_COLUMNS = 20

@@ -1,7 +1,5 @@
 """The kernel of the points' values on a CPU."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.runtime.device import CPU

@@ -1,14 +1,12 @@
 """The same on a GPU, and a frame's columns as rows, and the symmetry of a matrix: launchers of `points.cu`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import c_name, check_arrays, launch_blocks, value_option
+from rapids_slink.runtime.device import Array
 
 SOURCE = "points/points.cu"
 ROWS, COLUMNS = 128, 32  # per block, as in points.cu

@@ -1,7 +1,5 @@
 """Given distances: a square matrix or SciPy's condensed vector."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isqrt
 from typing import Any
@@ -11,8 +9,7 @@ import numpy as np
 from rapids_slink.points import Following, Points, as_points
 from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import array_of, library_of
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
@@ -28,7 +25,6 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
         by row, as `scipy.spatial.distance.pdist` returns them. The two entries of a pair may differ, and a diagonal
         entry may differ from zero, by the rounding error of a difference of squares: √ε times the largest finite entry
         (1.5e-8 in float64, 3.5e-4 in float32). Then the entry above the diagonal counts, and the diagonal is ignored.
-    device : Device
     estimate : callable, optional
         See `as_points`.
 

@@ -1,11 +1,8 @@
 """The kernels of the points' values that each device has."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 class Kernels(Protocol):

@@ -3,15 +3,12 @@
 No GPU package is imported here unless the caller's object comes from one.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS: dict[Any, tuple[bool, bool]] = {
@@ -41,16 +38,16 @@ class OutputKind:
     proxy: bool = False
 
     @classmethod
-    def of(cls, X: Any, device: Device) -> tuple[Any, OutputKind]:
+    def of(cls, X: Any, device: Device) -> tuple[Any, Self]:
         """`X`, without its proxy if it has one, and its kind."""
         X, proxy = without_proxy(X, device)
         return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), proxy=proxy)
 
-    def from_cuml_setting(self) -> OutputKind:
+    def from_cuml_setting(self) -> Self:
         """The kind that cuML's global output type names; this kind if cuML is not loaded or names none."""
         settings = getattr(sys.modules.get("cuml"), "global_settings", None)
         kind = CUML_KINDS.get(getattr(settings, "output_type", None))
-        return self if kind is None else OutputKind(*kind)
+        return self if kind is None else type(self)(*kind)
 
     def array(self, array: Array) -> Any:
         """An array of either device as an array of NumPy or CuPy."""

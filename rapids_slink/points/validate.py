@@ -1,7 +1,5 @@
 """Refuse shapes, types, gaps and values that have no distances. Errors name the column or the argument."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ Numba's machine code is kept on disk in a folder whose name is a hash of the pac
 only at the file of a function, not at the files of the functions that it inlines.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import logging
@@ -18,6 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -57,10 +56,22 @@ class CacheFile(IndexDataCacheFile):
         self._save_index({**self._load_index(), key: name})
 
 
+#: How many functions of each name were decorated.
+_names: Counter[str] = Counter()
+
+
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Numba's decorator. Its ``cache=True`` uses the disk cache if there is a folder for it."""
+    """Numba's decorator. Its ``cache=True`` uses the disk cache if there is a folder for it.
+
+    Functions that one factory makes get names of their own. Numba tells functions of one name apart by the order in
+    which the process compiles them. Code from the disk has the order of another process, and where two names meet the
+    linker takes the code that was there first, silently.
+    """
 
     def compiled(function: Callable[..., Any]) -> Any:
+        name = f"{function.__module__}.{function.__qualname__}"
+        function.__qualname__ += f"_{_names[name]}" if _names[name] else ""
+        _names[name] += 1
         folder, usual = cache_folder(), CONFIG.CACHE_DIR
         if folder is None:
             return numba.njit(**{**options, "cache": False})(function)

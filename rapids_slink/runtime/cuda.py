@@ -1,7 +1,5 @@
 """CUDA sources, their compilation and launches. Modules that hold arrays on a GPU import CuPy; this one does not."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache, lru_cache
 from pathlib import Path

@@ -8,17 +8,18 @@ A device provides the array module and the frame module:
 A folder with kernels for both devices has a file `kernels.py`, whose function `kernels` returns a device's module.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+#: NumPy's array on a CPU, CuPy's on a GPU. CuPy is an optional dependency, hence no more than a name.
+Array: TypeAlias = Any
 
 DEVICE_NAMES = ("auto", "cpu", "cuda")
 

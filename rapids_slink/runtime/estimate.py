@@ -4,8 +4,6 @@ Each stage has a function that counts the bytes of the arrays alive at its peak.
 less. On a GPU the run's memory pool enforces the limit whatever the estimate says.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import astuple, dataclass

@@ -3,16 +3,13 @@
 The edge lists of a run are such frames, with the columns of `EDGE_TYPES`.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, Self
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import outside_pool
 
 #: The columns of an edge frame.
@@ -36,13 +33,13 @@ class PreallocatedFrame:
     device: Device
 
     @classmethod
-    def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> PreallocatedFrame:
+    def empty(cls, device: Device, rows: int, dtypes: Mapping[str, Any]) -> Self:
         """A frame whose values are not yet written. On a GPU it outlives the run's pool."""
         with outside_pool(device):
             return cls(_empty_columns(device.xp, rows, dtypes), device)
 
     @classmethod
-    def of(cls, device: Device, columns: Mapping[str, Any]) -> PreallocatedFrame:
+    def of(cls, device: Device, columns: Mapping[str, Any]) -> Self:
         """The frame of these arrays of the device without NaN. A GPU's arrays are copied out of the run's pool."""
         if not device.is_gpu:
             return cls(dict(columns), device)

@@ -1,7 +1,5 @@
 """The memory and the cores that this process may use, within the limits of its control groups (containers)."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

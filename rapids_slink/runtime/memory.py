@@ -5,32 +5,23 @@
         ...
         return copy_out(device, result)             a result on a GPU outlives the pool
 
-A GPU's pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a
-device allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next
-run.
+`pools` has a GPU's pools.
 """
 
-from __future__ import annotations
-
-import gc
-import importlib
-import importlib.util
 import signal
-import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
 from math import inf
 from typing import Any
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import close_line, watch_numba
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
+from rapids_slink.runtime.pools import IDLE_BYTES, Pool, free_memory, on_default_stream, retrying, taken_pool
 
 #: A pool may hold this many times the bytes of its arrays, in pieces too small for any of them.
 FRAGMENTATION = 1.25
@@ -40,32 +31,12 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-#: Bytes that all idle pools keep together, and a run's pool between two stages without a limit or a reservation.
-IDLE_BYTES = 2**29
 
 _thread = threading.local()  # `run`: the current run of this thread
-_idle_pools: list[_Pool] = []
-_idle_lock = threading.Lock()
 
 
 class DeviceMemoryError(ValueError, MemoryError):
     """The work does not fit into the device's memory or into ``memory_limit``."""
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """A CuPy memory pool, the allocator under it, and the GPU whose memory it holds."""
-
-    pool: Any
-    allocator: Any
-    gpu: int
-
-    def release(self, keep: int = 0) -> int:
-        """Free unused memory if the pool holds more bytes than `keep`; returns how many it holds afterwards."""
-        with sys.modules["cupy"].cuda.Device(self.gpu):
-            if self.pool.total_bytes() > keep:
-                self.pool.free_all_blocks()
-            return int(self.pool.total_bytes())
 
 
 @dataclass
@@ -76,7 +47,7 @@ class _Run:
     ----------
     memory_limit, limit : int or str, int, optional
         The parameter, and the same in bytes.
-    pool : _Pool, optional
+    pool : Pool, optional
         On a GPU.
     reserved : int
         Bytes that were pre-allocated for its stages.
@@ -90,7 +61,7 @@ class _Run:
 
     memory_limit: Any = None
     limit: int | None = None
-    pool: _Pool | None = None
+    pool: Pool | None = None
     reserved: int = 0
     interrupted: bool = False
     free_bytes: float = inf
@@ -131,7 +102,8 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     _thread.run = run
     try:
         if device.is_gpu:
-            with _on_default_stream(device.xp.cuda), _pooled(device, run), _noting_interruptions(run):
+            cuda = device.xp.cuda
+            with on_default_stream(cuda), taken_pool(cuda, run.limit) as run.pool, _noting_interruptions(run):
                 yield
         else:
             watch_numba()
@@ -215,82 +187,8 @@ def outside_pool(device: Device) -> Iterator[None]:
     if not device.is_gpu or run.pool is None:
         yield
         return
-    with device.xp.cuda.using_allocator(_retrying(run.pool.allocator, run.pool.pool.free_all_blocks)):
+    with device.xp.cuda.using_allocator(retrying(run.pool.allocator, run.pool.pool.free_all_blocks)):
         yield
-
-
-def free_memory() -> None:
-    """Free the GPU memory that is kept for the next call, at most 512 MiB on all GPUs together.
-
-    Examples
-    --------
-    >>> import rapids_slink
-    >>> rapids_slink.free_memory()
-    """
-    _keep_idle(0)
-
-
-def _keep_idle(max_bytes: int) -> None:
-    """Empty idle pools, the oldest first, until all of them together hold at most `max_bytes`."""
-    with _idle_lock:
-        for idle in reversed(_idle_pools[:]):
-            held = idle.release(keep=max_bytes)
-            max_bytes = max(0, max_bytes - held)
-            if not held:
-                _idle_pools.remove(idle)
-
-
-@contextmanager
-def _pooled(device: Device, run: _Run) -> Iterator[None]:
-    """Take CuPy's memory from a pool of this run."""
-    cuda = device.xp.cuda
-    _import_cudf()
-    run.pool = pool = _take_pool(cuda)
-    if run.limit is not None:
-        pool.pool.free_all_blocks()  # they may exceed the limit
-    pool.pool.set_limit(size=0 if run.limit is None else min(run.limit, sys.maxsize))
-
-    def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
-        gc.collect()
-        pool.pool.free_all_blocks()
-
-    try:
-        with cuda.using_allocator(_retrying(pool.pool.malloc, clear)):
-            yield
-    finally:
-        with _idle_lock:
-            _idle_pools.append(pool)
-        _keep_idle(IDLE_BYTES)
-
-
-def _take_pool(cuda: Any) -> _Pool:
-    """An idle pool of the current allocator, with no memory in use, or a new pool."""
-    allocator, gpu = cuda.get_allocator(), int(cuda.runtime.getDevice())
-    with _idle_lock:
-        for i, idle in enumerate(_idle_pools):
-            if idle.gpu == gpu and idle.allocator == allocator and not idle.pool.used_bytes():
-                return _idle_pools.pop(i)
-    return _Pool(cuda.MemoryPool(allocator), allocator, gpu)
-
-
-@cache
-def _import_cudf() -> None:
-    """Let cuDF, if it is installed, set CuPy's allocator now: it could not while another one is active."""
-    if importlib.util.find_spec("cudf") is not None:
-        importlib.import_module("cudf")
-
-
-def _retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
-    """`allocate`, repeated once after `clear` if there is not enough memory."""
-
-    def retry(size: int) -> Any:
-        try:
-            return allocate(size)
-        except MemoryError:
-            clear()
-        return allocate(size)
-
-    return retry
 
 
 @contextmanager
@@ -310,21 +208,6 @@ def _noting_interruptions(run: _Run) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-@contextmanager
-def _on_default_stream(cuda: Any) -> Iterator[None]:
-    """Work on the default stream, after the earlier and before the later work of the current stream."""
-    current, default = cuda.get_current_stream(), cuda.Stream.null
-    if current.ptr == default.ptr:
-        yield
-        return
-    default.wait_event(current.record())
-    try:
-        with default:
-            yield
-    finally:
-        current.wait_event(default.record())
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -1,7 +1,5 @@
 """Work in chunks: on all cores of a CPU, or one chunk after the other on a GPU, which a chunk fills."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator

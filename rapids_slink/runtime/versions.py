@@ -1,7 +1,5 @@
 """Versions of packages and of the GPU's driver, for bug reports."""
 
-from __future__ import annotations
-
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version

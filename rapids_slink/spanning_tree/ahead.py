@@ -4,8 +4,6 @@ Numba compiles one function at a time in a process. So on a new machine a proces
 first fit compiles its search. It runs the stages on twelve points, whose lists leave several components.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.dendrogram import build_linkage, cut_labels

@@ -9,10 +9,8 @@ heavier. A search (`AppendedSearch`) looks for the nearest new point of an old o
 lightest unlisted edge of the old tree.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.condense_parallel import heights_of_size
@@ -21,8 +19,7 @@ from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
@@ -55,7 +52,7 @@ class TreeEdges:
     place: Array
 
     @classmethod
-    def of(cls, columns: dict[str, Array], xp: Any) -> TreeEdges:
+    def of(cls, columns: dict[str, Array], xp: Any) -> Self:
         """Those of a tree's edge frame in the total order."""
         src, dst, weight = columns.values()
         row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
@@ -63,9 +60,9 @@ class TreeEdges:
         row = row[order]
         return cls(row, other[order], xp.repeat(weight, 2)[order], xp.arange(row.size) - xp.searchsorted(row, row))
 
-    def at(self, kept: Array) -> TreeEdges:
+    def at(self, kept: Array) -> Self:
         """Some of them."""
-        return TreeEdges(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
+        return type(self)(self.row[kept], self.other[kept], self.weight[kept], self.place[kept])
 
 
 class AppendedSearch:
@@ -112,8 +109,8 @@ class AppendedSearch:
         other, weight = edges.other[at], edges.weight[at]
         ids, weights = result.ids[:, 0], result.weights[:, 0]
         before = (ids < 0) | (weight < weights) | ((weight == weights) & (other < ids))
-        taken = xp.flatnonzero((edges.row[at] == task.rows) & (weight <= result.upper) & before)
-        ids[taken], weights[taken] = other[taken], weight[taken]
+        replaced = xp.flatnonzero((edges.row[at] == task.rows) & (weight <= result.upper) & before)
+        ids[replaced], weights[replaced] = other[replaced], weight[replaced]
 
 
 def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, report: Report) -> PreallocatedFrame:
@@ -125,8 +122,6 @@ def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, r
         The old points and then the new ones, as `neighbors.rows.metric_rows` makes them.
     tree : two int32 arrays
         The ends of the old points' tree.
-    problem : Problem
-    report : Report
     """
     device, xp, n, n_old = problem.device, problem.device.xp, problem.n, tree[0].size + 1
     with report.stage("neighbors", device):

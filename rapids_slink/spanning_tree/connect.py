@@ -6,16 +6,13 @@ The forest records the points found and the raised bounds, so the next round of 
 each of these components. When few large components remain, component_pairs/ may connect them all at once instead.
 """
 
-from __future__ import annotations
-
 from math import inf
 from typing import Any
 
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
@@ -88,7 +85,8 @@ def connect_forest(
             report.count("connect", rounds=1)
             rows = kernels(device).rows_to_search(forest)
             if is_bounded:
-                rows = rows[_is_below(forest, rows, max_weight)]
+                weight, code = forest.bound_weight[rows], forest.bound_code[rows]
+                rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
             elif grown.components <= most_components and is_worthwhile(whole, grown.components, forest, rows):
@@ -100,12 +98,6 @@ def connect_forest(
                 most_components = grown.components / 2  # try again when half of them remain
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
-
-
-def _is_below(forest: Forest, rows: Array, max_weight: float) -> Array:
-    """Whether the bounds of some rows leave room for an edge up to `max_weight`."""
-    weight, code = forest.bound_weight[rows], forest.bound_code[rows]
-    return (weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))
 
 
 def _search_crossing_edges(

@@ -1,7 +1,5 @@
 """`api.connect`: the exact tree of points from their k-NN graph, by frames."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.metrics import Metric, distances
@@ -13,8 +11,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.columns import column_values, require_columns, require_edges
 from rapids_slink.points.output import OutputKind, on_device
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.spanning_tree.relational import connect_lists

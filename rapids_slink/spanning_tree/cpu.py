@@ -1,7 +1,5 @@
 """The forest's kernels on the CPU, in Numba."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,15 +1,13 @@
 """The forest's kernels on the GPU: launchers of `forest.cu`."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, resident_blocks
+from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 
 SOURCE = "spanning_tree/forest.cu"

@@ -13,15 +13,12 @@ A list is sorted and components only grow, so a cursor into it never steps back:
 device runs the rounds in ``boruvka_rounds(lists, forest)``.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, edge_codes
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
@@ -65,7 +62,7 @@ class Forest:
     n_taken: Any
 
     @classmethod
-    def of_points(cls, lists: NeighborLists, device: Device) -> Forest:
+    def of_points(cls, lists: NeighborLists, device: Device) -> Self:
         """A forest without edges: every point is a component, with the lower bound of its list."""
         xp, n = device.xp, lists.ids.shape[0]
         rows = xp.arange(n, dtype="int32")
@@ -75,7 +72,7 @@ class Forest:
         return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
 
     @classmethod
-    def of_components(cls, component: Array, bound: tuple[Any, Any], device: Device) -> Forest:
+    def of_components(cls, component: Array, bound: tuple[Any, Any], device: Device) -> Self:
         """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
         return cls(

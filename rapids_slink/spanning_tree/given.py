@@ -4,13 +4,10 @@ A pair without a distance is not joined. A core distance is the `min_samples`-th
 infinite if it has fewer. Pairs of infinite mutual reachability are left out.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree.edges import spanning_forest
@@ -42,7 +39,6 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
         The lightest of parallel edges counts. Loops and infinite weights do not.
     min_samples : int
         Above 1 the weights become mutual reachability.
-    device : Device
     row_weight : (n,) float64 array, optional
         How many equal rows each counts for.
     """

@@ -3,8 +3,6 @@
 frame, sparse matrix, graph ──given_graph──▶ frame ──read_graph──▶ EdgeList, nodes' ids ──tree_of_edges──▶ frame
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +15,7 @@ from rapids_slink.points.columns import column_values, require_columns
 from rapids_slink.points.output import is_dataframe
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, device_of, is_on_gpu
+from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory, copy_out
 from rapids_slink.spanning_tree.edges import (

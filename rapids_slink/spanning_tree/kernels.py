@@ -1,12 +1,9 @@
 """The kernels of forests of neighbour lists that each device has."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from rapids_slink.neighbors.task import NeighborLists, SearchResult
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, Growth
 
 

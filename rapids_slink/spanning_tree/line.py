@@ -5,15 +5,12 @@ of the two. No other pair across that gap has an equally small weight, unless ro
 to it. If a check finds that, `tree_of_line` returns None.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.metrics import Metric
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem
@@ -46,8 +43,6 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
     ----------
     rows : (n, 1) array
         The result of `neighbors.rows.metric_rows`, n at least 2.
-    metric : Metric
-    device : Device
 
     Returns
     -------

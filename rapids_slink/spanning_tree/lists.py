@@ -1,15 +1,13 @@
 """The way by lists: k-NN lists, the forest of their certain edges, and searches that connect it."""
 
-from __future__ import annotations
-
 from math import inf
 
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import compile_ahead
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
@@ -53,9 +51,9 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
     def make() -> Tree:
         k = list_length(settings)
         with report.stage("neighbors", device):
-            samples, core, known = settings.min_samples, problem.core, problem.part_lists
+            samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
             max_weight = _bound_of_use(problem, rows)
-            lists = neighbor_lists(search, problem.n, k, device, samples, core, known, max_weight)
+            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)

@@ -1,18 +1,15 @@
 """The question that every way to a tree answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from math import inf, pi, sin
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.rows import row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.settings import Settings
@@ -86,7 +83,7 @@ class Problem:
             return inf
         return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
 
-    def of_rows(self, rows: Array) -> Problem:
+    def of_rows(self, rows: Array) -> Self:
         """The problem of these rows, as the metric's formula reads them."""
         return replace(self, compact_features=rows.shape[1]) if rows.dtype.kind == "u" else self
 

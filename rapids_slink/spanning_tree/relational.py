@@ -12,13 +12,10 @@ with such bounds search for their nearest point outside. `forest.py` has the pro
 kernels.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.neighbors.task import Search, SearchTask
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.spanning_tree.forest import LEAST_SHARE
 
 #: The total order's columns: no two edges are equal in them.
@@ -65,7 +62,6 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
         after this row or equals it.
     search
         A search over all points.
-    device : Device
 
     Returns
     -------

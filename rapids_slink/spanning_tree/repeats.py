@@ -6,8 +6,6 @@ these edges and the tree of the distinct rows form the tree of all rows, unless 
 as well, because products of tiny numbers underflow. Then all rows are searched.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +16,7 @@ from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device, all_true, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import free_bytes

@@ -3,13 +3,11 @@
 A way without an estimate serves only some values of the points. It needs no more memory than the ways after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree import boxes, line, lists, pairs, repeats

@@ -4,8 +4,6 @@ A row of weight w has w - 1 copies at distance zero. Its core distance is the le
 rows and of its copies add up to `min_samples`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 
@@ -14,7 +12,7 @@ from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.problem import Problem
 
 

@@ -7,8 +7,6 @@
 devices, so both have the same points.
 """
 
-from __future__ import annotations
-
 import csv
 import importlib.util
 import io

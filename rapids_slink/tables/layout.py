@@ -5,8 +5,6 @@ Every separator and decimal sign is tried. A cell is of one of three kinds:
     "n"  a number or a boolean        "m"  a missing value        "t"  other text
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

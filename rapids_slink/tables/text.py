@@ -1,7 +1,5 @@
 """Text that holds a table. Its first bytes tell the compression and the encoding, its first lines the layout."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import sys
@@ -10,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 import pandas as pd
 
@@ -41,7 +39,7 @@ class Text:
     layout: Layout
 
     @classmethod
-    def find(cls, path: Path, sep: str | None, decimal: str | None, header: bool | None, encoding: str | None) -> Text:
+    def find(cls, path: Path, sep: str | None, decimal: str | None, header: bool | None, encoding: str | None) -> Self:
         """The text in a file. Parameters that are None are recognised."""
         with _open(path) as stream:
             start = stream.read(3)

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from rapids_slink.neighbors.exact import (
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.exact.tiles import comes_before, reachability
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, row_blocks
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
 
 HASHED = 2**18  # values that are hashed at a time

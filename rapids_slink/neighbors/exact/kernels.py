@@ -6,8 +6,7 @@ from typing import Protocol
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 class Kernels(Protocol):

@@ -11,9 +11,8 @@ import numpy as np
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 SOURCE = "neighbors/filter/codes.cu"
 WARP, THREADS, TILE = 32, 256, 128  # as in codes.cu

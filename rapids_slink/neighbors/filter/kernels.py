@@ -8,8 +8,7 @@ from typing import Any, Protocol
 from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 class Kernels(Protocol):

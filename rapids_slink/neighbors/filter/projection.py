@@ -20,8 +20,7 @@ from typing import Any
 
 from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.slices import BLOCK
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 #: Coordinates that the length of the rest is shared out to. With them there are a multiple of `STEP`.
 REST, STEP = 4, 32

@@ -22,7 +22,6 @@ from rapids_slink.neighbors.filter.bounds import (
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
     c_struct,
     check_arrays,
@@ -32,6 +31,7 @@ from rapids_slink.runtime.cuda import (
     multiprocessors,
     value_option,
 )
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate
 
 SOURCE = "neighbors/small_batch/nearest.cu"

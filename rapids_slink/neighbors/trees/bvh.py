@@ -1,7 +1,5 @@
 """Search in few dimensions on the GPU: launchers of `bvh.cu`, and the bounding volume hierarchy of `bvh.cuh`."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +12,6 @@ from rapids_slink.neighbors.exact.cuda import list_entries
 from rapids_slink.neighbors.slices import inverse
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
     THREADS,
     check_arrays,
@@ -25,7 +22,7 @@ from rapids_slink.runtime.cuda import (
     resident_blocks,
     value_option,
 )
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))

@@ -3,8 +3,6 @@
 The formulas are those that boxes bound: squared_euclidean, passed as None, and the sums of `add_gap`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW

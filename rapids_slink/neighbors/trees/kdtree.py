@@ -1,7 +1,5 @@
 """Search in few dimensions on the CPU, by a k-d tree."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric

@@ -7,8 +7,6 @@ reaches it. Lists begin with the points of that leaf, sorted (`ranking`), unless
 `gaps.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

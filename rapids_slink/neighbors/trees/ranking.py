@@ -4,8 +4,6 @@ Each distance of a row is compared with all, in vector instructions. Inserted on
 points would go into a list of five, and which ones cannot be foretold.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.neighbors.exact.tiles import reachability

@@ -3,8 +3,6 @@
 Every split is at the median of the widest side, and the points are stored in the order of the leaves.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

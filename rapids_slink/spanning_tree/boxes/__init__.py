@@ -20,12 +20,10 @@ The largest component waits, because the components that search merge with it. N
 together on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
 """
 
-from __future__ import annotations
-
 from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree

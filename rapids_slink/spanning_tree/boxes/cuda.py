@@ -1,7 +1,5 @@
 """The rounds on a bounding volume hierarchy: the launcher of `boxes.cu`."""
 
-from __future__ import annotations
-
 import cupy as cp
 import numpy as np
 
@@ -23,7 +21,6 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     ----------
     search : BoxSearch
         Of the points. The tree takes over its memory, so it cannot be used afterwards.
-    report : Report
 
     Returns
     -------

@@ -12,16 +12,13 @@ nearly the closest pair if the components are well separated.
 2. The weights of these pairs of points give a spanning tree of the components. The bottleneck of A and B is the
    heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
    edges, so it is not in the minimum spanning tree.
-3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. The fused
-   filter finds these, if the GPU has it and fp16 resolves the distances; otherwise the points' projections x·w do.
+3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
+   these by the fused filter, a CPU by the points' projections x·w.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeGuard
 
-from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import (
     EPSILONS,
@@ -33,18 +30,23 @@ from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import CPU, Device, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,
     Components,
-    Projections,
     SeparationErrors,
 )
-from rapids_slink.spanning_tree.component_pairs.context import FOUND_BYTES, ROUNDING, JoinContext
+from rapids_slink.spanning_tree.component_pairs.context import (
+    FOUND_BYTES,
+    ROUNDING,
+    WEIGHT_COST,
+    JoinContext,
+    PointPairs,
+)
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels
+from rapids_slink.spanning_tree.component_pairs.projections import by_projection
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.forest import Forest
 
@@ -58,15 +60,6 @@ MIN_ROUND_PAIRS = {"cpu": 2**23, "cuda": 2**32}
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
-#: Cost model, in units of one filter pair: a float64 projection, a comparison of two, an exact weight.
-PROJECTION_COST, COMPARISON_COST, WEIGHT_COST = 512, 2, 1024
-PROJECTION_BYTES = 16
-FIRST_PAIRS, MAX_PAIRS, MAX_COMPARISONS = 2**22, 2**26, 2**31 - 1
-UNDERFLOW = 1e-290  # above the error of products of tiny numbers
-ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
-
-#: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
-PointPairs = tuple[Any, Any, Any] | None
 
 
 def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) -> TypeGuard[BruteForceSearch]:
@@ -94,15 +87,12 @@ def connect_components(
 
     Parameters
     ----------
-    search : BruteForceSearch
     core : (n,) float64 array, optional
         As in a `SearchTask`.
     component : (n,) int32 array
         The label of each point's component.
-    k : int
     rows : array
         The points that would otherwise have to search.
-    report : Report
 
     Returns
     -------
@@ -117,12 +107,11 @@ def connect_components(
         return None
     pairs, upper = _within_bottlenecks(context, pairs, weight)
     del weight
-    close_pairs = _by_filter(context, pairs, upper)
-    if close_pairs is None:
-        close_pairs = _by_projection(context, pairs, upper, radius)
-    if close_pairs is None:
-        return None
-    return _lightest_edges(context, close_pairs, upper, report)
+    if search.device.is_gpu:
+        close_pairs = _by_filter(context, pairs, upper)
+    else:
+        close_pairs = by_projection(context, pairs, upper, radius)
+    return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 
 
 def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
@@ -182,8 +171,6 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> Poi
 
     Each component is padded to whole blocks of rows, so a tile has points of one component pair only.
     """
-    if not context.filter.is_symmetric:
-        return None
     from rapids_slink.spanning_tree.component_pairs.cuda import plan_items, work_items
 
     filter_: Any = context.filter
@@ -194,45 +181,8 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> Poi
     if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
         return None
     order, items = work_items(context.components, pairs, plan)
-    close_pairs: PointPairs = filter_.component_pairs(order, items, upper, _max_pairs(context))
+    close_pairs: PointPairs = filter_.component_pairs(order, items, upper, context.max_pairs)
     return close_pairs
-
-
-def _by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, radius: float) -> PointPairs:
-    """The same by the points' projections (x - o)·w, where o is the centre of the scaling.
-
-    The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
-    """
-    components, centroids, xp = context.components, context.samples[1], context.device.xp
-    filter_ = context.filter
-    end = xp.cumsum(components.size[pairs.first] + components.size[pairs.second])
-    n_projections, d = int(end[-1]), centroids.shape[1]
-    if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
-        return None
-    length = xp.empty_like(upper)
-    for at in context.blocks(length.size, d):
-        between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
-        length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
-    error = 4 * (d + 8) * EPSILON * radius
-    distance = context.search.metric.true_distance_bound(upper, filter_.n_features, xp)
-    max_difference = (distance * (1 + ROUNDING) + error) * length + UNDERFLOW  # of two points' projections
-    origin = filter_.scaling.centre
-    projected = Projections(
-        context.kernels.project(filter_.points, origin, components, centroids, pairs, end), end, max_difference
-    )
-    near, count = context.kernels.near_points(projected, components, pairs, upper, context.core)
-    comparisons = int((count[:, 0].astype("int64") * count[:, 1]).sum())
-    if COMPARISON_COST * comparisons > context.budget or comparisons > MAX_COMPARISONS:
-        return None
-    max_pairs = _max_pairs(context)
-    capacity = min(comparisons, FIRST_PAIRS, max_pairs)
-    while capacity <= max_pairs:
-        close_pairs, n_pairs = context.kernels.near_pairs(projected, near, count, components, pairs, capacity)
-        if n_pairs <= capacity:
-            src, dst, pair = close_pairs[:, :n_pairs]
-            return src, dst, pair
-        capacity = n_pairs
-    return None
 
 
 def _lightest_edges(context: JoinContext, close_pairs: Any, upper: Array, report: Report) -> tuple[Any, Any, Any]:
@@ -261,8 +211,3 @@ def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any
 def _device_for(edges: int, context: JoinContext) -> Device:
     """The device that computes a tree of that many edges."""
     return CPU if edges <= FEW_EDGES else context.device
-
-
-def _max_pairs(context: JoinContext) -> int:
-    """How many pairs of points may remain."""
-    return min(context.budget // WEIGHT_COST, context.capacity(FOUND_BYTES), MAX_PAIRS)

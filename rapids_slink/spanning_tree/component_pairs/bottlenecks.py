@@ -1,7 +1,5 @@
 """Path bottlenecks of a tree, the heaviest edge between any two nodes: a sparse table over the dendrogram's leaves."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit

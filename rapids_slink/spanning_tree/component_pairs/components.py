@@ -1,10 +1,8 @@
 """Components, pairs of components, and their separations and projections."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 SAMPLED = 64  # points of a component
 
@@ -57,10 +55,10 @@ class ComponentPairs:
     separation: Any
     support: Any
 
-    def take(self, at: Any) -> ComponentPairs:
+    def take(self, at: Any) -> Self:
         """The pairs at these positions."""
         support = self.support[:, at]
-        return ComponentPairs(self.first[at], self.second[at], self.separation[at], support)
+        return type(self)(self.first[at], self.second[at], self.separation[at], support)
 
 
 @dataclass(frozen=True)

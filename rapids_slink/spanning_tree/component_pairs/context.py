@@ -1,7 +1,5 @@
 """The input of connecting components at once, the weights of pairs of points, and limits by memory."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,13 +9,17 @@ from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.spanning_tree.component_pairs.components import Components
 from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
 
 FOUND_BYTES = 64  # of a pair of points that remains, or a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
+WEIGHT_COST = 1024  # of an exact weight, in units of one filter pair
+MAX_PAIRS = 2**26
+
+#: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
+PointPairs = tuple[Any, Any, Any] | None
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ class JoinContext:
     def capacity(self, bytes_of_each: int) -> int:
         """The number of items of this size that fit into memory."""
         return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
+
+    @property
+    def max_pairs(self) -> int:
+        """How many pairs of points may remain."""
+        return min(self.budget // WEIGHT_COST, self.capacity(FOUND_BYTES), MAX_PAIRS)
 
     def blocks(self, n: int, size: int) -> list[slice]:
         """Rows of `size` numbers, a few at a time."""

@@ -1,25 +1,18 @@
 """The kernels on the CPU, in NumPy and Numba."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.metrics import true_distance_bound
-from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,
     Components,
-    Projections,
     SeparationErrors,
 )
-
-PROJECTED = 2**18  # features, or projections, at a time
 
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
@@ -93,7 +86,6 @@ def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: S
     order : (n,) int32 array
     inner : (K, K) float64 array
         The products of the centroids.
-    errors : SeparationErrors
     """
     value, position = supports
     first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
@@ -130,72 +122,6 @@ def within_bottlenecks(
     return _within_bottlenecks(pairs.first, pairs.second, pairs.separation, position, (largest, radius))
 
 
-def project(
-    points: np.ndarray,
-    origin: np.ndarray,
-    components: Components,
-    centroids: np.ndarray,
-    pairs: ComponentPairs,
-    end: Any,
-) -> np.ndarray:
-    """The values of `Projections`, which end at `end`."""
-    value, size = np.empty(int(end[-1])), components.size
-    begin = end - size[pairs.first] - size[pairs.second]
-    for ends, others, at, sign in (
-        (pairs.first, pairs.second, begin, 1.0),
-        (pairs.second, pairs.first, begin + size[pairs.first], -1.0),
-    ):
-        order = np.argsort(ends, kind="stable")
-        for which in np.split(order, np.flatnonzero(np.diff(ends[order])) + 1):
-            own = ends[which[0]]
-            between = sign * (centroids[others[which]] - centroids[own])
-            of_own = components.order[components.start[own] : components.start[own + 1]]
-            for some in row_blocks(of_own.size, max(points.shape[1], which.size), PROJECTED):
-                projected = between @ (points[of_own[some]] - origin).T
-                for row, to in zip(projected, at[which], strict=True):
-                    value[to + some.start : to + some.stop] = row
-    return value
-
-
-def near_points(
-    projected: Projections, components: Components, pairs: ComponentPairs, upper: np.ndarray, core: Array
-) -> tuple[np.ndarray, np.ndarray]:
-    """The points of each component that have a point of the other within the largest difference of projections.
-
-    With core distances, only the points with a core distance of at most `upper`.
-
-    Returns
-    -------
-    near : int32 array
-        Their numbers within their component, at the beginning of the component's part of the projections.
-    count : (M, 2) int32 array
-        The number of points of each component.
-    """
-    near, count = np.empty(projected.value.size, np.int32), np.empty((projected.end.size, 2), np.int32)
-    _near_points(projected, _layout(components, pairs), upper, core, near, count)
-    return near, count
-
-
-def near_pairs(
-    projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
-) -> tuple[np.ndarray, int]:
-    """The pairs of such points whose projections differ by at most `Projections.max_difference`.
-
-    Returns
-    -------
-    close_pairs : (3, capacity) int32 array
-        Both points and the number of the pair.
-    n_pairs : int
-        The number of pairs, including those beyond the capacity.
-    """
-    close_pairs = np.empty((3, capacity), np.int32)
-    return close_pairs, int(_near_pairs(projected, near, count, _layout(components, pairs), close_pairs))
-
-
-def _layout(components: Components, pairs: ComponentPairs) -> tuple[Any, ...]:
-    return components.order, components.start, pairs.first, pairs.second
-
-
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
     *rounding_terms, scale = radius_terms[:5]
     return scale * true_distance_bound(weight, rounding_terms, np)
@@ -230,45 +156,3 @@ def _within_bottlenecks(first, second, separation, position, tables):
             at[kept], upper[kept] = c, max(largest[level, low], largest[level, last])
             kept += 1
     return at[:kept], upper[:kept]
-
-
-@njit(cache=True)
-def _near_points(projected, layout, upper, core, near, count):
-    (value, end, max_difference), (order, start, first, second) = projected, layout
-    for c in range(end.size):
-        size_a = start[first[c] + 1] - start[first[c]]
-        size_b = start[second[c] + 1] - start[second[c]]
-        middle = end[c] - size_b
-        begin = middle - size_a
-        largest, least = value[begin:middle].max(), value[middle : end[c]].min()
-        for side in range(2):
-            at, size, position = (middle, size_b, start[second[c]]) if side else (begin, size_a, start[first[c]])
-            kept = 0
-            for i in range(size):
-                difference = value[at + i] - largest if side else least - value[at + i]
-                is_near = not difference > max_difference[c]
-                if core is not None and is_near:
-                    is_near = core[order[position + i]] <= upper[c]
-                if is_near:
-                    near[at + kept] = i
-                    kept += 1
-            count[c, side] = kept
-
-
-@njit(cache=True)
-def _near_pairs(projected, near, count, layout, close_pairs):
-    (value, end, max_difference), (order, start, first, second) = projected, layout
-    n_pairs = 0
-    for c in range(end.size):
-        middle = end[c] - (start[second[c] + 1] - start[second[c]])
-        begin = middle - (start[first[c] + 1] - start[first[c]])
-        for i in near[begin : begin + count[c, 0]]:
-            for j in near[middle : middle + count[c, 1]]:
-                if value[middle + j] - value[begin + i] > max_difference[c]:
-                    continue
-                if n_pairs < close_pairs.shape[1]:
-                    close_pairs[0, n_pairs] = order[start[first[c]] + i]
-                    close_pairs[1, n_pairs] = order[start[second[c]] + j]
-                    close_pairs[2, n_pairs] = c
-                n_pairs += 1
-    return n_pairs

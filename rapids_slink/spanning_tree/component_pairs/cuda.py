@@ -1,7 +1,5 @@
 """The kernels on the GPU: launchers of the sources in this folder."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,20 +8,18 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.component_pairs.components import (
     SAMPLED,
     ComponentPairs,
     Components,
-    Projections,
     SeparationErrors,
 )
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
-PROJECTIONS = "spanning_tree/component_pairs/projections.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
-ROWS, POINTS, THREADS, SECOND_POINTS = 64, 128, 128, 1024  # as there, like SAMPLED
+ROWS, THREADS = 64, 128  # as there, like SAMPLED
 
 _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)
@@ -108,52 +104,6 @@ def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tu
     _launch("list_within_bottlenecks", n, *arguments, at, upper, count)
     kept = int(count[0])
     return at[:kept], upper[:kept]
-
-
-def project(points: Any, origin: Any, components: Components, centroids: Any, pairs: ComponentPairs, end: Any) -> Any:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.project`."""
-    check_arrays(points.dtype, points)
-    check_arrays("float64", origin, centroids)
-    blocks = cp.cumsum(-(-(components.size[pairs.first] + components.size[pairs.second]) // POINTS))
-    value = cp.empty(int(end[-1]))
-    launch_blocks(
-        PROJECTIONS, "project", (int(blocks[-1]),), THREADS,
-        points, np.int32(points.shape[1]), origin, components.order, components.start, centroids, np.int32(end.size),
-        *_ends(pairs), end, blocks, value, options=(value_option(points.dtype),),
-    )  # fmt: skip
-    return value
-
-
-def near_points(
-    projected: Projections, components: Components, pairs: ComponentPairs, upper: Array, core: Array
-) -> tuple[Any, Any]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.near_points`."""
-    value, end, limit = projected
-    check_arrays("float64", value, limit, upper, core)
-    near, count = cp.empty(value.size, cp.int32), cp.empty((end.size, 2), cp.int32)
-    layout = components.order, components.start, *_ends(pairs)
-    launch_blocks(
-        PROJECTIONS, "list_near_points", (end.size,), THREADS, value, *layout, end, limit, upper, core, near, count
-    )
-    return near, count
-
-
-def near_pairs(
-    projected: Projections, near: Any, count: Any, components: Components, pairs: ComponentPairs, capacity: int
-) -> tuple[Any, int]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.near_pairs`."""
-    value, end, limit = projected
-    check_arrays("float64", value, limit)
-    check_arrays("int32", near, count)
-    close_pairs, n_pairs = cp.empty((3, capacity), cp.int32), cp.zeros(1, cp.int32)
-    of_first, of_second = count.astype(cp.int64).T
-    blocks = cp.cumsum(-(-of_first // THREADS) * -(-of_second // SECOND_POINTS))
-    launch_blocks(
-        PROJECTIONS, "list_near_pairs", (int(blocks[-1]),), THREADS,
-        value, near, count, blocks, components.order, components.start, np.int32(end.size), *_ends(pairs), end, limit,
-        np.int32(capacity), *close_pairs, n_pairs,
-    )  # fmt: skip
-    return close_pairs, int(n_pairs[0])
 
 
 @dataclass(frozen=True)

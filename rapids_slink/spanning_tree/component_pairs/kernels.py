@@ -1,15 +1,11 @@
 """The kernels that connect components at once, on each device."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.spanning_tree.component_pairs.components import (
     ComponentPairs,
     Components,
-    Projections,
     SeparationErrors,
 )
 
@@ -31,27 +27,6 @@ class Kernels(Protocol):
     def within_bottlenecks(
         self, pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
     ) -> tuple[Array, Array]: ...
-    def project(
-        self,
-        points: Array,
-        origin: Array,
-        components: Components,
-        centroids: Array,
-        pairs: ComponentPairs,
-        end: Array,
-    ) -> Array: ...
-    def near_points(
-        self, projected: Projections, components: Components, pairs: ComponentPairs, upper: Array, core: Array
-    ) -> tuple[Array, Array]: ...
-    def near_pairs(
-        self,
-        projected: Projections,
-        near: Array,
-        count: Array,
-        components: Components,
-        pairs: ComponentPairs,
-        capacity: int,
-    ) -> tuple[Array, int]: ...
 
 
 def kernels(device: Device) -> Kernels:

@@ -1,7 +1,5 @@
 """The rounds on the CPU, in Numba: serial passes over arrays, fast if neighbouring nodes have near numbers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ All rounds on a worklist are one launch whose blocks wait for each other. Rows a
 fit into 64 bits: weights of four bytes and fewer than 2³² edges. Such a word is an exactly altered weight.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,8 +11,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
+from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ITEMS = 4  # per thread, as in worklist.cuh

@@ -1,10 +1,8 @@
 """The edge list of a graph, and the parts in which its edges are processed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-from rapids_slink.runtime.arrays import Array
+from rapids_slink.runtime.device import Array
 
 LIGHT_EDGES = 1.5  # edges per node in the part that goes first
 

@@ -1,11 +1,8 @@
 """The kernels of forests of edge lists that each device has."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.spanning_tree.edges.edge_list import EdgeList
 
 

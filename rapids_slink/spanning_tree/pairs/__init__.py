@@ -4,15 +4,12 @@ The distances are given, as a matrix, or computed where points are few. A CPU ta
 matrix or on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix (`cuda`).
 """
 
-from __future__ import annotations
-
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.report import Report
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import limit_bytes
@@ -49,9 +46,21 @@ def serves(problem: Problem) -> bool:
 
 def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
-    n, metric, min_samples = problem.n, problem.metric, problem.settings.min_samples
+    n, d, metric, device, min_samples = (
+        problem.n,
+        problem.d,
+        problem.metric,
+        problem.device,
+        problem.settings.min_samples,
+    )
     rows = row_bytes(metric, problem.n_features) * n
-    tree = estimate_tree(n, problem.d, metric, min_samples, problem.device, problem.is_compact)
+    cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
+    if metric is PRECOMPUTED:
+        tree = MemoryEstimate(cores + POINT_BYTES * n)
+    elif stores_distances(d, metric, min_samples, device, problem.is_compact):
+        tree = MemoryEstimate(8 * n * n + cores + POINT_BYTES * n, min_chunk=workers(device) * 2**19)
+    else:
+        tree = MemoryEstimate(8 * n * (d + 4) + 2**10 * (d + 4) + POINT_BYTES * n)
     return sequential(MemoryEstimate(rows, rows), tree)
 
 
@@ -89,18 +98,6 @@ def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, c
     return compact or device.is_gpu or min_samples > 1 or d > MAX_FEATURES or not metric.has_half_integer_power
 
 
-def estimate_tree(
-    n: int, d: int, metric: Metric, min_samples: int, device: Device, compact: bool = False
-) -> MemoryEstimate:
-    """Bytes of `tree_of_pairs` of n points, as the metric's formula reads their d features."""
-    cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
-    if metric is PRECOMPUTED:
-        return MemoryEstimate(cores + POINT_BYTES * n)
-    if stores_distances(d, metric, min_samples, device, compact):
-        return MemoryEstimate(8 * n * n + cores + POINT_BYTES * n, min_chunk=workers(device) * 2**19)
-    return MemoryEstimate(8 * n * (d + 4) + 2**10 * (d + 4) + POINT_BYTES * n)
-
-
 def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs.
 
@@ -108,10 +105,8 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     ----------
     values : (n, d) array
         As `neighbors.rows.metric_rows` makes them; for `PRECOMPUTED` the distances.
-    metric : Metric
     min_samples : int
         If it is above 1, weights are mutual reachability with core distances of this many neighbours.
-    device : Device
 
     Returns
     -------

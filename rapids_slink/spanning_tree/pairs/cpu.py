@@ -1,7 +1,5 @@
 """The minimum spanning tree of all pairs, by Prim's algorithm."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -11,9 +9,8 @@ from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.exact.formulas import PASS, add_features
 from rapids_slink.neighbors.exact.tiles import insert_within, reachability
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 STRIP = 128  # points whose distances are computed together, and stay in the first-level cache
@@ -29,7 +26,6 @@ def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.nd
     ----------
     values : (n, d) array
         As `neighbors.rows.metric_rows` makes them.
-    metric : Metric
     edges : dict of arrays
         The columns of an edge frame, n - 1 rows; the weights are surrogate distances.
     """

@@ -4,16 +4,14 @@ The general way takes some hundred launches, each of which costs the host more t
 GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_resident, resident_blocks, value_option
+from rapids_slink.runtime.device import Array
 
 SOURCE = "spanning_tree/pairs/dense.cu"
 WARP = 32

@@ -1,12 +1,9 @@
 """The kernels of the tree of a distance matrix that each device has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 
-from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 
 class Kernels(Protocol):

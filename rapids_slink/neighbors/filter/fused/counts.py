@@ -28,9 +28,8 @@ from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks, power_of_two, value_option
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 HAMMING = METRICS["hamming"]
 COUNTS = "neighbors/filter/fused/counts.cu"

@@ -32,9 +32,8 @@ from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, T
 from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
 MIXED = 32  # features that a Hadamard matrix mixes

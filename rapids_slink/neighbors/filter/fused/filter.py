@@ -27,7 +27,6 @@ from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import (
     c_struct,
     check_arrays,
@@ -36,7 +35,7 @@ from rapids_slink.runtime.cuda import (
     power_of_two,
     value_option,
 )
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 TIGHTEN = "neighbors/filter/fused/tighten.cu"
 TIGHTEN_WARPS = 2  # a block

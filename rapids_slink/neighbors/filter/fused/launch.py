@@ -11,8 +11,8 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
-from rapids_slink.runtime.arrays import Array
 from rapids_slink.runtime.cuda import NULL, c_struct, check_arrays, cuda_kernel, current_gpu, multiprocessors
+from rapids_slink.runtime.device import Array
 
 FUSED = "neighbors/filter/fused/"
 BLOCK_ROWS, TILE = 256, 128  # rows of a work item, points of a tile, as in pass.cuh
