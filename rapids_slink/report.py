@@ -50,6 +50,17 @@ class Report(dict[str, Any]):
         for name, value in counts.items():
             entry[name] = value if isinstance(value, str) else entry.get(name, 0) + int(value)
 
+    def add(self, other: Report) -> None:
+        """Add the seconds and counts of a part of the work, and the settings that this report does not have."""
+        for name, entry in other.items():
+            if name == "seconds":
+                seconds = self.setdefault(name, {})
+                seconds |= {stage: seconds.get(stage, 0.0) + value for stage, value in entry.items()}
+            elif isinstance(entry, dict):
+                self.count(name, **entry)
+            else:
+                self.setdefault(name, entry)
+
     def to_frame(self) -> pd.DataFrame:
         """One row a stage.
 

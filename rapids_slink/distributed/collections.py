@@ -16,12 +16,13 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.core import flatten
 from distributed import Future
 
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind, is_dataframe
+from rapids_slink.points.output import OutputKind, is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import device_of, is_on_gpu
 
@@ -34,8 +35,8 @@ class Layout:
     ----------
     sizes : list of int
         Rows of each partition.
-    index : list of futures, optional
-        The index of each partition; None for an array.
+    index : list of (future, int), optional
+        For each partition a task's list of indices and its place there; None for an array.
     divisions : tuple
         Dask's; of None where they are not known. Empty for an array.
     output : OutputKind
@@ -43,30 +44,35 @@ class Layout:
     """
 
     sizes: list[int]
-    index: list[Future] | None
+    index: list[tuple[Future, int]] | None
     divisions: tuple[Any, ...]
     output: OutputKind
 
-    def collection(self, run: Run, name: str, whole: Future) -> Any:
-        """A Series or DataFrame that a worker holds, of all rows, as a collection in this layout."""
+    def collection(self, results: Future, name: str, meta: Any) -> Any:
+        """An entry of a task's results, a Series or DataFrame of all rows, as a collection in this layout.
+
+        Its partitions are sliced when it is computed.
+        """
         stops = np.cumsum(self.sizes).tolist()
-        index: list[Any] = [None] * len(stops) if self.index is None else self.index
-        pieces = [
-            run.task(name, _in_kind, whole, stop - size, stop, index[p], self.output, index=(p,))
-            for p, (size, stop) in enumerate(zip(self.sizes, stops, strict=True))
+        rows, index = zip([0, *stops], stops, strict=False), self.index or [(None, 0)] * len(stops)
+        tasks = [
+            (_rows_of, results.key, name, self.output, *bounds, indices and indices.key, place)
+            for bounds, (indices, place) in zip(rows, index, strict=True)
         ]
-        run.wait(pieces)
-        (meta,) = run.gather([run.task(f"{name}-meta", _no_rows, pieces[0])])
+        futures = [results, *{indices for indices, _ in index if indices is not None}]
         if self.output.is_frame:
-            return frame_of_parts(pieces, meta, self.divisions)
-        shapes = [(size, *meta.shape[1:]) for size in self.sizes]
-        return da.concatenate([da.from_delayed(*piece, meta=meta) for piece in zip(pieces, shapes, strict=True)])
+            return frame_of_tasks(name, tasks, futures, self.output.frame(meta), self.divisions)
+        graph, more = {future.key: future for future in futures}, meta.shape[1:]
+        label, meta = f"{name}-{results.key[0]}", self.output.array(meta.values)
+        graph |= {(label, p, *(0 for _ in more)): task for p, task in enumerate(tasks)}
+        return da.Array(graph, label, (tuple(self.sizes), *((size,) for size in more)), meta=meta)
 
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
-            return self.collection(run, "labels", run.task("cut", _cut, whole, n_leaves, parameters))
+            results = run.task("cut", _cut, whole, n_leaves, parameters)
+            return self.collection(results, "labels", described(run, results)["labels"][1])
 
 
 def is_frame(X: Any) -> bool:
@@ -75,43 +81,69 @@ def is_frame(X: Any) -> bool:
 
 
 def partitions_of(X: Any) -> list[Any]:
-    """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array, as tasks."""
-    if is_frame(X):
-        return list(X.to_delayed(optimize_graph=False))  # optimizing may put partitions together
-    if not isinstance(X, da.Array):
-        raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
-    if X.ndim == 2 and len(X.chunks[1]) > 1:
-        X = X.rechunk({1: -1})
-    return list(X.to_delayed().ravel())
+    """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array: futures if they are persisted.
 
-
-def frame_collection(run: Run, name: str, frame: Future) -> Any:
-    """A frame that a worker holds as a collection of one partition."""
-    meta, last = run.gather([run.task(f"{name}-meta", _no_rows, frame), run.task(f"{name}-last", _last_label, frame)])
-    divisions = (0, last) if isinstance(last, int) else (None, None)
-    return frame_of_parts([frame], meta, divisions)
-
-
-def frame_of_parts(parts: list[Future], meta: Any, divisions: tuple[Any, ...] | None = None) -> Any:
-    """A DataFrame or Series whose partitions the workers hold.
-
-    They are persisted although they exist: otherwise Dask cannot compute arrays of frames that were made from futures.
+    Otherwise they are tasks.
     """
-    return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False).persist()
+    if not is_frame(X) and not isinstance(X, da.Array):
+        raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
+    if not is_frame(X) and X.ndim == 2 and len(X.chunks[1]) > 1:
+        X = X.rechunk({1: -1})
+    graph = dict(X.__dask_graph__())
+    nodes = [graph[key] for key in flatten(X.__dask_keys__())]
+    futures = [graph.get(getattr(node, "target", None), node) for node in nodes]  # a frame's keys are aliases
+    if all(isinstance(future, Future) for future in futures):
+        return futures
+    # Optimizing may put a frame's partitions together.
+    return list(X.to_delayed(optimize_graph=False)) if is_frame(X) else list(X.to_delayed().ravel())
+
+
+def attributes(run: Run, results: Future, layout: Layout | None = None) -> dict[str, Any]:
+    """A task's results by name: frames become collections, and so do Series, in the layout of their rows."""
+    found = {}
+    for name, (is_collected, value, divisions) in described(run, results).items():
+        if not is_collected:
+            found[name] = value
+        elif layout is not None and value.ndim == 1:
+            found[name] = layout.collection(results, name, value)
+        else:
+            found[name] = frame_of_tasks(name, [(getitem, results.key, name)], [results], value, divisions)
+    return found
+
+
+def frame_of_tasks(
+    name: str, tasks: list[tuple[Any, ...]], futures: list[Future], meta: Any, divisions: Sequence[Any]
+) -> Any:
+    """A DataFrame or Series of a task for each partition, which is done when the collection is computed.
+
+    Tasks name futures by their keys. A future within a task would be kept by the log of the scheduler's messages.
+    """
+    keys = [(f"{name}-{futures[0].key[0]}", p) for p in range(len(tasks))]
+    graph = {**{future.key: future for future in futures}, **dict(zip(keys, tasks, strict=True))}
+    return dd.from_graph(graph, meta, tuple(divisions), keys, name)
+
+
+def described(run: Run, results: Future) -> dict[str, tuple[bool, Any, tuple[Any, Any]]]:
+    """For each of a task's results whether it is a frame or Series, if so without its rows, and Dask's divisions."""
+    (described,) = run.gather([run.task("results", _described, results)])
+    return described
+
+
+def _described(results: dict[str, Any]) -> dict[str, tuple[bool, Any, tuple[Any, Any]]]:
+    return {
+        name: (True, value[:0], _divisions(value)) if library_of(value) else (False, value, (None, None))
+        for name, value in results.items()
+    }
 
 
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
     """These columns of all partitions of a collection of frames, the argument `name`, as one frame on a worker."""
-    return run.task(f"{name}-whole", _concat, run.partitions(partitions_of(X)), pd.Index(columns), name)
+    parts, _ = run.partitions(partitions_of(X))
+    return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
 
-def attribute(run: Run, fitted: Future, name: str) -> Future:
-    """An entry of the dictionary that a task returns."""
-    return run.task(name, getitem, fitted, name)
-
-
-def _cut(linkage: Any, n: int, parameters: CutParameters) -> Any:
-    return cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
+def _cut(linkage: Any, n: int, parameters: CutParameters) -> dict[str, Any]:
+    return {"labels": cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))}
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
@@ -143,19 +175,20 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
     return parts[0] if len(parts) == 1 else device_of(parts[0]).frames.concat(parts)
 
 
-def _in_kind(whole: Any, start: int, stop: int, index: Any, output: OutputKind) -> Any:
+def _rows_of(
+    results: dict[str, Any], name: str, output: OutputKind, start: int, stop: int, indices: Any, place: int
+) -> Any:
     """Rows `start` to `stop` of a Series or DataFrame in that kind of output."""
-    part = whole.iloc[start:stop]
+    part = results[name].iloc[start:stop]
     if not output.is_frame:
         return output.array(part.values)
+    index = indices[place]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
 
-def _no_rows(part: Any) -> Any:
-    return part[:0]
-
-
-def _last_label(frame: Any) -> Any:
-    """The last label of the index if it numbers the rows from 0, else None."""
+def _divisions(frame: Any) -> tuple[Any, Any]:
+    """Of a frame as one partition, known if the index numbers the rows from 0."""
     index = frame.index
-    return len(frame) - 1 if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else None
+    return (
+        (0, len(frame) - 1) if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else (None, None)
+    )
