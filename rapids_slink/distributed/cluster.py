@@ -109,6 +109,15 @@ class Run:
         results: list[Any] = self.client.gather(list(futures))
         return results
 
+    @property
+    def copies_through_host(self) -> bool:
+        """Whether workers send each other a GPU's arrays by TCP, not by UCX from GPU to GPU."""
+        return not any(worker.startswith("ucx") for worker in self.workers)
+
+    def worker(self, i: int) -> str | None:
+        """The address of a worker, in turn; None while there is none."""
+        return self.workers[i % len(self.workers)] if self.workers else None
+
     def devices(self, gpu: bool) -> int:
         """The number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
         return max(1, len(self.workers) if gpu else len({urlsplit(worker).hostname for worker in self.workers}))

@@ -8,6 +8,7 @@ share a block, and a large one is spread over several.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from distributed import Future
+from distributed import Future, get_worker
 
 from rapids_slink.distributed.cluster import Run, work
 from rapids_slink.distributed.collections import Layout, matched, partitions_of
@@ -25,7 +26,7 @@ from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.points.validate import InputTypeError, check_finite, check_shape, check_spans, dimension_error
-from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 from rapids_slink.settings import Settings
 
@@ -40,8 +41,8 @@ class Partitions:
 
     Attributes
     ----------
-    read : list of (list of int, future)
-        The numbers of partitions that were read together, and the result of `read_partitions`.
+    read : list of (list of int, future, str)
+        The numbers of partitions read together, the result of `read_partitions`, and the worker that holds it.
     layout : Layout
     settings : Settings
         With the device.
@@ -54,7 +55,7 @@ class Partitions:
         Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
     """
 
-    read: list[tuple[list[int], Future]]
+    read: list[tuple[list[int], Future, str]]
     layout: Layout
     settings: Settings
     dtype: str
@@ -104,18 +105,19 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
         raise ValueError(dimension_error(X))
     names = list(X.columns) if hasattr(X, "columns") else None
     parts, groups = run.partitions(partitions_of(X) if is_collection(X) else [run.client.scatter(X)])
-    columns, read = X.shape[1] if names is None else pd.Index(names), []
+    columns, tasks = X.shape[1] if names is None else pd.Index(names), []
     for g, group in enumerate(groups):
         called = [f"partition {p} of {name}" for p in group]
-        task = run.task("read", read_partitions, settings, [parts[p] for p in group], columns, called, index=(name, g))
-        read.append((group, task))
+        arguments = settings, [parts[p] for p in group], columns, called
+        tasks.append(run.task("read", read_partitions, *arguments, index=(name, g)))
     places = [place for _, place in sorted((p, (g, i)) for g, group in enumerate(groups) for i, p in enumerate(group))]
 
     def entries(what: str) -> list[Future]:
-        return [run.task(what, getitem, part, what, index=(name, g)) for g, (_, part) in enumerate(read)]
+        return [run.task(what, getitem, task, what, index=(name, g)) for g, task in enumerate(tasks)]
 
     gathered = run.gather(entries("summary"))
     summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in places]
+    read = [(group, task, part[0]["worker"]) for group, task, part in zip(groups, tasks, gathered, strict=True)]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
         indices = entries("index")
@@ -124,7 +126,7 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]
     if not all(summary["bounded"] for _, summary in filled):  # else all distances between partitions fit, too
-        extremes = [run.task("extremes", _extremes, part, index=(name, g)) for g, (_, part) in enumerate(read)]
+        extremes = [run.task("extremes", _extremes, part, index=(name, g)) for g, part in enumerate(tasks)]
         low, high = (np.stack(ends) for ends in zip(*chain(*run.gather(extremes)), strict=True))
         check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
     zeros = [start + row for start, summary in filled for row in summary["zeros"]]
@@ -149,9 +151,9 @@ def read_partitions(
 def _read(
     device: Device, settings: Settings, partitions: list[Any], columns: pd.Index | float, names: list[str]
 ) -> dict[str, list[Any]]:
-    values, summaries = [], []
+    values, summaries, worker = [], [], get_worker().address
     for partition, name in zip(partitions, names, strict=True):
-        summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition)}
+        summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition), "worker": worker}
         rows = None
         if len(partition):
             partition = matched(partition, columns, name)
@@ -193,13 +195,17 @@ def _naming_partition(name: str) -> Iterator[None]:
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
     """The points in `count` blocks of consecutive rows, which go to the workers in turn."""
-    n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
+    n, stops, settings = points.n_rows, np.cumsum(points.layout.sizes).tolist(), points.settings
+    device = settings.device if points.layout.output.gpu else "cpu"
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
-    starts = [*(n * b // count // unit * unit for b in range(count)), n]
-    blocks, workers = [], run.workers if count > 1 else []
+    starts, blocks = [*(n * b // count // unit * unit for b in range(count)), n], []
+    held = Counter[str]()
+    for group, _, holder in points.read:
+        held[holder] += sum(points.layout.sizes[p] for p in group)
     for b, (first, last) in enumerate(pairwise(starts)):
+        worker = run.worker(b) if count > 1 else max(held, key=lambda holder: (held[holder], holder))
         pieces, order = [], []
-        for g, (group, part) in enumerate(points.read):
+        for g, (group, part, holder) in enumerate(points.read):
             parts = [(p, points.layout.sizes[p], stops[p]) for p in group]
             rows = {
                 p: (i, max(first - stop + size, 0), min(last - stop, 0) + size)
@@ -207,19 +213,19 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
                 if size and stop > first and stop - size < last
             }
             if rows:
-                pieces.append(run.task(f"{name}-piece", _piece, part, list(rows.values()), index=(b, g)))
+                through_host = device == "cuda" and holder != worker and run.copies_through_host
+                pieces.append(run.task(f"{name}-piece", _piece, part, list(rows.values()), through_host, index=(b, g)))
                 order += rows
-        worker = workers[b % len(workers)] if workers else None
-        blocks.append(run.task(name, _block, pieces, order, points.dtype, index=(b,), worker=worker))
-    return Blocks(blocks, starts, points.settings)
+        blocks.append(run.task(name, _block, pieces, order, points.dtype, device, index=(b,), worker=worker))
+    return Blocks(blocks, starts, settings)
 
 
-def _piece(part: dict[str, Any], rows: list[tuple[int, int, int]]) -> Any:
-    return [part["values"][i][start:stop] for i, start, stop in rows]
+def _piece(part: dict[str, Any], rows: list[tuple[int, int, int]], through_host: bool) -> list[Any]:
+    pieces = [part["values"][i][start:stop] for i, start, stop in rows]
+    return [to_host(piece) for piece in pieces] if through_host else pieces
 
 
-def _block(pieces: list[list[Any]], order: list[int], dtype: str) -> Any:
+def _block(pieces: list[list[Any]], order: list[int], dtype: str, device: str) -> Any:
     """The pieces by their numbers in one array: a copy, because a slice would keep its whole partition."""
-    flat = [array for part in pieces for array in part]
-    flat = [flat[i] for i in np.argsort(order)]
-    return device_of(flat[0]).xp.concatenate(flat).astype(dtype, copy=False)
+    xp, flat = resolve(device).xp, [array for part in pieces for array in part]
+    return xp.concatenate([xp.asarray(flat[i]) for i in np.argsort(order)]).astype(dtype, copy=False)

@@ -14,6 +14,7 @@ Mutual reachability needs the core distances among all points first; they come f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -55,13 +56,16 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
     settings, numbers = blocks.settings, range(len(blocks))
     own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,)) for b in numbers]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
-    pairs = list(combinations(numbers, 2))
-    results, joined = [], []
-    first_pair = {b: pair for pair in reversed(pairs) for b in pair}
-    for pair in pairs:
-        is_first = [first_pair[b] == pair for b in numbers]
-        arguments = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts, is_first)]
-        results.append(run.task("tree", pair_tree, settings, *arguments, index=pair))
+    here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
+    moved, workers = here, max(1, len(run.workers))
+    if settings.device == "cuda" and run.copies_through_host:
+        moved = [run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in numbers]
+    results, joined, with_edges = [], [], set()
+    for pair, w in pairs_of_workers(len(blocks), workers):
+        parts = [(here if b % workers == w else moved)[b] for b in pair]
+        arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
+        results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
+        with_edges.update(pair)
         joined.append(results[-1])
         level = 0
         while len(joined) >= JOINED and (len(results) // JOINED**level) % JOINED == 0:  # as counters carry over
@@ -70,6 +74,28 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
             level += 1
     run.wait(results, progress)
     return joined
+
+
+def pairs_of_workers(blocks: int, workers: int) -> list[tuple[tuple[int, int], int]]:
+    """The pairs of blocks and the number of the worker of each, in the order in which they are done.
+
+    The workers take pairs in turn. Each takes one of whose blocks it has most; at first it has every `workers`-th.
+    """
+    pairs, order = list(combinations(range(blocks), 2)), []
+    held = [set(range(w, blocks, workers)) for w in range(workers)]
+    for i in range(len(pairs)):
+        w = i % workers
+        pair = min(pairs, key=lambda pair: (len({*pair} - held[w]), pair))
+        pairs.remove(pair)
+        held[w] |= {*pair}
+        order.append((pair, w))
+    return order
+
+
+def _on_host(parts: list[Any]) -> list[Any]:
+    """A block's arrays as their copies are sent: from the GPU to the host while no other task uses the GPU."""
+    rows, core, lists = parts
+    return [to_host(rows), None if core is None else to_host(core), lists and tuple(to_host(part) for part in lists)]
 
 
 def lists_of_block(settings: Settings, rows: Array) -> Any:
@@ -103,9 +129,9 @@ def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) 
     return way_of(problem) == "lists" and not is_searched_by_tree(n, problem.d, settings.metric, device)
 
 
-def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
+def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
     """The lists of two blocks, numbered for the points of both in one array."""
-    if len(own) < 2 or any(lists is None for lists in own):
+    if any(lists is None for lists in own):
         return None
     (ids, weights), (more_ids, more_weights) = own
     first = len(ids)
@@ -117,16 +143,16 @@ def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
 def pair_tree(
     device: Device,
     settings: Settings,
-    rows: list[Any],
-    cores: list[Any],
-    own: list[Any],
+    parts: list[tuple[Array, Array, Any]],
     starts: list[int],
     within: list[bool],
 ) -> dict[str, Any]:
-    """Edges of the tree of the points of one or two blocks, numbered among all points, and the counts of its report.
+    """Edges of the tree of the points of two blocks, numbered among all points, and the counts of its report.
 
-    The edges between the blocks are kept, and those within a block if its entry of `within` is true.
+    `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
+    within a block if its entry of `within` is true.
     """
+    rows, cores, own = zip(*parts, strict=True)
     xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
     n, d = values.shape
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
