@@ -550,26 +550,61 @@ def test_two_at_once(cluster, blocks):
     assert len(found) == 2
 
 
+def kill(client):
+    """End a worker as the kernel does for lack of memory. Returns the workers' addresses before."""
+    pids = client.run(os.getpid)
+    os.kill(min(pids.values()), signal.SIGKILL)
+    return set(pids)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("stage", ["tree", "join", "own"])
-def test_a_worker_that_dies(stage, blocks, monkeypatch):
+@pytest.mark.parametrize(
+    ("stage", "count"), [("own", 3), ("tree", 3), ("linkage", 3), ("read", 1), ("block", 1), ("fit", 1)]
+)
+@pytest.mark.parametrize("persisted", [False, True])
+def test_a_worker_that_dies(stage, count, persisted, blocks, monkeypatch):
     """It costs time, not the result: a nanny starts another one, and Dask does its tasks again."""
+    blocks(count)
     X = blobs(0, 10, n=2000)
     frame, parts = collection(X, [500, 500, 500, len(X) - 1500])
     with start(2) as made, dask_distributed.Client(made) as client:
-        pids, task = list(client.run(os.getpid).values()), runs.Run.task
-        killed = []
+        if persisted:
+            parts = parts.persist()
+            dask_distributed.wait(parts)
+        task, killed = runs.Run.task, []
 
-        def kill(self, name, *args, **kwargs):
+        def submit(self, name, *args, **kwargs):
             future = task(self, name, *args, **kwargs)
             if name == stage and not killed:
-                killed.append(os.kill(pids[0], signal.SIGKILL))
+                killed.append(kill(client))
             return future
 
-        monkeypatch.setattr(runs.Run, "task", kill)
+        monkeypatch.setattr(runs.Run, "task", submit)
         found = fit(parts, 5, min_samples=3, device="cpu")
         assert killed
         assert_same(found, fit(frame, 5, min_samples=3, device="cpu"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_worker_that_came_back(count, blocks):
+    """It has the partitions, blocks and trees of the next fit again, and labels of the fit before are not lost."""
+    blocks(count)
+    frame, parts = collection(blobs(0, 10, n=2000), [500, 500, 500, 540])
+    expected = fit(frame, 5, device="cpu")
+    with start(2) as made, dask_distributed.Client(made) as client:
+        before, earlier = fit(parts, 5, device="cpu"), kill(client)
+        for _ in range(300):
+            workers = set(client.scheduler_info(n_workers=-1)["workers"])
+            if len(workers) == 2 and workers != earlier:
+                break
+            time.sleep(0.1)
+        assert_same(before, expected)
+        with dask_distributed.get_task_stream(client) as stream:
+            found = fit(parts, 5, device="cpu")
+        assert_same(found, expected)
+        assert found.report_["cluster"]["workers"] == 2
+        assert {record["worker"] for record in stream.data} == workers
 
 
 @pytest.mark.full

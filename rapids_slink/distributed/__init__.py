@@ -8,6 +8,7 @@ The results have the bits of one device, whatever the partitions and the workers
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,7 +27,7 @@ from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with
 from rapids_slink.distributed.collections import attributes, described, frame_of_tasks, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, tree_of_blocks
+from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, pairs_of_workers, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
@@ -50,6 +51,10 @@ MAX_BLOCKS = 32
 NEAR_LEAST = 9 / 8
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
+#: By device: seconds of a test of a pair of rows, for each feature.
+TEST_SECONDS = {"cpu": 1e-11, "cuda": 4.6e-15}
+#: Seconds of a byte that a worker gets from another by TCP; by UCX it takes a fiftieth.
+BYTE_SECONDS = 5e-10
 #: Bytes of an entry of a neighbour list.
 LIST_BYTES = 12
 
@@ -115,16 +120,28 @@ def count_blocks(run: Run, points: Partitions) -> int:
     """The number of blocks: few for each worker, of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        wanted = wanted_blocks(n, points.n_features, run.devices(settings.device == "cuda"), settings.device)
+        devices, row_bytes = run.devices(settings.device == "cuda"), np.dtype(points.dtype).itemsize * points.n_features
+        moved = (row_bytes + LIST_BYTES * list_length(settings)) * BYTE_SECONDS * run.copies_through_host
+        wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 
 
-def wanted_blocks(n: int, d: int, devices: int, device: str) -> int:
-    """The smallest number of blocks that takes little longer than the best number, for n rows of d features."""
+def wanted_blocks(n: int, d: int, devices: int, device: str, seconds_moved: float = 0.0) -> int:
+    """The smallest number of blocks that takes little longer than the best number, for n rows of d features.
+
+    A row takes `seconds_moved` to get to another device, at which others get rows, too.
+    """
     max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
-    times = {count: expected_time(count, devices) for count in range(1, max_blocks + 1)}
+    tests, counts = n * d / 2 * TEST_SECONDS[device], range(1, max_blocks + 1)
+    times = {count: expected_time(count, devices) * tests + moves(count, devices) * seconds_moved for count in counts}
     return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
+
+
+def moves(blocks: int, devices: int) -> float:
+    """The share of the rows that the busiest device gets from others for its pairs of blocks."""
+    got = {(w, b) for pair, w in pairs_of_workers(blocks, devices) for b in pair if b % devices != w}
+    return max(Counter(w for w, _ in got).values(), default=0) / blocks
 
 
 def expected_time(blocks: int, devices: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isnan
 from operator import getitem
 from typing import Any
@@ -16,6 +17,7 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.base import tokenize
 from dask.core import flatten
 from distributed import Future
 
@@ -54,16 +56,16 @@ class Layout:
         Its partitions are sliced when it is computed.
         """
         stops = np.cumsum(self.sizes).tolist()
-        rows, index = zip([0, *stops], stops, strict=False), self.index or [(None, 0)] * len(stops)
+        index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
         tasks = [
             (_rows_of, results.key, name, self.output, *bounds, indices and indices.key, place)
-            for bounds, (indices, place) in zip(rows, index, strict=True)
+            for bounds, (indices, place) in zip(pairwise([0, *stops]), index, strict=True)
         ]
         futures = [results, *{indices for indices, _ in index if indices is not None}]
         if self.output.is_frame:
             return frame_of_tasks(name, tasks, futures, self.output.frame(meta), self.divisions)
-        graph, more = {future.key: future for future in futures}, meta.shape[1:]
-        label, meta = f"{name}-{results.key[0]}", self.output.array(meta.values)
+        more, meta, label = meta.shape[1:], self.output.array(meta.values), f"{name}-{tokenize(results.key)}"
+        graph: dict[Any, Any] = {future.key: future for future in futures}
         graph |= {(label, p, *(0 for _ in more)): task for p, task in enumerate(tasks)}
         return da.Array(graph, label, (tuple(self.sizes), *((size,) for size in more)), meta=meta)
 
@@ -90,7 +92,7 @@ def partitions_of(X: Any) -> list[Any]:
     if not is_frame(X) and X.ndim == 2 and len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
     graph = dict(X.__dask_graph__())
-    nodes = [graph[key] for key in flatten(X.__dask_keys__())]
+    nodes = [graph.get(key) for key in flatten(X.__dask_keys__())]
     futures = [graph.get(getattr(node, "target", None), node) for node in nodes]  # a frame's keys are aliases
     if all(isinstance(future, Future) for future in futures):
         return futures
@@ -118,9 +120,9 @@ def frame_of_tasks(
 
     Tasks name futures by their keys. A future within a task would be kept by the log of the scheduler's messages.
     """
-    keys = [(f"{name}-{futures[0].key[0]}", p) for p in range(len(tasks))]
-    graph = {**{future.key: future for future in futures}, **dict(zip(keys, tasks, strict=True))}
-    return dd.from_graph(graph, meta, tuple(divisions), keys, name)
+    keys = [(f"{name}-{tokenize(futures[0].key)}", p) for p in range(len(tasks))]
+    graph: dict[Any, Any] = {future.key: future for future in futures}
+    return dd.from_graph({**graph, **dict(zip(keys, tasks, strict=True))}, meta, tuple(divisions), keys, name)
 
 
 def described(run: Run, results: Future) -> dict[str, tuple[bool, Any, tuple[Any, Any]]]:

@@ -204,7 +204,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
         held[holder] += sum(points.layout.sizes[p] for p in group)
     for b, (first, last) in enumerate(pairwise(starts)):
         worker = run.worker(b) if count > 1 else max(held, key=lambda holder: (held[holder], holder))
-        pieces, order = [], []
+        pieces, order = [], list[int]()
         for g, (group, part, holder) in enumerate(points.read):
             parts = [(p, points.layout.sizes[p], stops[p]) for p in group]
             rows = {

@@ -60,7 +60,7 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
     moved, workers = here, max(1, len(run.workers))
     if settings.device == "cuda" and run.copies_through_host:
         moved = [run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in numbers]
-    results, joined, with_edges = [], [], set()
+    results, joined, with_edges = [], [], set[int]()
     for pair, w in pairs_of_workers(len(blocks), workers):
         parts = [(here if b % workers == w else moved)[b] for b in pair]
         arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
@@ -175,13 +175,16 @@ def pair_tree(
 @on_worker
 def join_trees(device: Device, settings: Settings, trees: list[dict[str, Any]]) -> dict[str, Any]:
     """The minimum spanning forest of the edges of several trees, and what their reports count together."""
+    edges, report = _joined(device, trees)
+    return {"edges": edges, "report": report}
+
+
+def _joined(device: Device, trees: list[dict[str, Any]]) -> tuple[Any, Report]:
     report = Report()
     for tree in trees:
         report.add(tree["report"])
-    if len(trees) == 1:
-        return {"edges": trees[0]["edges"], "report": report}
     edges = device.frames.concat([tree["edges"] for tree in trees], ignore_index=True)
-    return {"edges": spanning_forest(edges, device), "report": report}
+    return edges if len(trees) == 1 else spanning_forest(edges, device), report
 
 
 @on_worker
@@ -189,7 +192,7 @@ def fit_trees(
     device: Device, settings: Settings, rule: ClusterRule, trees: list[dict[str, Any]], n: int
 ) -> dict[str, Any]:
     """The attributes of n rows, from trees whose edges together hold the tree of all rows."""
-    tree, report = join_trees.__wrapped__(device, settings, trees).values()
+    tree, report = _joined(device, trees)
     columns = {
         name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
     }
