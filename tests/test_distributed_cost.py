@@ -12,6 +12,7 @@ import pytest
 from rapids_slink import fit
 
 dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+dask = pytest.importorskip("dask")
 dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
@@ -41,9 +42,10 @@ def on_workers():
     started = []
 
     def start(n_workers, X):
-        cluster = dask_distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
-        )
+        with dask.config.set({"distributed.scheduler.work-stealing": False}):  # it depends on how long tasks take
+            cluster = dask_distributed.LocalCluster(
+                n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
+            )
         client, finished = dask_distributed.Client(cluster), Finished()
         started.extend([client, cluster])
         cluster.scheduler.add_plugin(finished)
@@ -81,17 +83,17 @@ def test_one_block(d, parameters, on_workers, monkeypatch):
 
 @pytest.mark.parametrize("workers", [4, 8])
 def test_six_blocks(workers, on_workers, monkeypatch):
-    """Every worker has as many trees as any other, give or take one that is taken over, and no block is sent twice."""
+    """Every worker has as many trees as any other, give or take one, and gets the blocks of these from others."""
     monkeypatch.setattr(distributed, "count_blocks", lambda run, points: 6)
     X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
     parts, finished = on_workers(workers, X)
     model = fit(parts, 4, n_neighbors=8, device="cpu")
-    assert len(finished.by_worker("lists")) >= min(workers, 5)
-    assert max(finished.by_worker("tree")) <= -(-15 // workers) + 1
+    assert finished.by_worker("lists") == ([1, 1, 2, 2] if workers == 4 else [1] * 6)
+    assert finished.by_worker("tree") == ([3, 4, 4, 4] if workers == 4 else [1] + 7 * [2])
     assert sum(finished.tasks.values()) <= 3 * workers + 2 * PARTITIONS + 6 + 6 + 15 + 4
-    sent = {(b, w) for pair, w in pairs_of_workers(6, workers) for b in pair if b % workers != w}
-    rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 5
-    assert model.report_["cluster"]["bytes_moved"] < 1.25 * (rows + len(sent) / 6 * (rows + lists) + edges)
+    got = sum(b % workers != w for pair, w in pairs_of_workers(6, workers) for b in pair)
+    rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 6
+    assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + lists) + edges
     np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu").labels_)
 
 

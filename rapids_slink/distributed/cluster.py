@@ -86,16 +86,16 @@ class Run:
         self.futures.add(future)
         return future
 
-    def partitions(self, parts: Sequence[Any]) -> tuple[list[Future], list[list[int]]]:
+    def partitions(self, parts: Sequence[Any]) -> tuple[list[Future], list[tuple[list[int], str | None]]]:
         """A collection's partitions, from its tasks, and which of them are read together: those that a worker holds."""
         if not all(isinstance(part, Future) for part in parts):
             futures: list[Future] = self.client.compute(list(parts))
             self.futures.update(futures)
-            return futures, [[p] for p in range(len(futures))]
+            return futures, [([p], None) for p in range(len(futures))]
         holders, together = self.client.who_has(list(parts)), defaultdict[Any, list[int]](list)
         for p, part in enumerate(parts):
             together[min(holders.get(part.key) or [p], key=str)].append(p)
-        return list(parts), list(together.values())
+        return list(parts), [(group, key if isinstance(key, str) else None) for key, group in together.items()]
 
     def wait(self, futures: Sequence[Future], progress: Progress | None = None) -> None:
         """Wait for futures, with a progress bar if one is given; raise the first error."""

@@ -9,7 +9,7 @@ share a block, and a large one is spread over several.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
@@ -55,7 +55,7 @@ class Partitions:
         Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
     """
 
-    read: list[tuple[list[int], Future, str]]
+    read: list[tuple[list[int], Future, str | None]]
     layout: Layout
     settings: Settings
     dtype: str
@@ -106,33 +106,39 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     names = list(X.columns) if hasattr(X, "columns") else None
     parts, groups = run.partitions(partitions_of(X) if is_collection(X) else [run.client.scatter(X)])
     columns, tasks = X.shape[1] if names is None else pd.Index(names), []
-    for g, group in enumerate(groups):
+    places: dict[int, tuple[int, int]] = {}
+    for g, (group, holder) in enumerate(groups):
         called = [f"partition {p} of {name}" for p in group]
         arguments = settings, [parts[p] for p in group], columns, called
-        tasks.append(run.task("read", read_partitions, *arguments, index=(name, g)))
-    places = [place for _, place in sorted((p, (g, i)) for g, group in enumerate(groups) for i, p in enumerate(group))]
+        tasks.append(run.task("read", read_partitions, *arguments, index=(name, g), worker=holder))
+        places |= {p: (g, i) for i, p in enumerate(group)}
 
-    def entries(what: str) -> list[Future]:
-        return [run.task(what, getitem, task, what, index=(name, g)) for g, task in enumerate(tasks)]
+    def of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
+        return [
+            run.task(what, function, task, *args, index=(name, g), worker=holder)
+            for g, (task, holder) in enumerate(zip(tasks, holders, strict=True))
+        ]
 
-    gathered = run.gather(entries("summary"))
-    summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in places]
-    read = [(group, task, part[0]["worker"]) for group, task, part in zip(groups, tasks, gathered, strict=True)]
+    holders = [holder for _, holder in groups]
+    gathered = run.gather(of_groups("summary", getitem, "summary"))
+    holders = [summaries[0]["worker"] for summaries in gathered]
+    summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (places[p] for p in range(len(parts)))]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
-        indices = entries("index")
-        index = [(indices[g], i) for g, i in places]
+        indices = of_groups("index", getitem, "index")
+        index = [(indices[g], i) for g, i in (places[p] for p in range(len(parts)))]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]
     if not all(summary["bounded"] for _, summary in filled):  # else all distances between partitions fit, too
-        extremes = [run.task("extremes", _extremes, part, index=(name, g)) for g, part in enumerate(tasks)]
-        low, high = (np.stack(ends) for ends in zip(*chain(*run.gather(extremes)), strict=True))
+        extremes = chain(*run.gather(of_groups("extremes", _extremes)))
+        low, high = (np.stack(ends) for ends in zip(*extremes, strict=True))
         check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
     zeros = [start + row for start, summary in filled for row in summary["zeros"]]
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
     dtype = np.result_type(*(summary["dtype"] for _, summary in filled)).str
+    read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
     return Partitions(read, layout, replace(settings, device=first["device"]), dtype, first["features"], names, zeros)
 
 
@@ -199,11 +205,11 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
     device = settings.device if points.layout.output.gpu else "cpu"
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
     starts, blocks = [*(n * b // count // unit * unit for b in range(count)), n], []
-    held = Counter[str]()
+    held = Counter[str | None]()
     for group, _, holder in points.read:
         held[holder] += sum(points.layout.sizes[p] for p in group)
     for b, (first, last) in enumerate(pairwise(starts)):
-        worker = run.worker(b) if count > 1 else max(held, key=lambda holder: (held[holder], holder))
+        worker = run.worker(b) if count > 1 else held.most_common(1)[0][0]
         pieces, order = [], list[int]()
         for g, (group, part, holder) in enumerate(points.read):
             parts = [(p, points.layout.sizes[p], stops[p]) for p in group]
@@ -214,7 +220,8 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
             }
             if rows:
                 through_host = device == "cuda" and holder != worker and run.copies_through_host
-                pieces.append(run.task(f"{name}-piece", _piece, part, list(rows.values()), through_host, index=(b, g)))
+                arguments = part, list(rows.values()), through_host
+                pieces.append(run.task(f"{name}-piece", _piece, *arguments, index=(b, g), worker=holder))
                 order += rows
         blocks.append(run.task(name, _block, pieces, order, points.dtype, device, index=(b,), worker=worker))
     return Blocks(blocks, starts, settings)

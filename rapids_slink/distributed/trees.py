@@ -54,7 +54,9 @@ JOINED = 8
 def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[Future]:
     """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them."""
     settings, numbers = blocks.settings, range(len(blocks))
-    own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,)) for b in numbers]
+    own = [
+        run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=run.worker(b)) for b in numbers
+    ]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
     moved, workers = here, max(1, len(run.workers))
