@@ -257,6 +257,31 @@ def test_parquet(client, blocks, tmp_path):
     assert_same(model, fit(frame[["x0", "x1"]], 4, device="cpu"))
     labelled = parts.assign(label=model.labels_).compute().sort_index()  # Dask aligns by the index
     pd.testing.assert_series_equal(labelled["label"], model.labels_.compute(), check_names=False)
+    labelled = beside(parts, model.labels_).compute()
+    pd.testing.assert_frame_equal(labelled[["x0", "x1"]], frame[["x0", "x1"]])
+    pd.testing.assert_series_equal(labelled["label"], model.labels_.compute())
+
+
+def beside(parts, labels):
+    """The recipe of the guide."""
+    return parts.map_partitions(lambda part, label: part.assign(label=label), labels, align_dataframes=False)
+
+
+@pytest.mark.parametrize("persisted", [False, True])
+@pytest.mark.parametrize("index", ["repeated", "text", "range"])
+def test_labels_beside_rows_without_divisions(index, persisted, client, blocks):
+    """The recipe of the guide: partition by partition, whatever the index is."""
+    frame, _ = collection(blobs(0), [440])
+    labels = {"repeated": np.arange(440) % 7, "text": np.array(list("abcd") * 110), "range": np.arange(440)}[index]
+    frame = frame.set_axis(pd.Index(labels), axis=0)
+    parts = from_delayed([frame[:100], frame[100:100], frame[100:340], frame[340:]])
+    parts = parts.persist() if persisted else parts
+    model = fit(parts, 6, device="cpu")
+    assert not model.labels_.known_divisions
+    labelled = beside(parts, model.labels_).compute()
+    np.testing.assert_array_equal(labelled[["x0", "x1"]], frame)
+    np.testing.assert_array_equal(labelled["label"], fit(frame, 6, device="cpu").labels_)
+    assert labelled.index.tolist() == frame.index.tolist()
 
 
 def test_arrays(client, blocks):
