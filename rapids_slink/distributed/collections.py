@@ -62,12 +62,11 @@ class Layout:
             for bounds, (indices, place) in zip(pairwise([0, *stops]), index, strict=True)
         ]
         futures = [results, *{indices for indices, _ in index if indices is not None}]
-        if self.output.is_frame:
-            return frame_of_tasks(name, tasks, futures, self.output.frame(meta), self.divisions)
-        more, meta, label = meta.shape[1:], self.output.array(meta.values), f"{name}-{tokenize(results.key)}"
-        graph: dict[Any, Any] = {future.key: future for future in futures}
-        graph |= {(label, p, *(0 for _ in more)): task for p, task in enumerate(tasks)}
-        return da.Array(graph, label, (tuple(self.sizes), *((size,) for size in more)), meta=meta)
+        divisions = self.divisions or [None] * (len(tasks) + 1)
+        found = frame_of_tasks(
+            name, tasks, futures, _rows_of({name: meta}, name, self.output, 0, 0, None, 0), divisions
+        )
+        return found if self.output.is_frame else found.to_dask_array(lengths=self.sizes)
 
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
@@ -181,10 +180,7 @@ def _rows_of(
     results: dict[str, Any], name: str, output: OutputKind, start: int, stop: int, indices: Any, place: int
 ) -> Any:
     """Rows `start` to `stop` of a Series or DataFrame in that kind of output."""
-    part = results[name].iloc[start:stop]
-    if not output.is_frame:
-        return output.array(part.values)
-    index = indices[place]
+    part, index = results[name].iloc[start:stop], indices and indices[place]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
 

@@ -59,12 +59,14 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
     ]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
-    moved, workers = here, max(1, len(run.workers))
+    workers, order = max(1, len(run.workers)), pairs_of_workers(len(blocks), max(1, len(run.workers)))
+    moved = {b for pair, w in order for b in pair if b % workers != w}
+    sent = dict(enumerate(here))
     if settings.device == "cuda" and run.copies_through_host:
-        moved = [run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in numbers]
+        sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in sorted(moved)}
     results, joined, with_edges = [], [], set[int]()
-    for pair, w in pairs_of_workers(len(blocks), workers):
-        parts = [(here if b % workers == w else moved)[b] for b in pair]
+    for pair, w in order:
+        parts = [here[b] if b % workers == w else sent[b] for b in pair]
         arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
         results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
         with_edges.update(pair)
