@@ -9,8 +9,7 @@ share a block, and a large one is spread over several.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from operator import getitem
@@ -25,9 +24,8 @@ from rapids_slink.distributed.collections import Layout, matched, partitions_of
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
-from rapids_slink.points.validate import InputTypeError, check_finite, check_shape, check_spans, dimension_error
+from rapids_slink.points.validate import check_finite, check_shape, check_spans, dimension_error
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
-from rapids_slink.runtime.memory import DeviceMemoryError
 from rapids_slink.settings import Settings
 
 #: Blocks of at least MANY_ROWS begin at multiples of ROWS_TOGETHER, which the fused filter processes together: see
@@ -163,8 +161,11 @@ def _read(
         rows = None
         if len(partition):
             partition = matched(partition, columns, name)
-            with _naming_partition(name):
+            try:
                 rows, more = _read_rows(device, settings, partition)
+            except (TypeError, ValueError) as error:
+                error.args = (f"{name}: {error}",)
+                raise
             summary.update(more)
         values.append(rows)
         summaries.append(summary)
@@ -186,17 +187,6 @@ def _extremes(part: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
     filled = [values for values in part["values"] if values is not None]
     ends = [(to_host(values.min(axis=0)), to_host(values.max(axis=0))) for values in filled]
     return [(low.astype(np.float64), high.astype(np.float64)) for low, high in ends]
-
-
-@contextmanager
-def _naming_partition(name: str) -> Iterator[None]:
-    """Put the partition's name in front of the message of an error."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        kinds = (DeviceMemoryError, InputTypeError, TypeError, ValueError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))
-        raise kind(f"{name}: {error}") from error
 
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
