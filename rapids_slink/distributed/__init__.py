@@ -278,7 +278,7 @@ def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int])
     """A collection of edges, a partition for each block."""
     parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
     run.wait(parts)
-    meta = described(run, parts[0])["edges"][1]
+    meta, _ = described(run, parts[0])["edges"]
     tasks = [(getitem, part.key, "edges") for part in parts]
     return frame_of_tasks("edges", tasks, parts, meta, [None] * (len(parts) + 1))
 

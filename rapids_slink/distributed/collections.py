@@ -73,7 +73,7 @@ class Layout:
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
             results = run.task("cut", _cut, whole, n_leaves, parameters)
-            return self.collection(results, "labels", described(run, results)["labels"][1])
+            return self.collection(results, "labels", described(run, results)["labels"][0])
 
 
 def is_frame(X: Any) -> bool:
@@ -102,8 +102,8 @@ def partitions_of(X: Any) -> list[Any]:
 def attributes(run: Run, results: Future, layout: Layout | None = None) -> dict[str, Any]:
     """A task's results by name: frames become collections, and so do Series, in the layout of their rows."""
     found = {}
-    for name, (is_collected, value, divisions) in described(run, results).items():
-        if not is_collected:
+    for name, (value, divisions) in described(run, results).items():
+        if divisions is None:
             found[name] = value
         elif layout is not None and value.ndim == 1:
             found[name] = layout.collection(results, name, value)
@@ -124,16 +124,15 @@ def frame_of_tasks(
     return dd.from_graph({**graph, **dict(zip(keys, tasks, strict=True))}, meta, tuple(divisions), keys, name)
 
 
-def described(run: Run, results: Future) -> dict[str, tuple[bool, Any, tuple[Any, Any]]]:
-    """For each of a task's results whether it is a frame or Series, if so without its rows, and Dask's divisions."""
+def described(run: Run, results: Future) -> dict[str, tuple[Any, tuple[Any, Any] | None]]:
+    """A task's results. A frame or Series is without rows, and with the divisions of a collection of it alone."""
     (described,) = run.gather([run.task("results", _described, results)])
     return described
 
 
-def _described(results: dict[str, Any]) -> dict[str, tuple[bool, Any, tuple[Any, Any]]]:
+def _described(results: dict[str, Any]) -> dict[str, tuple[Any, tuple[Any, Any] | None]]:
     return {
-        name: (True, value[:0], _divisions(value)) if library_of(value) else (False, value, (None, None))
-        for name, value in results.items()
+        name: (value[:0], _divisions(value)) if library_of(value) else (value, None) for name, value in results.items()
     }
 
 
