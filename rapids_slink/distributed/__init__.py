@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
-from operator import getitem
 from time import perf_counter
 from typing import Any
 
@@ -24,7 +23,7 @@ from rapids_slink import local
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
-from rapids_slink.distributed.collections import attributes, described, frame_of_tasks, gathered
+from rapids_slink.distributed.collections import attributes, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
 from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, pairs_of_workers, tree_of_blocks
@@ -51,10 +50,9 @@ MAX_BLOCKS = 32
 NEAR_LEAST = 9 / 8
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
-#: By device: seconds of a test of a pair of rows, for each feature.
-TEST_SECONDS = {"cpu": 1e-11, "cuda": 4.6e-15}
-#: Seconds of a byte that a worker gets from another by TCP; by UCX it takes a fiftieth.
-BYTE_SECONDS = 5e-10
+#: On a GPU: seconds of a test of a pair of rows, for each feature, and of a byte that comes from another through the
+#: host; by UCX that takes a fiftieth. CPUs test 1,000 times as long.
+TEST_SECONDS, BYTE_SECONDS = 4e-15, 1e-9
 #: Bytes of an entry of a neighbour list.
 LIST_BYTES = 12
 
@@ -120,8 +118,9 @@ def count_blocks(run: Run, points: Partitions) -> int:
     """The number of blocks: few for each worker, of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        devices, row_bytes = run.devices(settings.device == "cuda"), np.dtype(points.dtype).itemsize * points.n_features
-        moved = (row_bytes + LIST_BYTES * list_length(settings)) * BYTE_SECONDS * run.copies_through_host
+        row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)
+        moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
+        devices = run.devices(settings.device == "cuda")
         wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
@@ -133,7 +132,7 @@ def wanted_blocks(n: int, d: int, devices: int, device: str, seconds_moved: floa
     A row takes `seconds_moved` to get to another device, at which others get rows, too.
     """
     max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
-    tests, counts = n * d / 2 * TEST_SECONDS[device], range(1, max_blocks + 1)
+    tests, counts = n * d / 2 * TEST_SECONDS, range(1, max_blocks + 1)
     times = {count: expected_time(count, devices) * tests + moves(count, devices) * seconds_moved for count in counts}
     return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
 
@@ -278,14 +277,17 @@ def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int])
     """A collection of edges, a partition for each block."""
     parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
     run.wait(parts)
-    meta, _ = described(run, parts[0])["edges"]
-    tasks = [(getitem, part.key, "edges") for part in parts]
-    return frame_of_tasks("edges", tasks, parts, meta, [None] * (len(parts) + 1))
+    (meta,) = run.gather([run.task("edges-meta", _no_edges, parts[0])])
+    return frame_of_parts("edges", parts, meta, (None,) * (len(parts) + 1))
 
 
 @on_worker
-def _edge_frame(device: Device, settings: Settings, lists: Any, start: int) -> dict[str, Any]:
+def _edge_frame(device: Device, settings: Settings, lists: Any, start: int) -> Any:
     ids, _, length = lists
     n, k = ids.shape
     src = device.xp.repeat(device.xp.arange(start, start + n, dtype="int32"), k)
-    return {"edges": frame_of(device, {"src": src, "dst": ids.ravel(), "weight": length.ravel()})}
+    return frame_of(device, {"src": src, "dst": ids.ravel(), "weight": length.ravel()})
+
+
+def _no_edges(frame: Any) -> Any:
+    return frame[:0]

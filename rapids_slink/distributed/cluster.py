@@ -109,10 +109,9 @@ class Run:
         results: list[Any] = self.client.gather(list(futures))
         return results
 
-    @property
-    def copies_through_host(self) -> bool:
+    def copies_through_host(self, settings: Settings) -> bool:
         """Whether workers send each other a GPU's arrays by TCP, not by UCX from GPU to GPU."""
-        return not any(worker.startswith("ucx") for worker in self.workers)
+        return settings.device == "cuda" and not any(worker.startswith("ucx") for worker in self.workers)
 
     def worker(self, i: int) -> str | None:
         """The address of a worker, in turn; None while there is none."""

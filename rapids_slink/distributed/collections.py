@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from dask.base import tokenize
 from dask.core import flatten
-from distributed import Future
+from distributed import Future, get_worker
 
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run
@@ -50,22 +50,20 @@ class Layout:
     divisions: tuple[Any, ...]
     output: OutputKind
 
-    def collection(self, results: Future, name: str, meta: Any) -> Any:
-        """An entry of a task's results, a Series or DataFrame of all rows, as a collection in this layout.
+    def collection(self, name: str, whole: Future, meta: Any) -> Any:
+        """A Series or DataFrame that a worker holds, of all rows and with the columns of `meta`, in this layout.
 
-        Its partitions are sliced when it is computed.
+        Its partitions are sliced when they are computed. Their tasks name futures by keys: the log of the scheduler's
+        messages would keep a future that is an argument.
         """
         stops = np.cumsum(self.sizes).tolist()
         index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
-        tasks = [
-            (_rows_of, results.key, name, self.output, *bounds, indices and indices.key, place)
-            for bounds, (indices, place) in zip(pairwise([0, *stops]), index, strict=True)
-        ]
-        futures = [results, *{indices for indices, _ in index if indices is not None}]
-        divisions = self.divisions or [None] * (len(tasks) + 1)
-        found = frame_of_tasks(
-            name, tasks, futures, _rows_of({name: meta}, name, self.output, 0, 0, None, 0), divisions
-        )
+        graph: dict[Any, Any] = {future.key: future for future in (whole, *(indices for indices, _ in index)) if future}
+        keys = [(f"{name}-{tokenize(whole.key)}", p) for p in range(len(stops))]
+        for key, bounds, (indices, place) in zip(keys, pairwise([0, *stops]), index, strict=True):
+            graph[key] = (_rows_of, whole.key, self.output, *bounds, indices and indices.key, place)
+        meta = _rows_of(meta, self.output, 0, 0, None, 0)
+        found = dd.from_graph(graph, meta, self.divisions or (None,) * (len(keys) + 1), keys, name)
         return found if self.output.is_frame else found.to_dask_array(lengths=self.sizes)
 
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
@@ -73,7 +71,7 @@ class Layout:
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
             results = run.task("cut", _cut, whole, n_leaves, parameters)
-            return self.collection(results, "labels", described(run, results)["labels"][0])
+            return attributes(run, results, self, of_rows=("labels",))["labels"]
 
 
 def is_frame(X: Any) -> bool:
@@ -99,41 +97,31 @@ def partitions_of(X: Any) -> list[Any]:
     return list(X.to_delayed(optimize_graph=False)) if is_frame(X) else list(X.to_delayed().ravel())
 
 
-def attributes(run: Run, results: Future, layout: Layout | None = None) -> dict[str, Any]:
-    """A task's results by name: frames become collections, and so do Series, in the layout of their rows."""
+def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows: Sequence[str] = ()) -> dict[str, Any]:
+    """A task's results by name: frames become collections, and so do Series and others `of_rows`, in their layout."""
+    ((worker, described),) = run.gather([run.task("results", _described, results)])
     found = {}
-    for name, (value, divisions) in described(run, results).items():
-        if divisions is None:
-            found[name] = value
-        elif layout is not None and value.ndim == 1:
-            found[name] = layout.collection(results, name, value)
-        else:
-            found[name] = frame_of_tasks(name, [(getitem, results.key, name)], [results], value, divisions)
+    for name, (value, divisions) in described.items():
+        found[name] = value
+        if divisions is not None:
+            whole = run.task(name, getitem, results, name, worker=worker)
+            if layout is not None and (value.ndim == 1 or name in of_rows):
+                found[name] = layout.collection(name, whole, value)
+            else:
+                found[name] = frame_of_parts(name, [whole], value, divisions)
     return found
 
 
-def frame_of_tasks(
-    name: str, tasks: list[tuple[Any, ...]], futures: list[Future], meta: Any, divisions: Sequence[Any]
-) -> Any:
-    """A DataFrame or Series of a task for each partition, which is done when the collection is computed.
-
-    Tasks name futures by their keys. A future within a task would be kept by the log of the scheduler's messages.
-    """
-    keys = [(f"{name}-{tokenize(futures[0].key)}", p) for p in range(len(tasks))]
-    graph: dict[Any, Any] = {future.key: future for future in futures}
-    return dd.from_graph({**graph, **dict(zip(keys, tasks, strict=True))}, meta, tuple(divisions), keys, name)
-
-
-def described(run: Run, results: Future) -> dict[str, tuple[Any, tuple[Any, Any] | None]]:
-    """A task's results. A frame or Series is without rows, and with the divisions of a collection of it alone."""
-    (described,) = run.gather([run.task("results", _described, results)])
-    return described
-
-
-def _described(results: dict[str, Any]) -> dict[str, tuple[Any, tuple[Any, Any] | None]]:
-    return {
+def _described(results: dict[str, Any]) -> tuple[str, dict[str, tuple[Any, tuple[Any, Any] | None]]]:
+    """The worker that holds the results. Each of these, without its rows and with divisions if it has any."""
+    return get_worker().address, {
         name: (value[:0], _divisions(value)) if library_of(value) else (value, None) for name, value in results.items()
     }
+
+
+def frame_of_parts(name: str, parts: list[Future], meta: Any, divisions: tuple[Any, ...]) -> Any:
+    """A DataFrame or Series whose partitions workers hold."""
+    return dd.from_graph({part.key: part for part in parts}, meta, divisions, [part.key for part in parts], name)
 
 
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
@@ -175,11 +163,9 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
     return parts[0] if len(parts) == 1 else device_of(parts[0]).frames.concat(parts)
 
 
-def _rows_of(
-    results: dict[str, Any], name: str, output: OutputKind, start: int, stop: int, indices: Any, place: int
-) -> Any:
+def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any, place: int) -> Any:
     """Rows `start` to `stop` of a Series or DataFrame in that kind of output."""
-    part, index = results[name].iloc[start:stop], indices and indices[place]
+    part, index = whole.iloc[start:stop], indices and indices[place]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
 

@@ -209,7 +209,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -
                 if size and stop > first and stop - size < last
             }
             if rows:
-                through_host = device == "cuda" and holder != worker and run.copies_through_host
+                through_host = holder != worker and run.copies_through_host(settings)
                 arguments = part, list(rows.values()), through_host
                 pieces.append(run.task(f"{name}-piece", _piece, *arguments, index=(b, g), worker=holder))
                 order += rows

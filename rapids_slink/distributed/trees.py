@@ -54,6 +54,7 @@ JOINED = 8
 def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[Future]:
     """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them."""
     settings, numbers = blocks.settings, range(len(blocks))
+    run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
     own = [
         run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=run.worker(b)) for b in numbers
     ]
@@ -62,7 +63,7 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
     workers, order = max(1, len(run.workers)), pairs_of_workers(len(blocks), max(1, len(run.workers)))
     moved = {b for pair, w in order for b in pair if b % workers != w}
     sent = dict(enumerate(here))
-    if settings.device == "cuda" and run.copies_through_host:
+    if run.copies_through_host(settings):
         sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in sorted(moved)}
     results, joined, with_edges = [], [], set[int]()
     for pair, w in order:
