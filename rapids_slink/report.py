@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 
@@ -46,6 +46,17 @@ class Report(dict[str, Any]):
         entry = self.setdefault(stage, {})
         for name, value in counts.items():
             entry[name] = value if isinstance(value, str) else entry.get(name, 0) + int(value)
+
+    def add(self, other: Self) -> None:
+        """Add the seconds and counts of a part of the work, and the settings that this report does not have."""
+        for name, entry in other.items():
+            if name == "seconds":
+                seconds = self.setdefault(name, {})
+                seconds |= {stage: seconds.get(stage, 0.0) + value for stage, value in entry.items()}
+            elif isinstance(entry, dict):
+                self.count(name, **entry)
+            else:
+                self.setdefault(name, entry)
 
     def to_frame(self) -> pd.DataFrame:
         """One row a stage.

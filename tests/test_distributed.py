@@ -257,6 +257,31 @@ def test_parquet(client, blocks, tmp_path):
     assert_same(model, fit(frame[["x0", "x1"]], 4, device="cpu"))
     labelled = parts.assign(label=model.labels_).compute().sort_index()  # Dask aligns by the index
     pd.testing.assert_series_equal(labelled["label"], model.labels_.compute(), check_names=False)
+    labelled = beside(parts, model.labels_).compute()
+    pd.testing.assert_frame_equal(labelled[["x0", "x1"]], frame[["x0", "x1"]])
+    pd.testing.assert_series_equal(labelled["label"], model.labels_.compute())
+
+
+def beside(parts, labels):
+    """The recipe of the guide."""
+    return parts.map_partitions(lambda part, label: part.assign(label=label), labels, align_dataframes=False)
+
+
+@pytest.mark.parametrize("persisted", [False, True])
+@pytest.mark.parametrize("index", ["repeated", "text", "range"])
+def test_labels_beside_rows_without_divisions(index, persisted, client, blocks):
+    """The recipe of the guide: partition by partition, whatever the index is."""
+    frame, _ = collection(blobs(0), [440])
+    labels = {"repeated": np.arange(440) % 7, "text": np.array(list("abcd") * 110), "range": np.arange(440)}[index]
+    frame = frame.set_axis(pd.Index(labels), axis=0)
+    parts = from_delayed([frame[:100], frame[100:100], frame[100:340], frame[340:]])
+    parts = parts.persist() if persisted else parts
+    model = fit(parts, 6, device="cpu")
+    assert not model.labels_.known_divisions
+    labelled = beside(parts, model.labels_).compute()
+    np.testing.assert_array_equal(labelled[["x0", "x1"]], frame)
+    np.testing.assert_array_equal(labelled["label"], fit(frame, 6, device="cpu").labels_)
+    assert labelled.index.tolist() == frame.index.tolist()
 
 
 def test_arrays(client, blocks):
@@ -550,26 +575,61 @@ def test_two_at_once(cluster, blocks):
     assert len(found) == 2
 
 
+def kill(client):
+    """End a worker as the kernel does for lack of memory. Returns the workers' addresses before."""
+    pids = client.run(os.getpid)
+    os.kill(min(pids.values()), signal.SIGKILL)
+    return set(pids)
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("stage", ["tree", "join", "own"])
-def test_a_worker_that_dies(stage, blocks, monkeypatch):
+@pytest.mark.parametrize(
+    ("stage", "count"), [("own", 3), ("tree", 3), ("linkage", 3), ("read", 1), ("block", 1), ("fit", 1)]
+)
+@pytest.mark.parametrize("persisted", [False, True])
+def test_a_worker_that_dies(stage, count, persisted, blocks, monkeypatch):
     """It costs time, not the result: a nanny starts another one, and Dask does its tasks again."""
+    blocks(count)
     X = blobs(0, 10, n=2000)
     frame, parts = collection(X, [500, 500, 500, len(X) - 1500])
     with start(2) as made, dask_distributed.Client(made) as client:
-        pids, task = list(client.run(os.getpid).values()), runs.Run.task
-        killed = []
+        if persisted:
+            parts = parts.persist()
+            dask_distributed.wait(parts)
+        task, killed = runs.Run.task, []
 
-        def kill(self, name, *args, **kwargs):
+        def submit(self, name, *args, **kwargs):
             future = task(self, name, *args, **kwargs)
             if name == stage and not killed:
-                killed.append(os.kill(pids[0], signal.SIGKILL))
+                killed.append(kill(client))
             return future
 
-        monkeypatch.setattr(runs.Run, "task", kill)
+        monkeypatch.setattr(runs.Run, "task", submit)
         found = fit(parts, 5, min_samples=3, device="cpu")
         assert killed
         assert_same(found, fit(frame, 5, min_samples=3, device="cpu"))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("count", [1, 4])
+def test_a_worker_that_came_back(count, blocks):
+    """It has the partitions, blocks and trees of the next fit again, and labels of the fit before are not lost."""
+    blocks(count)
+    frame, parts = collection(blobs(0, 10, n=2000), [500, 500, 500, 540])
+    expected = fit(frame, 5, device="cpu")
+    with start(2) as made, dask_distributed.Client(made) as client:
+        before, earlier = fit(parts, 5, device="cpu"), kill(client)
+        for _ in range(300):
+            workers = set(client.scheduler_info(n_workers=-1)["workers"])
+            if len(workers) == 2 and workers != earlier:
+                break
+            time.sleep(0.1)
+        assert_same(before, expected)
+        with dask_distributed.get_task_stream(client) as stream:
+            found = fit(parts, 5, device="cpu")
+        assert_same(found, expected)
+        assert found.report_["cluster"]["workers"] == 2
+        assert {record["worker"] for record in stream.data} == workers
 
 
 @pytest.mark.full

@@ -8,36 +8,37 @@ The results have the bits of one device, whatever the partitions and the workers
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 from distributed import Future
 
 from rapids_slink import local
-from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
-from rapids_slink.distributed.collections import Layout, attribute, frame_collection, frame_of_parts, gathered
+from rapids_slink.distributed.collections import attributes, frame_of_parts, gathered
 from rapids_slink.distributed.points import Partitions, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import may_have_lists, tree_of_blocks
+from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, pairs_of_workers, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
-from rapids_slink.ordering import sort_in_place
-from rapids_slink.pipeline import estimate_fit, feature_names, flat_attributes, within_distance
+from rapids_slink.pipeline import estimate_fit, feature_names
 from rapids_slink.points import Points
-from rapids_slink.points.output import OutputKind, is_collection, library_of
+from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
@@ -49,6 +50,9 @@ MAX_BLOCKS = 32
 NEAR_LEAST = 9 / 8
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
+#: On a GPU: seconds of a test of a pair of rows, for each feature, and of a byte that comes from another through the
+#: host; by UCX that takes a fiftieth. CPUs test 1,000 times as long.
+TEST_SECONDS, BYTE_SECONDS = 4e-15, 1e-9
 #: Bytes of an entry of a neighbour list.
 LIST_BYTES = 12
 
@@ -68,8 +72,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     if settings.weights is not None:
         raise ValueError("sample_weight is for rows on one device, and X is a Dask collection")
     settings = with_bytes(settings)
+    report, start = Report(device="", metric=settings.metric.name), perf_counter()
     with Run() as run:
-        report = Report(device="", metric=metric.name)
         with report.stage("input", CPU):
             points = read_points(run, X, settings).check_zeros()
             n = points.n_rows
@@ -77,25 +81,36 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             settings = points.settings.for_rows(n)
             if not settings.clipped or settings.min_samples > 1:
                 report["min_samples"] = settings.min_samples
-            if settings.min_samples > 1:
+            count = count_blocks(run, replace(points, settings=settings))
+            if settings.min_samples > 1 and count > 1:
                 settings = replace(settings, n_neighbors=list_length(settings))
-            points = replace(points, settings=settings)
-            blocks = make_blocks(run, points, count_blocks(run, points))
+            blocks, layout = make_blocks(run, replace(points, settings=settings), count), points.layout
+            names, d = points.names, points.n_features
+            del points  # whose partitions the workers need not keep
         report["device"] = settings.device
-        tree = tree_of_blocks(run, blocks, report, settings.progress)
-        with report.stage("linkage", CPU):
-            attributes = _attributes(run, points.layout, run.task("linkage", finish, settings, rule, tree, n))
+        if count == 1:
+            results = run.task("fit", fit_block, settings, rule, blocks.rows[0])
+        else:
+            with report.stage("spanning_tree", CPU):
+                bar = Progress("Searching pairs of blocks", n) if settings.progress else None
+                trees = tree_of_blocks(run, blocks, bar)
+            results = run.task("linkage", fit_trees, settings, rule, trees, n)
+        del blocks
+        fitted = attributes(run, results, layout)
+        report.add(fitted.pop("report_"))
+        report.count("spanning_tree", blocks=count, pairs=count * (count - 1) // 2)
         report.count("cluster", **run.counts())
+    report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
     return {
-        **attributes,
-        **feature_names(points.names),
+        **fitted,
+        **feature_names(names),
         "n_leaves_": n,
-        "n_features_in_": points.n_features,
+        "n_features_in_": d,
         "n_connected_components_": 1,
         "report_": report,
-        "_output": points.layout.output,
+        "_output": layout.output,
         "_index": None,
-        "_layout": points.layout,
+        "_layout": layout,
     }
 
 
@@ -103,16 +118,29 @@ def count_blocks(run: Run, points: Partitions) -> int:
     """The number of blocks: few for each worker, of as many rows as its memory holds."""
     n, settings, wanted = points.n_rows, points.settings, 1
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
-        wanted = wanted_blocks(n, points.n_features, run.devices(settings.device == "cuda"), settings.device)
+        row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)
+        moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
+        devices = run.devices(settings.device == "cuda")
+        wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 
 
-def wanted_blocks(n: int, d: int, devices: int, device: str) -> int:
-    """The smallest number of blocks that takes little longer than the best number, for n rows of d features."""
+def wanted_blocks(n: int, d: int, devices: int, device: str, seconds_moved: float = 0.0) -> int:
+    """The smallest number of blocks that takes little longer than the best number, for n rows of d features.
+
+    A row takes `seconds_moved` to get to another device, at which others get rows, too.
+    """
     max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
-    times = {count: expected_time(count, devices) for count in range(1, max_blocks + 1)}
+    tests, counts = n * d / 2 * TEST_SECONDS, range(1, max_blocks + 1)
+    times = {count: expected_time(count, devices) * tests + moves(count, devices) * seconds_moved for count in counts}
     return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
+
+
+def moves(blocks: int, devices: int) -> float:
+    """The share of the rows that the busiest device gets from others for its pairs of blocks."""
+    got = {(w, b) for pair, w in pairs_of_workers(blocks, devices) for b in pair if b % devices != w}
+    return max(Counter(w for w, _ in got).values(), default=0) / blocks
 
 
 def expected_time(blocks: int, devices: int) -> float:
@@ -152,39 +180,6 @@ def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int)
     return next((count for count in fitting if pairs[count].preferred <= free), fitting[0])
 
 
-@on_worker
-def finish(device: Device, settings: Settings, rule: ClusterRule, tree: Any, n: int) -> dict[str, Any]:
-    """The tree weighted by distances, its linkage, and the clusters that the rule chooses, by attribute."""
-    columns = {
-        name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
-    }
-    if settings.metric.changes_order:
-        sort_in_place(columns, device.xp)
-    edges = within_distance(PreallocatedFrame.of(device, columns), settings.max_distance)
-    merges = build_linkage(edges, n)
-    rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
-    flat = flat_attributes(rule.choose(merges, n, device, Report()), rows)
-    return {"linkage_": merges.frame, "mst_": edges.frame, **flat}
-
-
-def _attributes(run: Run, layout: Layout, fitted: Future) -> dict[str, Any]:
-    """What `finish` returns. Values of rows become collections in the partitions' layout."""
-    (dimensions,) = run.gather([run.task("attributes", _dimensions, fitted)])
-    attributes: dict[str, Any] = {}
-    for name, ndim in dimensions.items():
-        value = attribute(run, fitted, name)
-        if ndim == 1:  # a Series
-            attributes[name] = layout.collection(run, name, value)
-        else:
-            attributes[name] = frame_collection(run, name, value) if ndim else run.gather([value])[0]
-    return attributes
-
-
-def _dimensions(fitted: dict[str, Any]) -> dict[str, int]:
-    """The number of dimensions of each Series and frame, 0 for anything else."""
-    return {name: value.ndim if library_of(value) else 0 for name, value in fitted.items()}
-
-
 def on_one_worker(
     function: Callable[..., Any], frame: Any, columns: Sequence[str], name: str, **parameters: Any
 ) -> Any:
@@ -194,13 +189,12 @@ def on_one_worker(
     """
     with Run() as run:
         whole = gathered(run, frame, columns, name)
-        result = run.task(function.__name__, partial(function, **parameters), whole)
-        (is_collected,) = run.gather([run.task("kind", _is_frame, result)])
-        return frame_collection(run, name, result) if is_collected else run.gather([result])[0]
+        results = run.task(function.__name__, _named, name, partial(function, **parameters), whole)
+        return attributes(run, results)[name]
 
 
-def _is_frame(result: Any) -> bool:
-    return hasattr(result, "iloc")
+def _named(name: str, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+    return {name: function(*args)}
 
 
 def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
@@ -284,7 +278,7 @@ def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int])
     parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
     run.wait(parts)
     (meta,) = run.gather([run.task("edges-meta", _no_edges, parts[0])])
-    return frame_of_parts(parts, meta)
+    return frame_of_parts("edges", parts, meta, (None,) * (len(parts) + 1))
 
 
 @on_worker

@@ -9,12 +9,14 @@ Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so Dask 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property, wraps
+from functools import wraps
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -53,6 +55,7 @@ class Run:
         self.token = uuid4().hex[:12]  # no other run's tasks have these names
         self.futures: WeakSet[Future] = WeakSet()
         self.sent_before = self._bytes_sent()
+        self.workers = sorted(self.sent_before)
 
     def __enter__(self) -> Self:
         return self
@@ -83,11 +86,16 @@ class Run:
         self.futures.add(future)
         return future
 
-    def partitions(self, parts: Sequence[Any]) -> list[Future]:
-        """A collection's partitions, from its tasks."""
-        futures: list[Future] = self.client.compute(list(parts))
-        self.futures.update(futures)
-        return futures
+    def partitions(self, parts: Sequence[Any]) -> tuple[list[Future], list[tuple[list[int], str | None]]]:
+        """A collection's partitions, from its tasks, and which of them are read together: those that a worker holds."""
+        if not all(isinstance(part, Future) for part in parts):
+            futures: list[Future] = self.client.compute(list(parts))
+            self.futures.update(futures)
+            return futures, [([p], None) for p in range(len(futures))]
+        holders, together = self.client.who_has(list(parts)), defaultdict[Any, list[int]](list)
+        for p, part in enumerate(parts):
+            together[min(holders.get(part.key) or [p], key=str)].append(p)
+        return list(parts), [(group, key if isinstance(key, str) else None) for key, group in together.items()]
 
     def wait(self, futures: Sequence[Future], progress: Progress | None = None) -> None:
         """Wait for futures, with a progress bar if one is given; raise the first error."""
@@ -101,16 +109,17 @@ class Run:
         results: list[Any] = self.client.gather(list(futures))
         return results
 
-    @cached_property
-    def workers(self) -> dict[str, Any]:
-        """The scheduler's entry of each worker at the first use, by address."""
-        workers: dict[str, Any] = self.client.scheduler_info(n_workers=-1)["workers"]
-        return workers
+    def copies_through_host(self, settings: Settings) -> bool:
+        """Whether workers send each other a GPU's arrays by TCP, not by UCX from GPU to GPU."""
+        return settings.device == "cuda" and not any(worker.startswith("ucx") for worker in self.workers)
+
+    def worker(self, i: int) -> str | None:
+        """The address of a worker, in turn; None while there is none."""
+        return self.workers[i % len(self.workers)] if self.workers else None
 
     def devices(self, gpu: bool) -> int:
         """The number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
-        workers = self.workers.values()
-        return max(1, len(workers) if gpu else len({worker["host"] for worker in workers}))
+        return max(1, len(self.workers) if gpu else len({urlsplit(worker).hostname for worker in self.workers}))
 
     def counts(self) -> dict[str, int]:
         """For a report: the number of workers, and the bytes that they sent to one another since the run began."""

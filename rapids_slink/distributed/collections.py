@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import isnan
 from operator import getitem
 from typing import Any
@@ -16,12 +17,14 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-from distributed import Future
+from dask.base import tokenize
+from dask.core import flatten
+from distributed import Future, get_worker
 
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind, is_dataframe
+from rapids_slink.points.output import OutputKind, is_dataframe, library_of
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import device_of, is_on_gpu
 
@@ -34,8 +37,8 @@ class Layout:
     ----------
     sizes : list of int
         Rows of each partition.
-    index : list of futures, optional
-        The index of each partition; None for an array.
+    index : list of (future, int), optional
+        For each partition a task's list of indices and its place there; None for an array.
     divisions : tuple
         Dask's; of None where they are not known. Empty for an array.
     output : OutputKind
@@ -43,30 +46,32 @@ class Layout:
     """
 
     sizes: list[int]
-    index: list[Future] | None
+    index: list[tuple[Future, int]] | None
     divisions: tuple[Any, ...]
     output: OutputKind
 
-    def collection(self, run: Run, name: str, whole: Future) -> Any:
-        """A Series or DataFrame that a worker holds, of all rows, as a collection in this layout."""
+    def collection(self, name: str, whole: Future, meta: Any) -> Any:
+        """A Series or DataFrame that a worker holds, of all rows and with the columns of `meta`, in this layout.
+
+        Its partitions are sliced when they are computed. Their tasks name futures by keys: the log of the scheduler's
+        messages would keep a future that is an argument.
+        """
         stops = np.cumsum(self.sizes).tolist()
-        index: list[Any] = [None] * len(stops) if self.index is None else self.index
-        pieces = [
-            run.task(name, _in_kind, whole, stop - size, stop, index[p], self.output, index=(p,))
-            for p, (size, stop) in enumerate(zip(self.sizes, stops, strict=True))
-        ]
-        run.wait(pieces)
-        (meta,) = run.gather([run.task(f"{name}-meta", _no_rows, pieces[0])])
-        if self.output.is_frame:
-            return frame_of_parts(pieces, meta, self.divisions)
-        shapes = [(size, *meta.shape[1:]) for size in self.sizes]
-        return da.concatenate([da.from_delayed(*piece, meta=meta) for piece in zip(pieces, shapes, strict=True)])
+        index: Sequence[tuple[Any, int]] = [(None, 0)] * len(stops) if self.index is None else self.index
+        graph: dict[Any, Any] = {future.key: future for future in (whole, *(indices for indices, _ in index)) if future}
+        keys = [(f"{name}-{tokenize(whole.key)}", p) for p in range(len(stops))]
+        for key, bounds, (indices, place) in zip(keys, pairwise([0, *stops]), index, strict=True):
+            graph[key] = (_rows_of, whole.key, self.output, *bounds, indices and indices.key, place)
+        meta = _rows_of(meta, self.output, 0, 0, None, 0)
+        found = dd.from_graph(graph, meta, self.divisions or (None,) * (len(keys) + 1), keys, name)
+        return found if self.output.is_frame else found.to_dask_array(lengths=self.sizes)
 
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
         with Run() as run:
             whole = gathered(run, linkage, COLUMNS, "linkage")
-            return self.collection(run, "labels", run.task("cut", _cut, whole, n_leaves, parameters))
+            results = run.task("cut", _cut, whole, n_leaves, parameters)
+            return attributes(run, results, self, of_rows=("labels",))["labels"]
 
 
 def is_frame(X: Any) -> bool:
@@ -75,43 +80,58 @@ def is_frame(X: Any) -> bool:
 
 
 def partitions_of(X: Any) -> list[Any]:
-    """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array, as tasks."""
-    if is_frame(X):
-        return list(X.to_delayed(optimize_graph=False))  # optimizing may put partitions together
-    if not isinstance(X, da.Array):
-        raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
-    if X.ndim == 2 and len(X.chunks[1]) > 1:
-        X = X.rechunk({1: -1})
-    return list(X.to_delayed().ravel())
+    """The partitions of a Dask DataFrame or Series, or the blocks of rows of an Array: futures if they are persisted.
 
-
-def frame_collection(run: Run, name: str, frame: Future) -> Any:
-    """A frame that a worker holds as a collection of one partition."""
-    meta, last = run.gather([run.task(f"{name}-meta", _no_rows, frame), run.task(f"{name}-last", _last_label, frame)])
-    divisions = (0, last) if isinstance(last, int) else (None, None)
-    return frame_of_parts([frame], meta, divisions)
-
-
-def frame_of_parts(parts: list[Future], meta: Any, divisions: tuple[Any, ...] | None = None) -> Any:
-    """A DataFrame or Series whose partitions the workers hold.
-
-    They are persisted although they exist: otherwise Dask cannot compute arrays of frames that were made from futures.
+    Otherwise they are tasks.
     """
-    return dd.from_delayed(parts, meta=meta, divisions=divisions, verify_meta=False).persist()
+    if not is_frame(X) and not isinstance(X, da.Array):
+        raise InputTypeError(f"of Dask's collections DataFrames and Arrays are taken, got {type(X).__name__}")
+    if not is_frame(X) and X.ndim == 2 and len(X.chunks[1]) > 1:
+        X = X.rechunk({1: -1})
+    graph = dict(X.__dask_graph__())
+    nodes = [graph.get(key) for key in flatten(X.__dask_keys__())]
+    futures = [graph.get(getattr(node, "target", None), node) for node in nodes]  # a frame's keys are aliases
+    if all(isinstance(future, Future) for future in futures):
+        return futures
+    # Optimizing may put a frame's partitions together.
+    return list(X.to_delayed(optimize_graph=False)) if is_frame(X) else list(X.to_delayed().ravel())
+
+
+def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows: Sequence[str] = ()) -> dict[str, Any]:
+    """A task's results by name: frames become collections, and so do Series and others `of_rows`, in their layout."""
+    ((worker, described),) = run.gather([run.task("results", _described, results)])
+    found = {}
+    for name, (value, divisions) in described.items():
+        found[name] = value
+        if divisions is not None:
+            whole = run.task(name, getitem, results, name, worker=worker)
+            if layout is not None and (value.ndim == 1 or name in of_rows):
+                found[name] = layout.collection(name, whole, value)
+            else:
+                found[name] = frame_of_parts(name, [whole], value, divisions)
+    return found
+
+
+def _described(results: dict[str, Any]) -> tuple[str, dict[str, tuple[Any, tuple[Any, Any] | None]]]:
+    """The worker that holds the results. Each of these, without its rows and with divisions if it has any."""
+    return get_worker().address, {
+        name: (value[:0], _divisions(value)) if library_of(value) else (value, None) for name, value in results.items()
+    }
+
+
+def frame_of_parts(name: str, parts: list[Future], meta: Any, divisions: tuple[Any, ...]) -> Any:
+    """A DataFrame or Series whose partitions workers hold."""
+    return dd.from_graph({part.key: part for part in parts}, meta, divisions, [part.key for part in parts], name)
 
 
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
     """These columns of all partitions of a collection of frames, the argument `name`, as one frame on a worker."""
-    return run.task(f"{name}-whole", _concat, run.partitions(partitions_of(X)), pd.Index(columns), name)
+    parts, _ = run.partitions(partitions_of(X))
+    return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
 
-def attribute(run: Run, fitted: Future, name: str) -> Future:
-    """An entry of the dictionary that a task returns."""
-    return run.task(name, getitem, fitted, name)
-
-
-def _cut(linkage: Any, n: int, parameters: CutParameters) -> Any:
-    return cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))
+def _cut(linkage: Any, n: int, parameters: CutParameters) -> dict[str, Any]:
+    return {"labels": cut_frame(linkage, n, parameters, OutputKind(is_frame=True, gpu=is_on_gpu(linkage)))}
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
@@ -143,19 +163,15 @@ def _concat(parts: list[Any], columns: pd.Index, name: str) -> Any:
     return parts[0] if len(parts) == 1 else device_of(parts[0]).frames.concat(parts)
 
 
-def _in_kind(whole: Any, start: int, stop: int, index: Any, output: OutputKind) -> Any:
+def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any, place: int) -> Any:
     """Rows `start` to `stop` of a Series or DataFrame in that kind of output."""
-    part = whole.iloc[start:stop]
-    if not output.is_frame:
-        return output.array(part.values)
+    part, index = whole.iloc[start:stop], indices and indices[place]
     return output.series(part.values, index, part.name) if part.ndim == 1 else output.frame(part, index)
 
 
-def _no_rows(part: Any) -> Any:
-    return part[:0]
-
-
-def _last_label(frame: Any) -> Any:
-    """The last label of the index if it numbers the rows from 0, else None."""
+def _divisions(frame: Any) -> tuple[Any, Any]:
+    """Of a frame as one partition, known if the index numbers the rows from 0."""
     index = frame.index
-    return len(frame) - 1 if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else None
+    return (
+        (0, len(frame) - 1) if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else (None, None)
+    )

@@ -8,25 +8,24 @@ share a block, and a large one is spread over several.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import getitem
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from distributed import Future
+from distributed import Future, get_worker
 
 from rapids_slink.distributed.cluster import Run, work
 from rapids_slink.distributed.collections import Layout, matched, partitions_of
 from rapids_slink.neighbors.rows import metric_rows, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
-from rapids_slink.points.validate import InputTypeError, check_finite, check_shape, check_spans, dimension_error
-from rapids_slink.runtime.device import Device, device_of, is_on_gpu, resolve, to_host
-from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink.points.validate import check_finite, check_shape, check_spans, dimension_error
+from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
 from rapids_slink.settings import Settings
 
 #: Blocks of at least MANY_ROWS begin at multiples of ROWS_TOGETHER, which the fused filter processes together: see
@@ -40,8 +39,8 @@ class Partitions:
 
     Attributes
     ----------
-    read : list of futures
-        The result of `read_partition` for each partition.
+    read : list of (list of int, future, str)
+        The numbers of partitions read together, the result of `read_partitions`, and the worker that holds it.
     layout : Layout
     settings : Settings
         With the device.
@@ -54,7 +53,7 @@ class Partitions:
         Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
     """
 
-    read: list[Future]
+    read: list[tuple[list[int], Future, str | None]]
     layout: Layout
     settings: Settings
     dtype: str
@@ -103,50 +102,77 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
     names = list(X.columns) if hasattr(X, "columns") else None
-    parts = run.partitions(partitions_of(X)) if is_collection(X) else [run.client.scatter(X)]
-    columns = X.shape[1] if names is None else pd.Index(names)
-    read = [
-        run.task("read", read_partition, settings, part, columns, f"partition {p} of {name}", index=(name, p))
-        for p, part in enumerate(parts)
-    ]
-    tasks = [run.task("summary", getitem, part, "summary", index=(name, p)) for p, part in enumerate(read)]
-    summaries: list[dict[str, Any]] = run.gather(tasks)
+    parts, groups = run.partitions(partitions_of(X) if is_collection(X) else [run.client.scatter(X)])
+    columns, tasks = X.shape[1] if names is None else pd.Index(names), []
+    places: dict[int, tuple[int, int]] = {}
+    for g, (group, holder) in enumerate(groups):
+        called = [f"partition {p} of {name}" for p in group]
+        arguments = settings, [parts[p] for p in group], columns, called
+        tasks.append(run.task("read", read_partitions, *arguments, index=(name, g), worker=holder))
+        places |= {p: (g, i) for i, p in enumerate(group)}
+
+    def of_groups(what: str, function: Callable[..., Any], *args: Any) -> list[Future]:
+        return [
+            run.task(what, function, task, *args, index=(name, g), worker=holder)
+            for g, (task, holder) in enumerate(zip(tasks, holders, strict=True))
+        ]
+
+    holders = [holder for _, holder in groups]
+    gathered = run.gather(of_groups("summary", getitem, "summary"))
+    holders = [summaries[0]["worker"] for summaries in gathered]
+    summaries: list[dict[str, Any]] = [gathered[g][i] for g, i in (places[p] for p in range(len(parts)))]
     sizes, index = [summary["rows"] for summary in summaries], None
     if names is not None:
-        index = [run.task("index", getitem, part, "index", index=(name, p)) for p, part in enumerate(read)]
+        indices = of_groups("index", getitem, "index")
+        index = [(indices[g], i) for g, i in (places[p] for p in range(len(parts)))]
     check_shape((sum(sizes), len(names) if names is not None else X.shape[1]), name)
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]
     if not all(summary["bounded"] for _, summary in filled):  # else all distances between partitions fit, too
-        extremes = run.gather(
-            [run.task("extremes", _extremes, part, index=(name, p)) for p, part in enumerate(read) if sizes[p]]
-        )
+        extremes = chain(*run.gather(of_groups("extremes", _extremes)))
         low, high = (np.stack(ends) for ends in zip(*extremes, strict=True))
         check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
     zeros = [start + row for start, summary in filled for row in summary["zeros"]]
     first = filled[0][1]
     layout = Layout(sizes, index, getattr(X, "divisions", ()), OutputKind(names is not None, first["gpu"]))
     dtype = np.result_type(*(summary["dtype"] for _, summary in filled)).str
+    read = [(group, task, holder) for (group, _), task, holder in zip(groups, tasks, holders, strict=True)]
     return Partitions(read, layout, replace(settings, device=first["device"]), dtype, first["features"], names, zeros)
 
 
-def read_partition(settings: Settings, partition: Any, columns: pd.Index | float, name: str) -> dict[str, Any]:
-    """The checked ``values`` of a partition, on a GPU or the host like the partition; its ``index``; a ``summary``.
+def read_partitions(
+    settings: Settings, partitions: list[Any], columns: pd.Index | float, names: list[str]
+) -> dict[str, list[Any]]:
+    """The checked ``values`` of partitions, on a GPU or the host like these; their ``index``; a ``summary`` of each.
 
-    `columns` are as for `matched`, and errors call the partition by its `name`.
+    `columns` are as for `matched`, and errors call each partition by its name.
     """
-    device = resolve(settings.device, partition)
-    summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition)}
-    part = {"values": None, "index": partition.index if library_of(partition) else None}
-    if len(partition):
-        partition = matched(partition, columns, name)
-        with _naming_partition(name):
-            part["values"], more = work(_read, device, settings, partition)
-        summary.update(more)
-    return {**part, "summary": summary}
+    device = resolve(settings.device, *partitions)
+    read = work(_read, device, settings, partitions, columns, names)
+    return {**read, "index": [part.index if library_of(part) else None for part in partitions]}
 
 
-def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
+def _read(
+    device: Device, settings: Settings, partitions: list[Any], columns: pd.Index | float, names: list[str]
+) -> dict[str, list[Any]]:
+    values, summaries, worker = [], [], get_worker().address
+    for partition, name in zip(partitions, names, strict=True):
+        summary = {"rows": len(partition), "device": device.name, "gpu": is_on_gpu(partition), "worker": worker}
+        rows = None
+        if len(partition):
+            partition = matched(partition, columns, name)
+            try:
+                rows, more = _read_rows(device, settings, partition)
+            except (TypeError, ValueError) as error:
+                error.args = (f"{name}: {error}",)
+                raise
+            summary.update(more)
+        values.append(rows)
+        summaries.append(summary)
+    return {"values": values, "summary": summaries}
+
+
+def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict[str, Any]]:
     points = as_points(partition, device, metric=settings.metric, checked=False)
     bounded, values = check_finite({"X": points}, settings.metric, device), points.values
     metric_rows(settings.metric, values, device, alone=False)  # refuses what has no distances
@@ -156,45 +182,47 @@ def _read(device: Device, settings: Settings, partition: Any) -> tuple[Any, dict
     return values, {"dtype": values.dtype.str, "features": values.shape[1], "bounded": bounded, "zeros": zeros}
 
 
-def _extremes(part: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest value of each column of a partition."""
-    values = part["values"]
-    low, high = (to_host(extreme).astype(np.float64) for extreme in (values.min(axis=0), values.max(axis=0)))
-    return low, high
-
-
-@contextmanager
-def _naming_partition(name: str) -> Iterator[None]:
-    """Put the partition's name in front of the message of an error."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        kinds = (DeviceMemoryError, InputTypeError, TypeError, ValueError)
-        kind = next(kind for kind in kinds if isinstance(error, kind))
-        raise kind(f"{name}: {error}") from error
+def _extremes(part: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The least and the greatest value of each column, for each partition that has rows."""
+    filled = [values for values in part["values"] if values is not None]
+    ends = [(to_host(values.min(axis=0)), to_host(values.max(axis=0))) for values in filled]
+    return [(low.astype(np.float64), high.astype(np.float64)) for low, high in ends]
 
 
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
     """The points in `count` blocks of consecutive rows, which go to the workers in turn."""
-    n, stops = points.n_rows, np.cumsum(points.layout.sizes).tolist()
+    n, stops, settings = points.n_rows, np.cumsum(points.layout.sizes).tolist(), points.settings
+    device = settings.device if points.layout.output.gpu else "cpu"
     unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
-    starts = [*(n * b // count // unit * unit for b in range(count)), n]
-    blocks, workers = [], sorted(run.workers)
+    starts, blocks = [*(n * b // count // unit * unit for b in range(count)), n], []
+    held = Counter[str | None]()
+    for group, _, holder in points.read:
+        held[holder] += sum(points.layout.sizes[p] for p in group)
     for b, (first, last) in enumerate(pairwise(starts)):
-        pieces = [
-            run.task(f"{name}-piece", _piece, part, max(first - stop + size, 0), last - stop + size, index=(b, p))
-            for p, (part, size, stop) in enumerate(zip(points.read, points.layout.sizes, stops, strict=True))
-            if size and stop > first and stop - size < last
-        ]
-        worker = workers[b % len(workers)] if workers else None
-        blocks.append(run.task(name, _block, pieces, points.dtype, index=(b,), worker=worker))
-    return Blocks(blocks, starts, points.settings)
+        worker = run.worker(b) if count > 1 else held.most_common(1)[0][0]
+        pieces, order = [], list[int]()
+        for g, (group, part, holder) in enumerate(points.read):
+            parts = [(p, points.layout.sizes[p], stops[p]) for p in group]
+            rows = {
+                p: (i, max(first - stop + size, 0), min(last - stop, 0) + size)
+                for i, (p, size, stop) in enumerate(parts)
+                if size and stop > first and stop - size < last
+            }
+            if rows:
+                through_host = holder != worker and run.copies_through_host(settings)
+                arguments = part, list(rows.values()), through_host
+                pieces.append(run.task(f"{name}-piece", _piece, *arguments, index=(b, g), worker=holder))
+                order += rows
+        blocks.append(run.task(name, _block, pieces, order, points.dtype, device, index=(b,), worker=worker))
+    return Blocks(blocks, starts, settings)
 
 
-def _piece(part: dict[str, Any], start: int, stop: int) -> Any:
-    return part["values"][start:stop]
+def _piece(part: dict[str, Any], rows: list[tuple[int, int, int]], through_host: bool) -> list[Any]:
+    pieces = [part["values"][i][start:stop] for i, start, stop in rows]
+    return [to_host(piece) for piece in pieces] if through_host else pieces
 
 
-def _block(pieces: list[Any], dtype: str) -> Any:
-    """The pieces in one array: a copy, because a slice would keep its whole partition."""
-    return device_of(pieces[0]).xp.concatenate(pieces).astype(dtype, copy=False)
+def _block(pieces: list[list[Any]], order: list[int], dtype: str, device: str) -> Any:
+    """The pieces by their numbers in one array: a copy, because a slice would keep its whole partition."""
+    xp, flat = resolve(device).xp, [array for part in pieces for array in part]
+    return xp.concatenate([xp.asarray(flat[i]) for i in np.argsort(order)]).astype(dtype, copy=False)

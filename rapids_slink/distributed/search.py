@@ -22,27 +22,26 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import check_memory
-from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 
 #: The number of blocks whose lists are merged at a time, so that few lists wait in memory.
 MERGED = 8
 
 
-def core_distances(run: Run, blocks: Blocks, progress: bool) -> list[Future]:
+def core_distances(run: Run, blocks: Blocks) -> list[Future]:
     """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
-    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples, progress)
+    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
     return [run.task("core", last_weights, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
 
 
-def lists_of_blocks(run: Run, blocks: Blocks, k: int, progress: bool = False) -> list[Future]:
+def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
     """Each row's k nearest others among all rows, by block."""
     settings, numbers = blocks.settings, range(len(blocks))
     own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
+    if len(blocks) == 1:
+        return own
     bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
-    lists = [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
-    run.wait(lists, Progress("Searching neighbours", blocks.starts[-1]) if progress else None)
-    return lists
+    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
 
 
 def search_blocks(

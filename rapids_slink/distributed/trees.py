@@ -14,13 +14,15 @@ Mutual reachability needs the core distances among all points first; they come f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from operator import getitem
 from typing import Any
 
 from distributed import Future
 
+from rapids_slink.dendrogram import build_linkage
+from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, work
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.search import core_distances
@@ -29,10 +31,13 @@ from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_sear
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
-from rapids_slink.pipeline import estimate_fit
+from rapids_slink.ordering import sort_in_place
+from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
+from rapids_slink.points import Points
+from rapids_slink.points.output import OutputKind
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.device import Array, Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
@@ -45,39 +50,56 @@ from rapids_slink.spanning_tree.ways import grow_tree, way_of
 JOINED = 8
 
 
-def tree_of_blocks(run: Run, blocks: Blocks, report: Report, progress: bool) -> Future:
-    """The edges of the minimum spanning tree: ``weight`` is the surrogate distance, ``distance`` the distance."""
+def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[Future]:
+    """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them."""
     settings, numbers = blocks.settings, range(len(blocks))
-    cores: list[Any] = [None] * len(blocks)
-    own: list[Any] = [None]
-    if len(blocks) > 1:
-        own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,)) for b in numbers]
-    if settings.min_samples > 1:
-        with report.stage("neighbors", CPU):
-            cores = core_distances(run, blocks, progress)
-    pairs: list[tuple[int, ...]] = list(combinations(numbers, 2)) or [(0,)]
-    results, joined = [], []
-    first_pair = {b: pair for pair in reversed(pairs) for b in pair}
-    for pair in pairs:
-        is_first = [first_pair[b] == pair for b in numbers]
-        arguments = [[part[b] for b in pair] for part in (blocks.rows, cores, own, blocks.starts, is_first)]
-        results.append(run.task("tree", pair_tree, settings, *arguments, index=pair))
-        joined.append(run.task("edges", getitem, results[-1], "edges", index=pair))
+    run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
+    own = [
+        run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=run.worker(b)) for b in numbers
+    ]
+    cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
+    here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
+    workers, order = max(1, len(run.workers)), pairs_of_workers(len(blocks), max(1, len(run.workers)))
+    moved = {b for pair, w in order for b in pair if b % workers != w}
+    sent = dict(enumerate(here))
+    if run.copies_through_host(settings):
+        sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in sorted(moved)}
+    results, joined, with_edges = [], [], set[int]()
+    for pair, w in order:
+        parts = [here[b] if b % workers == w else sent[b] for b in pair]
+        arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
+        results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
+        with_edges.update(pair)
+        joined.append(results[-1])
         level = 0
         while len(joined) >= JOINED and (len(results) // JOINED**level) % JOINED == 0:  # as counters carry over
             tree = run.task("join", join_trees, settings, joined[-JOINED:], index=(level, len(results)))
             joined[-JOINED:] = [tree]
             level += 1
-    with report.stage("spanning_tree", CPU):
-        run.wait(results, Progress("Searching pairs of blocks", blocks.starts[-1]) if progress else None)
-        tree = run.task("join", join_trees, settings, joined, index=("all",))
-        run.wait([tree])
-    tasks = [run.task("counts", getitem, result, "counts", index=(i,)) for i, result in enumerate(results)]
-    for counts in run.gather(tasks):
-        for stage, entry in counts.items():
-            report.count(stage, **entry)
-    report.count("spanning_tree", blocks=len(blocks), pairs=len(pairs))
-    return tree
+    run.wait(results, progress)
+    return joined
+
+
+def pairs_of_workers(blocks: int, workers: int) -> list[tuple[tuple[int, int], int]]:
+    """The pairs of blocks and the number of the worker of each, in the order in which they are done.
+
+    The workers take pairs in turn. Each takes one of whose blocks it has most; at first it has every `workers`-th.
+    """
+    pairs, order = list(combinations(range(blocks), 2)), []
+    held = [set(range(w, blocks, workers)) for w in range(workers)]
+    for i in range(len(pairs)):
+        w = i % workers
+        pair = min(pairs, key=lambda pair: (len({*pair} - held[w]), pair))
+        pairs.remove(pair)
+        held[w] |= {*pair}
+        order.append((pair, w))
+    return order
+
+
+def _on_host(parts: list[Any]) -> list[Any]:
+    """A block's arrays as their copies are sent: from the GPU to the host while no other task uses the GPU."""
+    rows, core, lists = parts
+    return [to_host(rows), None if core is None else to_host(core), lists and tuple(to_host(part) for part in lists)]
 
 
 def lists_of_block(settings: Settings, rows: Array) -> Any:
@@ -111,9 +133,9 @@ def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) 
     return way_of(problem) == "lists" and not is_searched_by_tree(n, problem.d, settings.metric, device)
 
 
-def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
+def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
     """The lists of two blocks, numbered for the points of both in one array."""
-    if len(own) < 2 or any(lists is None for lists in own):
+    if any(lists is None for lists in own):
         return None
     (ids, weights), (more_ids, more_weights) = own
     first = len(ids)
@@ -125,16 +147,16 @@ def lists_within_blocks(own: list[Any], device: Device) -> PartLists | None:
 def pair_tree(
     device: Device,
     settings: Settings,
-    rows: list[Any],
-    cores: list[Any],
-    own: list[Any],
+    parts: list[tuple[Array, Array, Any]],
     starts: list[int],
     within: list[bool],
 ) -> dict[str, Any]:
-    """Edges of the tree of the points of one or two blocks, numbered among all points, and the counts of its report.
+    """Edges of the tree of the points of two blocks, numbered among all points, and the counts of its report.
 
-    The edges between the blocks are kept, and those within a block if its entry of `within` is true.
+    `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
+    within a block if its entry of `within` is true.
     """
+    rows, cores, own = zip(*parts, strict=True)
     xp, metric, values, report = device.xp, settings.metric, concatenate(rows, device), Report()
     n, d = values.shape
     problem = Problem(settings, device, n, d, values.dtype.itemsize)
@@ -149,14 +171,55 @@ def pair_tree(
     src, dst, weight = (column[kept] for column in tree.columns.values())
     distance = distances(metric, weight, (src, dst), (values, values), device)
     src, dst = (xp.where(end < first, end + starts[0], end - first + starts[-1]) for end in (src, dst))
-    counts = {stage: entry for stage, entry in report.items() if isinstance(entry, dict) and stage != "seconds"}
     columns = {"src": src.astype("int32"), "dst": dst.astype("int32"), "weight": weight, "distance": distance}
-    return {"edges": frame_of(device, columns), "counts": counts}
+    report.pop("seconds", None)
+    return {"edges": frame_of(device, columns), "report": report}
 
 
 @on_worker
-def join_trees(device: Device, settings: Settings, trees: list[Any]) -> Any:
-    """The minimum spanning forest of the edges of several trees."""
-    if len(trees) == 1:
-        return trees[0]
-    return spanning_forest(device.frames.concat(trees, ignore_index=True), device)
+def join_trees(device: Device, settings: Settings, trees: list[dict[str, Any]]) -> dict[str, Any]:
+    """The minimum spanning forest of the edges of several trees, and what their reports count together."""
+    edges, report = _joined(device, trees)
+    return {"edges": edges, "report": report}
+
+
+def _joined(device: Device, trees: list[dict[str, Any]]) -> tuple[Any, Report]:
+    report = Report()
+    for tree in trees:
+        report.add(tree["report"])
+    edges = device.frames.concat([tree["edges"] for tree in trees], ignore_index=True)
+    return edges if len(trees) == 1 else spanning_forest(edges, device), report
+
+
+@on_worker
+def fit_trees(
+    device: Device, settings: Settings, rule: ClusterRule, trees: list[dict[str, Any]], n: int
+) -> dict[str, Any]:
+    """The attributes of n rows, from trees whose edges together hold the tree of all rows."""
+    tree, report = _joined(device, trees)
+    columns = {
+        name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
+    }
+    if settings.metric.changes_order:
+        sort_in_place(columns, device.xp)
+    edges = within_distance(PreallocatedFrame.of(device, columns), settings.max_distance)
+    return _attributes(device, rule, edges, n, report)
+
+
+@on_worker
+def fit_block(device: Device, settings: Settings, rule: ClusterRule, values: Array) -> dict[str, Any]:
+    """The attributes of rows in one block: the pipeline of one device."""
+    (n, d), report = values.shape, Report()
+    problem = Problem(settings, device, n, d, values.dtype.itemsize)
+    check_memory(device, estimate_fit(problem), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+    edges, _ = tree_of_points(values, problem, report, grow_tree)
+    return _attributes(device, rule, edges, n, report)
+
+
+def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: int, report: Report) -> dict[str, Any]:
+    """The linkage of a tree, the clusters that the rule chooses, and the report of this work."""
+    with report.stage("linkage", device):
+        merges = build_linkage(edges, n)
+    rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
+    flat = flat_attributes(rule.choose(merges, n, device, report), rows)
+    return {"linkage_": merges.frame, "mst_": edges.frame, **flat, "report_": report}

@@ -1,0 +1,115 @@
+"""What a fit costs on a cluster besides the work: tasks, waits for the cluster, bytes moved, and the busiest worker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rapids_slink import fit
+
+dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+dask = pytest.importorskip("dask")
+dd = pytest.importorskip("dask.dataframe")
+
+from rapids_slink import distributed  # noqa: E402
+from rapids_slink.distributed.trees import pairs_of_workers  # noqa: E402
+
+pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+PARTITIONS = 16
+
+
+class Finished(dask_distributed.SchedulerPlugin):
+    """Counts the tasks that end, by name and worker."""
+
+    def __init__(self):
+        self.tasks = Counter()
+
+    def transition(self, key, start, finish, *args, worker=None, **kwargs):
+        if (start, finish) == ("processing", "memory"):
+            self.tasks[(key[0] if isinstance(key, tuple) else key).rsplit("-", 1)[0], worker] += 1
+
+    def by_worker(self, name):
+        return sorted(count for (task, _), count in self.tasks.items() if task == name)
+
+
+@pytest.fixture
+def on_workers():
+    """Starts a cluster of threads; returns a persisted collection of these rows and what counts the tasks."""
+    started = []
+
+    def start(n_workers, X):
+        with dask.config.set({"distributed.scheduler.work-stealing": False}):  # it depends on how long tasks take
+            cluster = dask_distributed.LocalCluster(
+                n_workers=n_workers, threads_per_worker=1, processes=False, dashboard_address=":0", silence_logs=50
+            )
+        client, finished = dask_distributed.Client(cluster), Finished()
+        started.extend([client, cluster])
+        cluster.scheduler.add_plugin(finished)
+        frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+        parts = dd.from_pandas(frame, npartitions=PARTITIONS, sort=False).persist()
+        dask_distributed.wait(parts)
+        finished.tasks.clear()
+        return parts, finished
+
+    yield start
+    for part in started:
+        part.close()
+
+
+@pytest.mark.parametrize("parameters", [{}, {"min_samples": 5}], ids=str)
+@pytest.mark.parametrize("d", [3, 64])
+def test_one_block(d, parameters, on_workers, monkeypatch):
+    """Two workers, sixteen partitions: what each worker reads is a task, and so is the whole fit."""
+    X, waits = np.random.default_rng(0).normal(size=(3000, d)).astype("float32"), []
+    parts, finished = on_workers(2, X)
+    sync = dask_distributed.Client.sync
+    with monkeypatch.context() as patch:
+        patch.setattr(dask_distributed.Client, "sync", lambda *args, **how: waits.append(1) or sync(*args, **how))
+        model = fit(parts, 4, device="cpu", **parameters)
+    names = Counter(name for name, _ in finished.tasks if not name.endswith("_"))  # nobody waits for labels_ and frames
+    assert names == {"read": 2, "summary": 2, "index": 2, "block-piece": 2} | dict.fromkeys(
+        ["plan", "block", "fit", "results"], 1
+    )
+    assert sum(finished.tasks.values()) <= 12 + 3
+    assert len(waits) <= 6
+    assert model.report_["cluster"]["bytes_moved"] < X.nbytes + 50_000
+    assert "cluster" in model.report_["seconds"]
+    np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu", **parameters).labels_)
+
+
+@pytest.mark.parametrize("workers", [4, 8])
+def test_six_blocks(workers, on_workers, monkeypatch):
+    """Every worker has as many trees as any other, give or take one, and gets the blocks of these from others."""
+    monkeypatch.setattr(distributed, "count_blocks", lambda run, points: 6)
+    X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
+    parts, finished = on_workers(workers, X)
+    model = fit(parts, 4, n_neighbors=8, device="cpu")
+    assert finished.by_worker("lists") == ([1, 1, 2, 2] if workers == 4 else [1] * 6)
+    assert finished.by_worker("tree") == ([3, 4, 4, 4] if workers == 4 else [1] + 7 * [2])
+    assert sum(finished.tasks.values()) <= 3 * workers + 2 * PARTITIONS + 6 + 6 + 15 + 4
+    got = sum(b % workers != w for pair, w in pairs_of_workers(6, workers) for b in pair)
+    rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 6
+    assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + lists) + edges
+    np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu").labels_)
+
+
+@pytest.mark.parametrize(("blocks", "workers", "most_got"), [(2, 2, 1), (4, 2, 2), (6, 4, 5), (6, 8, 4), (10, 16, 6)])
+def test_pairs_of_workers(blocks, workers, most_got):
+    order = pairs_of_workers(blocks, workers)
+    assert sorted(pair for pair, _ in order) == list(combinations(range(blocks), 2))
+    counts = Counter(w for _, w in order)
+    assert max(counts.values()) == -(-len(order) // workers)
+    first = dict(reversed([(w, pair) for pair, w in order]))
+    for w, pair in first.items():  # nobody waits for more than a block in front of its first tree, if it has one
+        assert sum(b % workers != w for b in pair) <= (0 if blocks >= 2 * workers else 1 if w < blocks else 2)
+    assert distributed.moves(blocks, workers) * blocks <= most_got
+
+
+def test_blocks_that_are_moved_slowly():
+    """Where rows take longer to get to another device than the tests that it saves, there is one block."""
+    for seconds, blocks in ((0.0, 4), (2.4e-7, 4), (4e-6, 1)):
+        assert distributed.wanted_blocks(4_000_000, 96, 2, "cuda", seconds) == blocks
