@@ -28,14 +28,7 @@ from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.arrays import Array
-from rapids_slink.runtime.cuda import (
-    c_struct,
-    check_arrays,
-    launch,
-    launch_blocks,
-    power_of_two,
-    value_option,
-)
+from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, power_of_two, value_option
 from rapids_slink.runtime.device import Device
 
 TIGHTEN = "neighbors/filter/fused/tighten.cu"
@@ -117,7 +110,6 @@ class FusedFilter(ProductFilter):
         """Put the points into this order, except some far ones; their image is made when it is first needed."""
         self.order, self.far = order, far
         self.points_image: Any = None
-        self.group_by_position: tuple[Any, Any] = None, None
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
@@ -129,13 +121,7 @@ class FusedFilter(ProductFilter):
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
     def candidates(
-        self,
-        rows: QuantizedPoints,
-        band: slice,
-        bound: Any,
-        groups: tuple[Any, Any],
-        task: SearchTask,
-        capacity: int | None = None,
+        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
     ) -> Candidates:
         """As of a `TileFilter`, in one launch.
 
@@ -143,7 +129,7 @@ class FusedFilter(ProductFilter):
         """
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
-        row_group, point_group = (groups[0], self._by_position(groups[1])) if task.per_group_minimum else (None, None)
+        row_group, point_group = (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
         check_arrays("int32", row_group, point_group)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
@@ -299,12 +285,6 @@ class FusedFilter(ProductFilter):
     def _append(self, products: Products, radii: Radii, into: Destination) -> None:
         image = self.image()
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
-
-    def _by_position(self, point_group: Any) -> Any:
-        """Groups by id as groups by position in the order."""
-        if self.group_by_position[0] is not point_group:
-            self.group_by_position = point_group, point_group[self.order]
-        return self.group_by_position[1]
 
 
 def survivor_capacity(k: int) -> int:
