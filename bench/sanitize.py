@@ -232,9 +232,9 @@ def steps() -> Iterator[tuple[str, Step]]:
         "300 features": rng.normal(size=(300, 300)).astype(np.float32),
     }
     for name, rows in points.items():
-        yield name, partial(cluster, kind="all pairs", points=rows, k=3)
-    yield "mutual reachability", partial(cluster, kind="all pairs", points=islands, k=6, min_samples=4)
-    yield "two sets", partial(find_nearest, kind="all pairs", queries=islands[:100], points=islands[100:])
+        yield f"lists, {name}", partial(cluster, kind="all pairs", points=rows, k=3)
+    yield "lists, mutual reachability", partial(cluster, kind="all pairs", points=islands, k=6, min_samples=4)
+    yield "lists, two sets", partial(find_nearest, kind="all pairs", queries=islands[:100], points=islands[100:])
     for dtype in ("float32", "float64"):
         for d in (1, 3):
             few = islands[:, :d].astype(dtype)

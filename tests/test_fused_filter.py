@@ -75,14 +75,14 @@ def test_products_keep_their_bound(d):
     size = rows.half_norm.size
     none = Radii(cupy.zeros(size, "float32"), cupy.zeros(size // TILE, "float32"))
     filter_.radii = lambda *_: none
-    norms = to_host(filter_.image().half_norm)[:n].astype(float)  # the products come with these subtracted
+    norms = -to_host(filter_.image().half_norm)[:n].astype(float)  # the products come with these subtracted
     exact = x @ y.T - norms
     assumed = accumulation_bound(-(-d // 8) * 8, "float32") * (lengths(x)[:, None] * lengths(y) + norms)
 
     def passes(threshold, point):
         """Whether each row's product with its point is at least the row's threshold."""
-        half_norm = cupy.full(size, cupy.inf, "float32")
-        half_norm[:n] = cupy.asarray(threshold)
+        half_norm = cupy.full(size, -cupy.inf, "float32")
+        half_norm[:n] = -cupy.asarray(threshold)
         task = SearchTask(ids, n // 12 + 1, group, group)  # room for all points
         found = filter_.candidates(
             replace(rows, half_norm=half_norm), slice(0, n), cupy.zeros(n), (group, group), task
@@ -160,7 +160,7 @@ def test_int8_errors_are_what_is_lost(d, kind):
     values = cupy.asarray(X)
     filter_ = fused_filter(values, scaling_of(values, device=resolve("cuda")))
     y, error = int8_points(filter_, n)
-    np.testing.assert_array_equal(to_host(filter_.image().half_norm)[:n], (y * y).sum(axis=1) // 2)
+    np.testing.assert_array_equal(to_host(filter_.image().half_norm)[:n], -((y * y).sum(axis=1) // 2))
     x = X.astype(np.longdouble) * filter_.encoding.scale
     for i in range(0, n, 7):
         distance = lengths(x - x[i])
@@ -381,7 +381,7 @@ def test_survivors_carry_half_their_squared_distance(d, kind, monkeypatch):
     found = all_survive(filter_, n, monkeypatch)
     ids, half = to_host(found.ids), to_host(found.half_sq_dist).astype(np.longdouble)
     y = to_host(cuda.quantize(values, scaling, "float16", order).y).astype(np.longdouble)
-    norm = to_host(filter_.image().half_norm)[:n].astype(np.longdouble)
+    norm = -to_host(filter_.image().half_norm)[:n].astype(np.longdouble)
     true = np.stack([((y[i] - y[ids[i]]) ** 2).sum(axis=1) / 2 for i in range(n)])
     known = UpperBound.of(d, scaling.scale, EUCLIDEAN)
     allowed = known.norm_slack * (norm[:, None] + norm[ids]) + known.absolute_slack + np.abs(half) * 2.0**-22

@@ -2,7 +2,8 @@
 
     bounds.py       why products lose no neighbour; the true distances of the proof are `Metric.true_distance_bound`
     quantize.py     points centred, scaled and rounded, and how far each was moved: the errors of the proof
-    product.py      products of matrices, tile by tile: BLAS, cuBLAS
+    product.py      first bounds by products
+    blas.py         tiles of products by a CPU's BLAS, tested in memory
     fused/          the same products tested in registers and never written, by a GPU's tensor cores
     direct.py       metrics without a product form, on a GPU: sums of float32 terms, and the proof for each metric
 

@@ -1,7 +1,7 @@
 // The fp16 points of quantize.py, one warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the
 // rounding.
 //
-// y is written row by row or, for the fused filter, as an image: see fused/pass.cuh.
+// y is written row by row or, for the fused filter, as an image, whose half norms are negated: see fused/pass.cuh.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "runtime/include/atomics.cuh"
@@ -55,7 +55,8 @@ extern "C" __global__ void quantize(
     }
     norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
     if (lane) return;
-    half_norm[r] = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
+    float half = real ? (float)(norm * half_shrink) : 1.0f / 0.0f;
+    half_norm[r] = atoms ? -half : half;
     error[r] = real ? (float)((sqrt(moved) + sqrt(length) * 0x1p-52) * round_up + tiny) : 0;
 }
 
@@ -117,7 +118,7 @@ extern "C" __global__ void quantize_int8(
     }
     norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
     if (lane) return;
-    half_norm[r] = real ? norm >> 1 : PADDING_NORM;
+    half_norm[r] = real ? -(norm >> 1) : -PADDING_NORM;
     double off = sqrt(moved) * (1 + 0x1p-36) + sqrt(length) * rotation_error + lost;
     error[r] = real ? (float)(off * round_up + tiny) : 0;
 }

@@ -73,7 +73,7 @@ extern "C" __global__ void put_bits(
         count += __popcll(chunk.bits[0]) + __popcll(chunk.bits[1]);
     }
     count = warp_sum(count);
-    if (lane == 0) half_norm[r] = x ? 0 : PADDING_NORM, ones[r] = count;
+    if (lane == 0) half_norm[r] = x ? 0 : -PADDING_NORM, ones[r] = count;
 }
 
 struct Bound {

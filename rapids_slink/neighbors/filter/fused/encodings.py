@@ -72,7 +72,7 @@ class Fp16:
 
     def missing(self, half_norm: Array) -> float:
         """What a half squared distance of rows with these half norms lacks at most."""
-        return 2 * self.norm_slack * float(half_norm.max()) + ABSOLUTE_SLACK
+        return -2 * self.norm_slack * float(half_norm.min()) + ABSOLUTE_SLACK
 
 
 class Int8:

@@ -27,14 +27,7 @@ from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.cuda import (
-    c_struct,
-    check_arrays,
-    launch,
-    launch_blocks,
-    power_of_two,
-    value_option,
-)
+from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, power_of_two, value_option
 from rapids_slink.runtime.device import Array, Device
 
 TIGHTEN = "neighbors/filter/fused/tighten.cu"
@@ -116,7 +109,6 @@ class FusedFilter(ProductFilter):
         """Put the points into this order, except some far ones; their image is made when it is first needed."""
         self.order, self.far = order, far
         self.points_image: Any = None
-        self.group_by_position: tuple[Any, Any] = None, None
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
@@ -128,13 +120,7 @@ class FusedFilter(ProductFilter):
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
     def candidates(
-        self,
-        rows: QuantizedPoints,
-        band: slice,
-        bound: Any,
-        groups: tuple[Any, Any],
-        task: SearchTask,
-        capacity: int | None = None,
+        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
     ) -> Candidates:
         """As of a `TileFilter`, in one launch.
 
@@ -142,7 +128,7 @@ class FusedFilter(ProductFilter):
         """
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
-        row_group, point_group = (groups[0], self._by_position(task)) if task.per_group_minimum else (None, None)
+        row_group, point_group = (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
         check_arrays("int32", row_group, point_group)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
@@ -298,12 +284,6 @@ class FusedFilter(ProductFilter):
     def _append(self, products: Products, radii: Radii, into: Destination) -> None:
         image = self.image()
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
-
-    def _by_position(self, task: SearchTask) -> Any:
-        """Groups by id as groups by position in the order."""
-        if self.group_by_position[0] is not task:  # its groups may be an array that changed since another task
-            self.group_by_position = task, task.point_group[self.order]
-        return self.group_by_position[1]
 
 
 def survivor_capacity(k: int) -> int:

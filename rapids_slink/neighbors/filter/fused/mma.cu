@@ -15,8 +15,11 @@ constexpr int THREADS = 32 * WARPS, BLOCKS = 8 / WARPS;  // of a multiprocessor
 constexpr int BLOCK_TILES = WARPS * 32 / COLUMNS;        // tiles of rows
 constexpr int STAGE_PIECES = RESIDENT_ATOMS ? 1 : 1 + BLOCK_TILES;  // the columns' first, then the rows' if not resident
 
-__device__ __forceinline__ void copy_bytes(void* to, const void* from, int bytes) {
-    for (int b = threadIdx.x * 16; b < bytes; b += THREADS * 16) copy<16>((char*)to + b, (const char*)from + b);
+template <int BYTES> __device__ __forceinline__ void copy_bytes(char* to, const char* from) {
+    int own = threadIdx.x * 16;
+    if (BYTES < THREADS * 16 && own >= BYTES) return;
+#pragma unroll
+    for (int b = 0; b < BYTES; b += THREADS * 16) copy<16>(to + own + b, from + own + b);
 }
 __device__ __forceinline__ void commit_copies() {
 #if __CUDA_ARCH__ >= 800
@@ -44,7 +47,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     __shared__ u64 queues[WARPS][QUEUE];
     __shared__ int next;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, among, capacity, lane, 0, 0};
+    Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, radius, tile_error,
+                        among, capacity, lane, 0, 0};
     for (int taken = blockIdx.x; taken < blocks * splits * PARTS; taken = next) {
         WorkItem item(taken / PARTS, splits, first_tile, last_tile, given);
         int row_tile = item.row_tile + taken % PARTS * BLOCK_TILES;
@@ -55,46 +59,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
             strips[s].load(survivors.first_row + 16 * s, lane, half_norm, radius, tile_error,
                            BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
-        if (RESIDENT_ATOMS) copy_bytes(resident, own, RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES);
-        int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.first, atom_loaded = 0;
+        if (RESIDENT_ATOMS) copy_bytes<RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES>(resident, own);
+        int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0;
         auto load = [&] {  // the piece, or pieces, that come next
             if (loaded < turns) {
                 char* stage = stages + loaded % STAGES * STAGE_BYTES;
-                u64 t = item.tile(tile_loaded, among);
-                copy_bytes(stage, columns + (t * atoms + atom_loaded) * PIECE_BYTES, PIECE_BYTES);
+                u64 t = tile_loaded;
+                copy_bytes<PIECE_BYTES>(stage, columns + (t * atoms + atom_loaded) * PIECE_BYTES);
                 if (!RESIDENT_ATOMS)
                     for (int g = 0; g < BLOCK_TILES; g++)
-                        copy_bytes(stage + (1 + g) * PIECE_BYTES, own + (g * atoms + atom_loaded) * PIECE_BYTES, PIECE_BYTES);
-                if (!atom_loaded) copy_bytes(stage + STAGE_PIECES * PIECE_BYTES, column_norm + t * COLUMNS, NORM_BYTES);
-                if (++atom_loaded == atoms) atom_loaded = 0, tile_loaded++;
+                        copy_bytes<PIECE_BYTES>(stage + (1 + g) * PIECE_BYTES, own + (g * atoms + atom_loaded) * PIECE_BYTES);
+                if (!atom_loaded) copy_bytes<NORM_BYTES>(stage + STAGE_PIECES * PIECE_BYTES, (const char*)(column_norm + t * COLUMNS));
+                if (++atom_loaded == atoms) atom_loaded = 0, tile_loaded = item.next(tile_loaded, among);
             }
             loaded++;
             commit_copies();
         };
         for (int s = 0; s < STAGES - 1; s++) load();
         int turn = 0;
-        for (int i = item.first; i < item.last; i++) {
-            int t = item.tile(i, among);
+        for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
             sum_t sum[2][64];
-            for (int a = 0; a < atoms; a++, turn++) {
+            for (int a = 0; a < (RESIDENT_ATOMS ? RESIDENT_ATOMS : atoms); a++, turn++) {
                 wait_for_copies<STAGES - 2>();
                 __syncthreads();
                 load();
                 const char* stage = stages + turn % STAGES * STAGE_BYTES;
-                if (!a) {
-                    const sum_t* norms = (const sum_t*)(stage + STAGE_PIECES * PIECE_BYTES);
-                    begin_sums(sum[0], norms, lane), begin_sums(sum[1], norms, lane);
-                }
                 int tile = warp * 32 / COLUMNS, row = warp * 32 % COLUMNS;
                 const char* piece = RESIDENT_ATOMS ? resident + (tile * atoms + a) * PIECE_BYTES : stage + (1 + tile) * PIECE_BYTES;
-                int steps = a == atoms - 1 ? LAST_STEPS : 4;
-                if (RESIDENT_ATOMS == 1) steps = LAST_STEPS;
-                mma_piece(sum, shared_address(piece), row, shared_address(stage), steps, lane);
+                u32 own_rows = shared_address(piece), tile_columns = shared_address(stage);
+                const Pair* norms = (const Pair*)(stage + STAGE_PIECES * PIECE_BYTES);
+                int steps = RESIDENT_ATOMS || a == atoms - 1 ? LAST_STEPS : 4;
+                if (a) mma_piece<false>(sum, norms, own_rows, row, tile_columns, steps, lane);
+                else mma_piece<true>(sum, norms, own_rows, row, tile_columns, steps, lane);
             }
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                TileTest test = strips[s].test_of(t, for_columns(i, blocks, among), lane, radius, tile_radius, tile_error);
-                push_passing(sum[s], test, strips[s], survivors, item, i, t, n_columns);
+                bool both = for_columns(i, blocks, among);
+                TileTest test = strips[s].test_of(t, both, lane, radius, tile_radius, tile_error);
+                push_passing(sum[s], test, strips[s], survivors, item, i, t, both, n_columns);
             }
         }
         survivors.append(survivors.queued, item);

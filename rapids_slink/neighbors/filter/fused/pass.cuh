@@ -82,12 +82,12 @@ struct __align__(8) Pair {
     sum_t x, y;
 };
 
-// Sums of 16 or 64 rows and 128 columns, of which a thread has 64, begin with the columns' half norms.
+// Sums of 64 rows and 128 columns, of which a thread has 64, begin with the columns' half norms, negated as images have them.
 __device__ __forceinline__ void begin_sums(sum_t (&sum)[64], const sum_t* half_norm, int lane) {
 #pragma unroll
     for (int j = 0; j < 64; j += 4) {
         Pair norms = ((const Pair*)half_norm)[j + lane % 4];
-        sum[j] = sum[j + 2] = -norms.x, sum[j + 1] = sum[j + 3] = -norms.y;
+        sum[j] = sum[j + 2] = norms.x, sum[j + 1] = sum[j + 3] = norms.y;
     }
 }
 

@@ -8,14 +8,6 @@ struct Ring {
     int item[SLOTS];
 };
 
-// Releases the last LATER + 1 stages up to `last`, each once this warp's products of it are formed.
-template <int LATER>
-__device__ __forceinline__ void release(Ring& ring, u32 last, int lane) {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
-    if (lane == 0) barrier_arrive(ring.empty + (last - LATER) % STAGES);
-    if constexpr (LATER > 0) release<LATER - 1>(ring, last, lane);
-}
-
 // Shared memory: the rows' pieces if they are resident, the ring of stages, their tiles' half norms, the warps' queues.
 struct Memory {
     char *resident, *stages;

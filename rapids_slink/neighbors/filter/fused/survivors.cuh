@@ -22,7 +22,35 @@ struct WorkItem {
     __device__ int tile(int t, ColumnTiles among) const {
         return SYMMETRIC ? among.first + (t + row_tile) % among.n : t;
     }
+    // The tile after this one.
+    __device__ int next(int tile, ColumnTiles among) const {
+        return SYMMETRIC && tile + 1 == among.first + among.n ? among.first : tile + 1;
+    }
 };
+
+// The most by which the product of a pair within the bound of one of its points is below the sum of the half norms. Of integers
+// it is rounded down, which loses none; and all pairs pass at 2^30, except those of padding: see PADDING_NORM in quantize.cu.
+__device__ __forceinline__ sum_t product_slack(radius_t radius, float error) {
+#if BITS
+    return -(int)ceilf(fminf(radius.at(error), 0x1p28f));
+#else
+    float slack = (radius + error) * (radius + error);
+#if INT8
+    return (int)fminf(slack, 0x1p30f);
+#else
+    return slack;
+#endif
+#endif
+}
+
+// A radius with which no pair passes that does not for its row, at that error.
+__device__ __forceinline__ radius_t no_radius(float error) {
+#if BITS
+    return {0, 0x1p28f};
+#else
+    return -error;
+#endif
+}
 
 // Whether a position is the first of its point in the block; the others are padding.
 __device__ __forceinline__ bool is_first(const int* point, u32 position) {
@@ -32,15 +60,16 @@ __device__ __forceinline__ bool is_first(const int* point, u32 position) {
 // Appends survivors to the candidates. A slot among a row's candidates takes an atomic addition, and a warp that waited for one
 // at every hit would stall the others that it waits with: 32 survivors are queued first.
 //
-// In the queue a survivor takes 64 bits: in the lower half whether it passed for its row, its column or both, the row among the
-// warp's 16 or 32 and the column among the work item's; in the upper, half of its squared distance, by the product.
-constexpr u32 PASSED_ROW = 1u << 31, PASSED_COLUMN = 1u << 30;
+// In the queue a survivor takes 64 bits: in the lower half whether it counts for its column, too, the row among the warp's 16 or
+// 32 and the column among the work item's; in the upper, half of its squared distance, by the product.
 constexpr int COLUMN_BITS = 25;
 struct Survivors {
     u64* queue;  // of this warp: up to QUEUE
     int* out;
     u32 *half_sq_dist, *count;
     const int *row_group, *column_group;
+    const radius_t* radius;
+    const float* tile_error;
     ColumnTiles among;
     int capacity, lane;
     u32 queued, first_row;  // in the queue, and of the warp
@@ -73,8 +102,10 @@ struct Survivors {
         u32 column = item.tile(item.first + in_item / COLUMNS, among) * COLUMNS + in_item % COLUMNS;
         if (BETWEEN_COMPONENTS) return put_pairs(lane < n, row, column, item.component_pair);
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
-        if (place & PASSED_ROW) put(row, column, half);
-        if (SYMMETRIC && place & PASSED_COLUMN) put(column, row, half);
+        if (lane >= n) return;
+        sum_t value = (sum_t&)half;
+        if (!SYMMETRIC || value <= product_slack(radius[row], tile_error[column / COLUMNS])) put(row, column, half);
+        if (SYMMETRIC && place >> 30 && value <= product_slack(radius[column], tile_error[row / COLUMNS])) put(column, row, half);
     }
     // All lanes take part; those that are `wanted` have a survivor.
     __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const WorkItem& item) {

@@ -29,8 +29,8 @@ __device__ __forceinline__ void form_tile(
             if (a) barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
             fence();
             mma_piece(sum, own + a * PIECE_STEP, first_stage + s * STAGE_STEP, a < RESIDENT_ATOMS - 1 ? 4 : LAST_STEPS);
-            commit();
         }
+        commit();
         turn += RESIDENT_ATOMS;
         return;
     }
@@ -101,7 +101,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const u64 own = descriptor(rows_of_group + g % 2 * (PIECE_BYTES / 2));  // the next atom, or stage, is so much further on
     const u64 first_stage = descriptor(memory.stages);
     u64* queue = memory.queues + (4 * g + warp) * QUEUE;
-    Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, among, capacity, lane, 0, 0};
+    Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, radius, tile_error,
+                        among, capacity, lane, 0, 0};
     for (;; items++) {
         int slot = items % SLOTS;
         barrier_wait(ring.item_full + slot, items / SLOTS & 1);
@@ -111,16 +112,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         Strip strip;
         survivors.first_row = item.row_tile * COLUMNS + g * 64 + warp * 16;
         strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
-        for (int i = item.first; i < item.last; i++) {
-            int t = item.tile(i, among);
+        for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
-            TileTest test = strip.test_of(t, for_columns(i, blocks, among), lane, radius, tile_radius, tile_error);
-            release<(RESIDENT_ATOMS ? RESIDENT_ATOMS : 2) - 1>(ring, turn - 1, lane);
+            bool both = for_columns(i, blocks, among);
+            TileTest test = strip.test_of(t, both, lane, radius, tile_radius, tile_error);
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            if (lane == 0)  // the stages that are not free yet
+                for (u32 s = turn - (RESIDENT_ATOMS ? RESIDENT_ATOMS : 2); s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
-            push_passing(sum, test, strip, survivors, item, i, t, n_columns);
+            push_passing(sum, test, strip, survivors, item, i, t, both, n_columns);
         }
         survivors.append(survivors.queued, item);
         asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
