@@ -69,8 +69,6 @@ def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) 
     """
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return False
-    if search.metric.filter != "product" or search.values.dtype == "uint64":
-        return False
     n, m = forest.component.size, rows.size
     if components > MAX_COMPONENTS or m * n < MIN_ROUND_PAIRS[search.device.name]:
         return False

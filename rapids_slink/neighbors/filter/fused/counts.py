@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import cupy as cp
 import numpy as np
@@ -13,7 +12,7 @@ from rapids_slink.neighbors.compact import FEW_FEATURES
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.codes import CodeFilter
 from rapids_slink.neighbors.filter.cuda import WARP
-from rapids_slink.neighbors.filter.fused.filter import TIGHTEN, TIGHTEN_WARPS, FusedFilter
+from rapids_slink.neighbors.filter.fused.image import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import (
     ATOM_STEPS,
     BLOCK_ROWS,
@@ -26,9 +25,8 @@ from rapids_slink.neighbors.filter.fused.launch import (
 )
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
-from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks, power_of_two, value_option
+from rapids_slink.runtime.cuda import check_arrays, launch_blocks, power_of_two, value_option
 from rapids_slink.runtime.device import Array, Device
 
 HAMMING = METRICS["hamming"]
@@ -82,7 +80,7 @@ class Bits:
         return QuantizedPoints(image, half_norm, ones)
 
 
-class CountFilter(FusedFilter):
+class CountFilter(ImageFilter):
     """The filter of rows of bits, or of codes by the hashes of their values.
 
     Parameters
@@ -96,21 +94,23 @@ class CountFilter(FusedFilter):
     first_band, growth = 2**12, 4
 
     def __init__(self, exact: ExactPoints, device: Device) -> None:
-        TileFilter.__init__(self, exact.points, exact.queries, exact.metric, device)
-        self.exact, self.bits = exact, Bits(exact)
-        self.encoding: Any = self.bits
+        super().__init__(exact.points, exact.queries, exact.metric, device)
+        self.exact = exact
+        self.encoding = self.bits = Bits(exact)
         self.name, self.by_hamming = self.bits.name, False
 
     def first_order(self) -> Array:
         """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
-        return self._order_by(self._ones) if self.bits.are_words else super().first_order()
+        if not self.bits.are_words:
+            return super().first_order()
+        return tiles_in_strides(cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array) -> tuple[Array, Array]:
         """As of a `FusedFilter`, but among rows of one number of ones, and without far points."""
         key = bound.astype(cp.float32)
         if self.bits.are_words:
             key = self._ones + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
-        return self._order_by(key), cp.empty(0, cp.int32)
+        return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by their distances to a sample of points, and to `_nearest_by_counts`."""
@@ -194,8 +194,3 @@ class CountFilter(FusedFilter):
     @cached_property
     def _ones(self) -> Array:
         return self.points[:, -1].astype(cp.float32)
-
-    def _order_by(self, key: Array) -> Array:
-        n, order = key.size, cp.empty(key.size, cp.int32)
-        launch(TIGHTEN, "stride_tiles", n, np.int64(n), np.int64(golden_stride(n // TILE)), cp.argsort(key), order)
-        return order

@@ -1,0 +1,166 @@
+"""What the fused filters share: images of rows and points, and the passes over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.neighbors.exact import Candidates, candidate_capacity
+from rapids_slink.neighbors.filter.fused.launch import (
+    BLOCK_ROWS,
+    TILE,
+    Destination,
+    Products,
+    Radii,
+    Survivors,
+    append_survivors,
+    item_splits,
+    padded,
+)
+from rapids_slink.neighbors.filter.product import TileFilter
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+from rapids_slink.neighbors.slices import geometric_slices, golden_stride
+from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.device import Array
+
+TIGHTEN = "neighbors/filter/fused/tighten.cu"
+TIGHTEN_WARPS = 2  # a block
+
+
+class ImageFilter(TileFilter):
+    """A filter whose kernel tests images of rows and points, a whole band in one launch.
+
+    Attributes
+    ----------
+    encoding
+        Makes the images; see `encodings.py`.
+    tile_error : float32 array
+        What the test takes for each tile of the points' image, once that is made.
+    """
+
+    is_symmetric = True
+    #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
+    #: for.
+    first_band, growth = 2**14, 8
+    #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
+    first_offsets, offset_growth = 4, 1.5
+    max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
+    max_candidates = 2**26  # a launch
+
+    encoding: Any
+    tile_error: Array
+
+    def order_by_bound(self, bound: Array) -> tuple[Array, Array]:
+        """An order of points for `append_both`, and those that are not in it."""
+        raise NotImplementedError
+
+    def image(self) -> QuantizedPoints:
+        """All points in their order."""
+        raise NotImplementedError
+
+    def radii(self, bound: Array, error: Array, size: int) -> Radii:
+        """What the test takes for rows with these bounds and errors."""
+        raise NotImplementedError
+
+    @staticmethod
+    def row_bytes(d: int) -> int:
+        """What a row of d features takes in the image of the larger type, and beside it."""
+        return 128 * -(-d // 64) + 8
+
+    @staticmethod
+    def symmetric_bytes(n: int, k: int) -> int:
+        """Bytes of a symmetric pass, in addition to the result: all rows' bounds, survivors and lists."""
+        return n * (24 + 12 * k + 8 * survivor_capacity(k))
+
+    def arrange(self, order: Any, far: Any = None) -> None:
+        """Put the points into this order, except some far ones; their image is made when it is first needed."""
+        self.order, self.far = order, far
+        self.points_image: Any = None
+
+    def rows_at_once(self, k: int) -> int:
+        """How many rows a launch should have."""
+        by_candidates = self.max_candidates // candidate_capacity(k) // BLOCK_ROWS * BLOCK_ROWS
+        return max(BLOCK_ROWS, min(self.max_rows, by_candidates))
+
+    def query(self, rows: Any) -> QuantizedPoints:
+        """The image of the rows."""
+        return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
+
+    def candidates(
+        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
+    ) -> Candidates:
+        """As of a `TileFilter`, in one launch.
+
+        Where every row is its own group, one more candidate is cheaper than to look up the group of every survivor.
+        """
+        if band.start % TILE:
+            raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
+        row_group, point_group = (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
+        check_arrays("int32", row_group, point_group)
+        m = bound.size
+        counts = cp.zeros(m + 1, cp.int32)  # and the next work item
+        found = Candidates(cp.empty((m, capacity or candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
+        blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
+        last = min(band.stop, self.order.size)
+        products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
+        radii = self.radii(bound, rows.error, rows.half_norm.size)
+        self._append(products, radii, Destination(found, counts[m:], row_group, point_group))
+        return found
+
+    def arrange_parts(self, bound: Any, split: int) -> bool:
+        """Arrange each of two parts by its bounds, unless a part has far points or the first is no whole blocks."""
+        if split % BLOCK_ROWS:
+            return False
+        (first, far), (second, more_far) = (self.order_by_bound(part) for part in (bound[:split], bound[split:]))
+        if far.size or more_far.size:
+            return False
+        self.arrange(cp.concatenate((first, second + np.int32(split))), far)
+        return True
+
+    def symmetric_slices(self, split: int = 0) -> list[slice]:
+        """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`."""
+        blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
+        last = blocks if split else blocks // 2 + 1
+        return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, self.offset_growth)
+
+    def empty_survivors(self, k: int) -> Survivors:
+        """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
+        n = self.order.size
+        shape = n, survivor_capacity(k)
+        ids, count = cp.empty(shape, cp.int32), cp.zeros(n, cp.int32)
+        return Survivors(ids, count, self.order, cp.empty(shape, self.encoding.sum_type))
+
+    def append_both(self, offsets: slice, bound: Any, into: Survivors, split: int = 0) -> None:
+        """Append to the candidates of every point, taken as a row in that order, those of the blocks at these offsets.
+
+        Offset s means the pairs of each block of rows with the s-th block after it, modulo their number: what passes
+        for either of the two points is appended for that one. If `split` is given, the blocks before that point meet
+        only those from it on, counted from the first of these.
+        """
+        image = self.image()
+        all_tiles, tiles = image.half_norm.size // TILE, (2 * offsets.start, 2 * offsets.stop)
+        among = split // TILE, all_tiles - split // TILE
+        blocks = (split or image.half_norm.size) // BLOCK_ROWS
+        splits = item_splits(blocks, tiles[1] - tiles[0])
+        products = Products(image, blocks, splits, tiles, self.order.size, among)
+        radii = self.radii(bound, image.error, image.half_norm.size)
+        self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
+
+    def _append(self, products: Products, radii: Radii, into: Destination) -> None:
+        image = self.image()
+        append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
+
+
+def tiles_in_strides(sorted_points: Array, n: int) -> Array:
+    """The first n of some points, int64, with whole tiles of them in a low-discrepancy order."""
+    order = cp.empty(n, cp.int32)
+    launch(TIGHTEN, "stride_tiles", n, np.int64(n), np.int64(golden_stride(n // TILE)), sorted_points, order)
+    return order
+
+
+def survivor_capacity(k: int) -> int:
+    """The capacity for a row's survivors between two slices of a symmetric pass."""
+    return 48 + 4 * k
