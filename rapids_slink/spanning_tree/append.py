@@ -29,8 +29,8 @@ from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.forest import Forest
 from rapids_slink.spanning_tree.problem import Problem
 
-#: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has more
-#: than four edges, and each of these would keep the components around it uncertain.
+#: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
+#: more than four edges, and each of these would keep the components around it uncertain.
 NEW_LISTED, TREE_LISTED = 2, 8
 #: How many others a new point lists.
 LISTED_BY_NEW = 6
