@@ -78,10 +78,10 @@ def test_one_row_that_is_there_or_joins_two_clusters(device):
 
 def test_rows_of_many_tree_edges(device):
     """Most edges of the hub are in no list, and every second of them is in the new tree."""
-    star = np.concatenate([np.zeros((1, 60)), np.diag(1 + np.arange(60) / 100)])
-    new = np.diag(0.5 + np.arange(60) / 100)[::2]
+    star = np.concatenate([np.zeros((1, 100)), np.diag(1 + np.arange(100) / 300)])
+    new = np.diag(0.5 + np.arange(100) / 300)[::2]
     X = np.concatenate([star, new, star[:3], star[-2:] + 1e-3])
-    model = appended(X, (61, None), device)
+    model = appended(X, (101, None), device)
     assert_as_fitted(model, X, device)
     before = fit(star, 1, device=device)
     hub = np.bincount(np.concatenate([on_host(before.mst_[end]) for end in ("src", "dst")])).max()

@@ -26,8 +26,11 @@ from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.forest import Forest
 from rapids_slink.spanning_tree.problem import Problem
 
-#: How many new points and how many edges of the old tree an old point lists; a new point lists as many as both.
-NEW_LISTED, TREE_LISTED = 2, 4
+#: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
+#: more than four edges, and each of these would keep the components around it uncertain.
+NEW_LISTED, TREE_LISTED = 2, 8
+#: How many others a new point lists.
+LISTED_BY_NEW = 6
 #: How many new points there would be, on average, in the cluster up to whose height an old point lists them.
 NEW_A_CLUSTER = 4
 #: Bytes per point: an entry of a list, and the old tree's edges in both directions.
@@ -154,7 +157,7 @@ def _lists(
 ) -> tuple[NeighborLists, tuple[Any, Any]]:
     """The lists, and for each point the weight and the code of a lower bound of the edges that it does not list."""
     xp, n_old, width = device.xp, search.n_old, NEW_LISTED + TREE_LISTED
-    k_old, k_new = min(NEW_LISTED, n - n_old), min(width, n - 1)
+    k_old, k_new = min(NEW_LISTED, n - n_old), min(LISTED_BY_NEW, n - 1)
     rows = xp.arange(n, dtype="int32")
     ids, weights = xp.repeat(rows[:, None], width, axis=1), xp.full((n, width), xp.inf)  # a row itself is passed over
     of_old, of_new = search.nearest(upper, n, k_new, k_old)
@@ -187,6 +190,6 @@ def estimate_appended(problem: Problem, n_old: int) -> MemoryEstimate:
     n, d, itemsize, device, metric = problem.n, problem.n_features, problem.itemsize, problem.device, problem.metric
     width = NEW_LISTED + TREE_LISTED
     lists = MemoryEstimate(n * (width * ENTRY_BYTES + EDGE_BYTES), n * (width * ENTRY_BYTES + EDGE_BYTES))
-    among_all = estimate_search(n, d, itemsize, width, device, metric=metric)
+    among_all = estimate_search(n, d, itemsize, LISTED_BY_NEW, device, metric=metric)
     among_new = estimate_search(n - n_old, d, itemsize, NEW_LISTED, device, n_queries=n, metric=metric)
     return sequential(among_all, among_new, lists, estimate_connect(n, device))
