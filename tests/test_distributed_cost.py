@@ -115,7 +115,7 @@ def test_through_the_host(parameters, on_workers, monkeypatch):
 
 def test_who_copies_through_the_host():
     gpu, cpu = (Settings(get_metric("euclidean"), device) for device in ("cuda", "cpu"))
-    for scheme, expected in (("tcp", True), ("ucx", False), ("ucxx", False)):
+    for scheme, expected in (("tcp", True), ("tls", True), ("ucx", False), ("ucxx", False), ("inproc", False)):
         run = SimpleNamespace(workers=[f"{scheme}://127.0.0.1:1"])
         assert Run.copies_through_host(run, gpu) is expected
         assert not Run.copies_through_host(run, cpu)
