@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from rapids_slink import fit
+from rapids_slink.metrics import get_metric
+from rapids_slink.settings import Settings
 
 dask_distributed = pytest.importorskip("distributed", reason="distributed is not installed")
 dask = pytest.importorskip("dask")
 dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
+from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.trees import pairs_of_workers  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -95,6 +99,26 @@ def test_six_blocks(workers, on_workers, monkeypatch):
     rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 6
     assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + lists) + edges
     np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu").labels_)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}], ids=str)
+def test_through_the_host(parameters, on_workers, monkeypatch):
+    """As GPUs do without UCX: the pieces and blocks that go to another worker are copied once, and no others."""
+    monkeypatch.setattr(distributed, "count_blocks", lambda run, points: 4)
+    monkeypatch.setattr(Run, "copies_through_host", lambda run, settings: True)
+    X = np.random.default_rng(0).normal(size=(1000, 40)).astype("float32")
+    parts, finished = on_workers(2, X)
+    model = fit(parts, 4, device="cpu", **parameters)
+    assert sum(finished.by_worker("send")) == 3
+    np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu", **parameters).labels_)
+
+
+def test_who_copies_through_the_host():
+    gpu, cpu = (Settings(get_metric("euclidean"), device) for device in ("cuda", "cpu"))
+    for scheme, expected in (("tcp", True), ("tls", True), ("ucx", False), ("ucxx", False), ("inproc", False)):
+        run = SimpleNamespace(workers=[f"{scheme}://127.0.0.1:1"])
+        assert Run.copies_through_host(run, gpu) is expected
+        assert not Run.copies_through_host(run, cpu)
 
 
 @pytest.mark.parametrize(("blocks", "workers", "most_got"), [(2, 2, 1), (4, 2, 2), (6, 4, 5), (6, 8, 4), (10, 16, 6)])

@@ -110,8 +110,8 @@ class Run:
         return results
 
     def copies_through_host(self, settings: Settings) -> bool:
-        """Whether workers send each other a GPU's arrays by TCP, not by UCX from GPU to GPU."""
-        return settings.device == "cuda" and not any(worker.startswith("ucx") for worker in self.workers)
+        """Whether workers send each other a GPU's arrays by TCP, not from GPU to GPU by UCX or within a process."""
+        return settings.device == "cuda" and not any(worker.startswith(("ucx", "inproc")) for worker in self.workers)
 
     def worker(self, i: int) -> str | None:
         """The address of a worker, in turn; None while there is none."""

@@ -63,8 +63,8 @@ class Layout:
         for key, bounds, (indices, place) in zip(keys, pairwise([0, *stops]), index, strict=True):
             graph[key] = (_rows_of, whole.key, self.output, *bounds, indices and indices.key, place)
         meta = _rows_of(meta, self.output, 0, 0, None, 0)
-        found = dd.from_graph(graph, meta, self.divisions or (None,) * (len(keys) + 1), keys, name)
-        return found if self.output.is_frame else found.to_dask_array(lengths=self.sizes)
+        series = dd.from_graph(graph, meta, self.divisions or (None,) * (len(keys) + 1), keys, name)
+        return series if self.output.is_frame else series.to_dask_array(lengths=self.sizes)
 
     def cut(self, linkage: Any, n_leaves: int, parameters: CutParameters) -> Any:
         """Labels of another cut of a linkage frame, a collection, as `Hierarchy.cut` gives them."""
@@ -100,16 +100,16 @@ def partitions_of(X: Any) -> list[Any]:
 def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows: Sequence[str] = ()) -> dict[str, Any]:
     """A task's results by name: frames become collections, and so do Series and others `of_rows`, in their layout."""
     ((worker, described),) = run.gather([run.task("results", _described, results)])
-    found = {}
+    by_name = {}
     for name, (value, divisions) in described.items():
-        found[name] = value
+        by_name[name] = value
         if divisions is not None:
             whole = run.task(name, getitem, results, name, worker=worker)
             if layout is not None and (value.ndim == 1 or name in of_rows):
-                found[name] = layout.collection(name, whole, value)
+                by_name[name] = layout.collection(name, whole, value)
             else:
-                found[name] = frame_of_parts(name, [whole], value, divisions)
-    return found
+                by_name[name] = frame_of_parts(name, [whole], value, divisions)
+    return by_name
 
 
 def _described(results: dict[str, Any]) -> tuple[str, dict[str, tuple[Any, tuple[Any, Any] | None]]]:

@@ -179,16 +179,15 @@ def pair_tree(
 @on_worker
 def join_trees(device: Device, settings: Settings, trees: list[dict[str, Any]]) -> dict[str, Any]:
     """The minimum spanning forest of the edges of several trees, and what their reports count together."""
-    edges, report = _joined(device, trees)
-    return {"edges": edges, "report": report}
-
-
-def _joined(device: Device, trees: list[dict[str, Any]]) -> tuple[Any, Report]:
     report = Report()
+    return {"edges": _joined(device, trees, report), "report": report}
+
+
+def _joined(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
     for tree in trees:
         report.add(tree["report"])
     edges = device.frames.concat([tree["edges"] for tree in trees], ignore_index=True)
-    return edges if len(trees) == 1 else spanning_forest(edges, device), report
+    return edges if len(trees) == 1 else spanning_forest(edges, device)
 
 
 @on_worker
@@ -196,7 +195,9 @@ def fit_trees(
     device: Device, settings: Settings, rule: ClusterRule, trees: list[dict[str, Any]], n: int
 ) -> dict[str, Any]:
     """The attributes of n rows, from trees whose edges together hold the tree of all rows."""
-    tree, report = _joined(device, trees)
+    report = Report()
+    with report.stage("spanning_tree", device):
+        tree = _joined(device, trees, report)
     columns = {
         name: tree[column].values.copy() for name, column in (("src", "src"), ("dst", "dst"), ("weight", "distance"))
     }
