@@ -12,8 +12,6 @@ None of these is a metric: by its missing values a row may be near two rows that
 symmetry alone; see spanning_tree/forest.py. Filters and trees that rest on the triangle inequality do not serve them.
 """
 
-from __future__ import annotations
-
 from numbers import Real
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a fit would decide, before it runs: the pipeline up to the choice of the way and of the search."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

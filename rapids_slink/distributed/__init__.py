@@ -6,8 +6,6 @@
 The results have the bits of one device, whatever the partitions and the workers are.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A row's number is its place among all rows, partition after partition. A worker'
 partitions by that number: a merge on it is a slice, because each partition's rows follow one another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -6,8 +6,6 @@ Every pair of blocks is a task, so there are few blocks, whatever the numbers of
 share a block, and a large one is spread over several.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace

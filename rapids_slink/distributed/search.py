@@ -7,8 +7,6 @@ by (surrogate distance, id), which is the total order for one row. A list is thr
 unused entries; surrogate distances; distances.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from distributed import Future

@@ -12,8 +12,6 @@ pair's tree. If it searches all pairs of points, the lists within each block are
 Mutual reachability needs the core distances among all points first; they come from each row's merged lists (search.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations

@@ -6,8 +6,6 @@
 All that the formulas read of zeros and ones are counts, |a∩b|, |a| and |b|, and hamming compares for equality alone.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -12,8 +12,6 @@ A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the sq
 product is; see `metrics`. Rows for which the metric is not defined are refused here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

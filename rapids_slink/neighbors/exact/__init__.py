@@ -6,8 +6,6 @@
 kernels under the same names.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rapids_slink.metrics import EUCLIDEAN, Metric

@@ -1,7 +1,5 @@
 """The exact kernels on the CPU. Distances are computed in tiles (`tiles`), in Numba."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exact kernels on the GPU: launchers of the sources in this folder. A raw kernel checks nothing, so they do."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

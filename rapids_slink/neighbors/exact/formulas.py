@@ -7,8 +7,6 @@ four features. Features that are zero in both points fill the last pass up; no t
 Nothing here may be compiled with fast math: no sum is reordered and no product fused with a sum.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

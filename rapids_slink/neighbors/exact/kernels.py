@@ -1,7 +1,5 @@
 """What either device does with surrogate distances and lists."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from rapids_slink.metrics import Metric

@@ -1,7 +1,5 @@
 """Powers from operations that give the same bits on every machine; `formulas.cuh` has the same for the GPU."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Functions of one pair take the number of a list, never a slice, and tests are on
 otherwise Numba updates the arrays' reference counts in each call, for which threads contend.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS

@@ -8,8 +8,6 @@ See neighbors/compact.py for words and codes. The distances are functions of cou
 bits of the formula of the features.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The product filter on a CPU: tiles of products by BLAS, tested in memory."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rapids_slink.metrics import Metric

@@ -1,7 +1,5 @@
 """The choice of a filter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import frexp, log2
 from typing import Any

@@ -1,7 +1,5 @@
 """The product filter's kernels on the CPU: BLAS for the products, Numba for the rest."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """What a GPU does for the product filter beside the fused kernel: it quantizes, and finds first bounds by cuBLAS."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """What either device does for the product filter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 All other searches quantize, order and bound the points beforehand, which is worthwhile only for many queries.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The fused filter of rows of bits, by the number of ones that two rows have in common; see `counts.cu`."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import cupy as cp

@@ -11,8 +11,6 @@ to the transform's length): M w is off by less than `ROTATION_ERROR`·‖M w‖.
 rotated, and nothing is lost. Small ones are scaled up to bytes, so that half a norm, rounded down, loses little.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import cupy as cp

@@ -1,7 +1,5 @@
 """The product filter over a whole band of points in one launch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cupy as cp

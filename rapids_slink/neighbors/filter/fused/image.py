@@ -1,7 +1,5 @@
 """What the fused filters share: images of rows and points, and the passes over them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import cupy as cp

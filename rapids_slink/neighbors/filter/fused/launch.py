@@ -1,7 +1,5 @@
 """The launch of the fused filter's kernel: its arguments, and the body that suits the GPU."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
