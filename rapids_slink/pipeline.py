@@ -22,7 +22,7 @@ from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory, copy_out, release_cached
+from rapids_slink.runtime.memory import check_memory, copy_out, outside_pool, release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList, size_text
@@ -132,7 +132,7 @@ def attributes_of(
             kept |= centers_of(points, flat, settings, device)
     if settings.weights is not None:
         kept["_weighted_"] = True
-    with report.stage("output", device):
+    with report.stage("output", device), outside_pool(device):
         return {
             **kept,
             **flat_attributes(flat, points),

@@ -63,6 +63,14 @@ def test_all_of_a_gpus_memory_comes_from_rmm_and_goes_back(watched_memory, call)
     assert watched_memory().current_bytes <= before.current_bytes
 
 
+@pytest.mark.parametrize("sample_weight", [None, np.ones(5000)], ids=["rows", "weights"])
+def test_clusters_are_not_in_the_pool_of_their_run(watched_memory, sample_weight):
+    import cupy
+
+    model = rapids_slink.HDBSCAN(10, 4).fit(cupy.asarray(points(5000, 3)), sample_weight=sample_weight)
+    assert [idle.pool.used_bytes() for idle in memory._idle_pools if idle.pool.used_bytes()] == []
+
+
 def test_idle_pools_keep_little(watched_memory, monkeypatch):
     """However many runs there are at the same time; and nothing on demand."""
 

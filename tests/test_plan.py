@@ -113,7 +113,9 @@ def test_a_plan_is_what_the_report_says_afterwards(name, device):
         assert decisions(rapids_slink.plan(X.shape, device=device, **how)) == decisions(report)
 
 
-@pytest.mark.parametrize("name", ["line", "few features", "curve", "many", "cosine", "cityblock", "booleans"])
+@pytest.mark.parametrize(
+    "name", ["line", "few features", "curve", "many", "repeats", "cosine", "cityblock", "booleans"]
+)
 def test_a_plan_covers_the_memory_of_a_run(name):
     X, how = PLANNED[name]
     rapids_slink.fit(X, 1, device="cpu", **how)  # compiles

@@ -12,6 +12,7 @@ from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_cut, c
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
+from rapids_slink.runtime.memory import copy_out
 
 #: The names of Series, by the attributes that hold them.
 SERIES_NAMES = {"labels_": "label", "probabilities_": "probability", "outlier_scores_": "outlier_score"}
@@ -129,9 +130,11 @@ class StableClusters:
             selected = selection.select(tree, self.rule, summary, place)
             scores = selection.outlier_scores(tree, summary, place)
             condensed = frame_of(device, condense.columns_of(tree, self.weighting, device))
+            rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
+            rows = {name: copy_out(place, values) for name, values in rows.items()}
         return FlatClusters(
             selected.persistence.size,
-            {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores},
+            rows,
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
             {"condensed_tree_": condensed},
         )
