@@ -1,4 +1,4 @@
-"""The filters of bits and codes keep every pair within the bound, and of bits hardly another; by either body."""
+"""The filters of bits and codes keep every pair within the bound, and of bits few others; by either body."""
 
 from dataclasses import replace
 
@@ -53,7 +53,7 @@ def codes(rng, n, d, missing):
 
 
 def kept_and_wanted(filter_, exact, rng, n):
-    """By row: the points of a band that pass, and those within the bound."""
+    """By row: the points of a band that pass, those within the bound, and how many are not."""
     import cupy
 
     distances = to_host(filter_.exact_kernels.all_distances(exact.points, exact.metric))
@@ -75,7 +75,7 @@ def kept_and_wanted(filter_, exact, rng, n):
         wanted = np.flatnonzero(inside & (group != group[row]) & (distances[row] <= bound[i]))
         passed = ids[i, : count[i]]
         assert np.unique(passed).size == passed.size
-        yield passed, wanted
+        yield passed, wanted, (inside & (group != group[row])).sum() - wanted.size
 
 
 @pytest.mark.parametrize("metric", ["jaccard", "dice", "hamming"])
@@ -87,11 +87,11 @@ def test_of_bits_what_passes_is_near(d, metric):
     exact = exact_points(METRICS[metric], bits(rng, n, d))
     assert exact.points.dtype == "uint64"
     filter_ = CountFilter(exact, resolve("cuda"))
-    surplus = 0
-    for passed, wanted in kept_and_wanted(filter_, exact, rng, n):
+    surplus = unwanted = 0
+    for passed, wanted, others in kept_and_wanted(filter_, exact, rng, n):
         assert np.isin(wanted, passed).all()
-        surplus += passed.size - wanted.size
-    assert surplus < 40 * 300  # a tile takes the line of its least number of ones
+        surplus, unwanted = surplus + passed.size - wanted.size, unwanted + others
+    assert surplus <= 0.4 * unwanted  # a tile takes the line of its least number of ones, and seven tiles have them all
 
 
 @pytest.mark.parametrize("kind", ["hamming", "pairwise", "hiercc"])
@@ -105,7 +105,7 @@ def test_of_codes_no_near_pair_is_lost(d, kind):
     exact = exact_points(metric, codes(rng, n, d, kind != "hamming"))
     for made in CountFilter, CodeFilter:
         surplus = 0
-        for passed, wanted in kept_and_wanted(made(exact, resolve("cuda")), exact, rng, n):
+        for passed, wanted, _ in kept_and_wanted(made(exact, resolve("cuda")), exact, rng, n):
             assert np.isin(wanted, passed).all()
             surplus += passed.size - wanted.size
         assert made is CountFilter or surplus < 300  # hashes of 16 bits hardly ever are equal

@@ -68,7 +68,7 @@ def test_clusters_are_not_in_the_pool_of_their_run(watched_memory, sample_weight
     import cupy
 
     model = rapids_slink.HDBSCAN(10, 4).fit(cupy.asarray(points(5000, 3)), sample_weight=sample_weight)
-    assert [idle.pool.used_bytes() for idle in memory._idle_pools if idle.pool.used_bytes()] == []
+    assert [idle.pool.used_bytes() for idle in pools._idle_pools if idle.pool.used_bytes()] == []
     assert len(model.labels_) == 5000  # whose results are alive
 
 

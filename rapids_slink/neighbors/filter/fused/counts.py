@@ -103,11 +103,11 @@ class CountFilter(ImageFilter):
             return super().first_order()
         return tiles_in_strides(cp.argsort(self._ones), len(self.points))
 
-    def order_by_bound(self, bound: Array) -> tuple[Array, Array]:
+    def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """As of a `FusedFilter`, but among rows of one number of ones, and without far points."""
         key = bound.astype(cp.float32)
         if self.bits.are_words:
-            key = self._ones + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
+            key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:

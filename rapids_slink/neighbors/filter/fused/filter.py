@@ -79,7 +79,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         finer.arrange(self.order, self.far)
         return finer
 
-    def order_by_bound(self, bound: Any) -> tuple[Any, Any]:
+    def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
 
         A few points whose bounds are far above most are not in it, but returned, too.

@@ -51,8 +51,11 @@ class ImageFilter(TileFilter):
     encoding: Any
     tile_error: Array
 
-    def order_by_bound(self, bound: Array) -> tuple[Array, Array]:
-        """An order of points for `append_both`, and those that are not in it."""
+    def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
+        """An order for `append_both` of the points from `first` on, which have these bounds, and those not in it.
+
+        Both are counted from that point.
+        """
         raise NotImplementedError
 
     def image(self) -> QuantizedPoints:
@@ -112,7 +115,7 @@ class ImageFilter(TileFilter):
         """Arrange each of two parts by its bounds, unless a part has far points or the first is no whole blocks."""
         if split % BLOCK_ROWS:
             return False
-        (first, far), (second, more_far) = (self.order_by_bound(part) for part in (bound[:split], bound[split:]))
+        (first, far), (second, more_far) = self.order_by_bound(bound[:split]), self.order_by_bound(bound[split:], split)
         if far.size or more_far.size:
             return False
         self.arrange(cp.concatenate((first, second + np.int32(split))), far)
