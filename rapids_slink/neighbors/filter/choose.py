@@ -79,13 +79,13 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     d = point_sets[0].shape[1]
     centre = kernels(device).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
     ranges = kernels(device).value_ranges(point_sets, centre)
-    integral = all(found.small_integers for found in ranges)
-    largest = max(found.largest if integral else found.deviation for found in ranges)
+    integral = all(one.small_integers for one in ranges)
+    largest = max(one.largest if integral else one.deviation for one in ranges)
     headroom = min(15, int((31 - log2(d)) // 2))
     exponent = frexp(largest)[1] if largest > 0 else headroom
     # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
     most = min(180 if points.dtype == "float32" else 590 for points in point_sets)
-    byte_values = all(found.byte_values for found in ranges)
+    byte_values = all(one.byte_values for one in ranges)
     bits = min(8, max(1, exponent))
     return Scaling(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values, bits)
 

@@ -97,8 +97,8 @@ def form_product(a: Any, b: Any, out: Any) -> None:
 def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:
     """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`, which is float16."""
     n = values.shape[0] if order is None else order.size
-    made = quantize_rows(values, scaling, order, n)
-    return QuantizedPoints(made.y.reshape(n, -1), made.half_norm, made.error)
+    image = quantize_rows(values, scaling, order, n)
+    return QuantizedPoints(image.y.reshape(n, -1), image.half_norm, image.error)
 
 
 def quantize_rows(values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0) -> QuantizedPoints:
@@ -138,8 +138,8 @@ def centre_of_rows(values: Any, step: int) -> Any:
 def value_ranges(point_sets: Sequence[Any], centre: Any) -> list[ValueRange]:
     """The range of each array of points."""
     check_arrays("float64", centre)
-    found = cp.zeros((len(point_sets), 4))
-    for values, into in zip(point_sets, found, strict=True):
+    ranges = cp.zeros((len(point_sets), 4))
+    for values, into in zip(point_sets, ranges, strict=True):
         check_arrays(values.dtype, values)
         n, d = values.shape
         blocks = min(-(-n // QUANTIZE_WARPS), 16 * multiprocessors())
@@ -147,7 +147,7 @@ def value_ranges(point_sets: Sequence[Any], centre: Any) -> list[ValueRange]:
         launch_blocks(QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, *arguments, options=options)
     return [
         ValueRange(deviation, largest, small_integers=not other_numbers, byte_values=not other_bytes)
-        for deviation, largest, other_numbers, other_bytes in found.tolist()
+        for deviation, largest, other_numbers, other_bytes in ranges.tolist()
     ]
 
 

@@ -100,10 +100,10 @@ class TileFilter:
             How many a row has room for; by default `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
-        found: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
+        candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
         for tile in equal_slices(band, self.kernels.TILE_POINTS):
-            self.append(rows, self.points_at(tile), radius, groups, self.order[tile], found)
-        return found
+            self.append(rows, self.points_at(tile), radius, groups, self.order[tile], candidates)
+        return candidates
 
     def points_at(self, positions: slice) -> Any:
         """The points at these positions of the order, as the tests of tiles read them."""

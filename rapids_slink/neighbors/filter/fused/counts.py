@@ -104,7 +104,7 @@ class CountFilter(ImageFilter):
         return tiles_in_strides(cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """As of a `FusedFilter`, but among rows of one number of ones, and without far points."""
+        """As of a `FusedFilter`, in order of the numbers of ones first, and without far points."""
         key = bound.astype(cp.float32)
         if self.bits.are_words:
             key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())

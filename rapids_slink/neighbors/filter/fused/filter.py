@@ -143,11 +143,11 @@ class FusedFilter(ImageFilter, ProductFilter):
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
             for capacity in sorted({min(FIRST_PAIRS, most), min(MAX_PAIRS // 4, most), most}):
                 counts = cp.zeros(2, cp.uint64)  # found, and the next work item
-                found = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
-                self._append(products, radii, Destination(found, counts[1:], None, order, items, thresholds))
+                pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
+                self._append(products, radii, Destination(pairs, counts[1:], None, order, items, thresholds))
                 n_found = int(counts[0])
                 if n_found <= capacity:
-                    src, dst, pair = found.ids[:, :n_found]
+                    src, dst, pair = pairs.ids[:, :n_found]
                     return src, dst, pair
             return None
         finally:

@@ -103,13 +103,13 @@ class ImageFilter(TileFilter):
         check_arrays("int32", row_group, point_group)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
-        found = Candidates(cp.empty((m, capacity or candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
+        candidates = Candidates(cp.empty((m, capacity or candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
         blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
         last = min(band.stop, self.order.size)
         products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
         radii = self.radii(bound, rows.error, rows.half_norm.size)
-        self._append(products, radii, Destination(found, counts[m:], row_group, point_group))
-        return found
+        self._append(products, radii, Destination(candidates, counts[m:], row_group, point_group))
+        return candidates
 
     def arrange_parts(self, bound: Any, split: int) -> bool:
         """Arrange each of two parts by its bounds, unless a part has far points or the first is no whole blocks."""

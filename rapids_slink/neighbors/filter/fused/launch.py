@@ -101,7 +101,7 @@ class Destination:
 
     Attributes
     ----------
-    found : Candidates
+    candidates : Candidates
     next_item : int array
         The work item that the next block takes, less the number of blocks; 0 at first.
     row_group, point_group : int32 arrays, optional
@@ -112,7 +112,7 @@ class Destination:
         Between components, what is added to the rows' radii, by component pair.
     """
 
-    found: Candidates
+    candidates: Candidates
     next_item: Array
     row_group: Array = None
     point_group: Array = None
@@ -139,7 +139,7 @@ def append_survivors(
     into : Destination
         `Survivors` if every pair is tested for both its points.
     """
-    rows, survivors = products.rows, into.found
+    rows, survivors = products.rows, into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
     check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
     check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
