@@ -13,13 +13,11 @@ from rapids_slink.neighbors.filter.cuda import WARP
 from rapids_slink.neighbors.filter.fused.image import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import (
     ATOM_STEPS,
-    BLOCK_ROWS,
     STEP_BYTES,
     TILE,
     Radii,
     Survivors,
     has_bit_products,
-    padded,
 )
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
@@ -91,22 +89,24 @@ class CountFilter(ImageFilter):
     #: Equal distances are many, and the first bounds come from few points.
     first_band, growth = 2**12, 4
 
+    encoding: Bits
+
     def __init__(self, exact: ExactPoints, device: Device) -> None:
         super().__init__(exact.points, exact.queries, exact.metric, device)
         self.exact = exact
-        self.encoding = self.bits = Bits(exact)
-        self.name, self.by_hamming = self.bits.name, False
+        self.encoding = Bits(exact)
+        self.name, self.by_hamming = self.encoding.name, False
 
     def first_order(self) -> Array:
         """Tiles of rows with similar numbers of ones, in a low-discrepancy order."""
-        if not self.bits.are_words:
+        if not self.encoding.are_words:
             return super().first_order()
         return tiles_in_strides(cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """As of a `FusedFilter`, in order of the numbers of ones first, and without far points."""
         key = bound.astype(cp.float32)
-        if self.bits.are_words:
+        if self.encoding.are_words:
             key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
 
@@ -114,7 +114,7 @@ class CountFilter(ImageFilter):
         """Tighten the rows' infinite bounds by their distances to a sample of points, and to `_nearest_by_counts`."""
         size = max(SEED_POINTS, 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
-        if task.is_knn_graph and not self.bits.are_words:
+        if task.is_knn_graph and not self.encoding.are_words:
             near, top = self._nearest_by_counts(task.k), self.exact_kernels.empty_lists(rows.size, task.k)
             self.exact_kernels.rerank(self.exact, self.order, near, None, by_order := bound[self.order], top)
             bound[self.order] = by_order
@@ -124,7 +124,7 @@ class CountFilter(ImageFilter):
 
         Hashes bound a distance from below only; their bounds here are those of hamming.
         """
-        bound, survivors = cp.full(self.order.size, float(self.bits.n_features)), self.empty_survivors(k)
+        bound, survivors = cp.full(self.order.size, float(self.encoding.n_features)), self.empty_survivors(k)
         self.by_hamming = True
         for offsets in self.symmetric_slices():
             self.append_both(offsets, bound, survivors)
@@ -135,11 +135,11 @@ class CountFilter(ImageFilter):
 
     def for_unproven(self) -> TileFilter | None:
         """The filter for rows that have too many survivors: of codes a finer one."""
-        return self if self.bits.are_words else self.finer()
+        return self if self.encoding.are_words else self.finer()
 
     def finer(self) -> TileFilter | None:
         """Of codes, the filter that compares all of them."""
-        if self.bits.are_words:
+        if self.encoding.are_words:
             return None
         finer = CodeFilter(self.exact, self.device)
         finer.arrange(self.order)
@@ -151,7 +151,7 @@ class CountFilter(ImageFilter):
 
     def tighten(self, survivors: Survivors, bound: Array, k: int) -> None:
         """Tighten the bounds to each row's k-th survivor's distance, which follows from its count; not of codes."""
-        if self.bits.are_words:
+        if self.encoding.are_words:
             self._tighten(survivors, bound, k)
 
     def _tighten(self, survivors: Survivors, bound: Array, k: int) -> None:
@@ -160,34 +160,29 @@ class CountFilter(ImageFilter):
         n, keys = self.order.size, max(4, power_of_two(-(-survivors.capacity // WARP)))
         launch_blocks(
             COUNTS, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
-            np.int32(n), np.int32(k), np.int32(survivors.capacity), np.int32(self.bits.n_features), self.image().error,
-            bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            np.int32(n), np.int32(k), np.int32(survivors.capacity), np.int32(self.encoding.n_features),
+            self.image().error, bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", *self._options),
         )  # fmt: skip
 
-    def image(self) -> QuantizedPoints:
-        """All points in their order."""
-        if self.points_image is None:
-            n = self.order.size
-            self.points_image = self.bits.encode(self.points, self.order, padded(n, BLOCK_ROWS))
-            self.tile_error = cp.empty(self.points_image.error.size // TILE, cp.float32)  # the least of each
-            arguments = np.int64(n), self.points_image.error, self.tile_error
-            launch_blocks(COUNTS, "least_ones", (self.tile_error.size,), TILE, *arguments, options=self.bits.options)
-        image: QuantizedPoints = self.points_image
-        return image
+    def sum_up_tiles(self, image: QuantizedPoints) -> None:
+        """Set the least number of ones of each tile."""
+        self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
+        arguments = np.int64(self.order.size), image.error, self.tile_error
+        launch_blocks(COUNTS, "least_ones", (self.tile_error.size,), TILE, *arguments, options=self.encoding.options)
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
         """The lines of rows with these bounds and numbers of ones."""
         check_arrays("float64", bound)
         check_arrays("float32", error)
         lines = Radii(cp.empty((size, 2), cp.float32), cp.empty((size // TILE, 2), cp.float32))
-        arguments = np.int64(bound.size), bound, error, np.int32(self.bits.n_features), lines.of_row, lines.of_tile
+        arguments = np.int64(bound.size), bound, error, np.int32(self.encoding.n_features), lines.of_row, lines.of_tile
         launch_blocks(COUNTS, "lines_of_rows", (size // TILE,), TILE, *arguments, options=self._options)
         return lines
 
     @property
     def _options(self) -> tuple[str, ...]:
-        return HAMMING.cuda_options + self.bits.options[-1:] if self.by_hamming else self.bits.options
+        return HAMMING.cuda_options + self.encoding.options[-1:] if self.by_hamming else self.encoding.options
 
     @cached_property
     def _ones(self) -> Array:

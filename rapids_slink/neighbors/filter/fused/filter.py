@@ -12,7 +12,6 @@ from rapids_slink.neighbors.filter.cuda import WARP
 from rapids_slink.neighbors.filter.fused.encodings import MAX_FEATURES, Fp16, Int8, Projected, cheapest
 from rapids_slink.neighbors.filter.fused.image import TIGHTEN, TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import (
-    BLOCK_ROWS,
     TILE,
     Destination,
     Products,
@@ -153,17 +152,12 @@ class FusedFilter(ImageFilter, ProductFilter):
         finally:
             self.arrange(*arranged)
 
-    def image(self) -> QuantizedPoints:
-        """All points in their order."""
-        if self.points_image is None:
-            self.points_image = image = self.encoding.encode(
-                self.points, self.order, padded(self.order.size, BLOCK_ROWS)
-            )
-            self.missing = self.encoding.missing(image.half_norm[: self.order.size])
-            self.tile_error = cp.empty(image.error.size // TILE, cp.float32)  # the largest of each
-            sizes = (self.tile_error.size,), TILE, np.int64(self.order.size)
-            launch_blocks(TIGHTEN, "largest_of_tiles", *sizes, image.error, self.tile_error)
-        return self.points_image
+    def sum_up_tiles(self, image: QuantizedPoints) -> None:
+        """Set the largest error of each tile, and what half a squared distance by this image lacks."""
+        self.missing = self.encoding.missing(image.half_norm[: self.order.size])
+        self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
+        sizes = (self.tile_error.size,), TILE, np.int64(self.order.size)
+        launch_blocks(TIGHTEN, "largest_of_tiles", *sizes, image.error, self.tile_error)
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
         """`bounds.filter_radius` of rows with these bounds and errors (None: of no error), in one launch."""

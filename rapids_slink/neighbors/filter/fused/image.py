@@ -49,6 +49,7 @@ class ImageFilter(TileFilter):
     max_candidates = 2**26  # a launch
 
     encoding: Any
+    points_image: QuantizedPoints | None
     tile_error: Array
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
@@ -60,6 +61,13 @@ class ImageFilter(TileFilter):
 
     def image(self) -> QuantizedPoints:
         """All points in their order."""
+        if self.points_image is None:
+            self.points_image = self.encoding.encode(self.points, self.order, padded(self.order.size, BLOCK_ROWS))
+            self.sum_up_tiles(self.points_image)
+        return self.points_image
+
+    def sum_up_tiles(self, image: QuantizedPoints) -> None:
+        """Set `tile_error`, by the new image of the points."""
         raise NotImplementedError
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
@@ -79,7 +87,7 @@ class ImageFilter(TileFilter):
     def arrange(self, order: Any, far: Any = None) -> None:
         """Put the points into this order, except some far ones; their image is made when it is first needed."""
         self.order, self.far = order, far
-        self.points_image: Any = None
+        self.points_image = None
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
