@@ -10,17 +10,12 @@
 #define VALUE float
 #endif
 #include "neighbors/exact/formulas.cuh"
+#include "neighbors/filter/tiles.cuh"
 #include "runtime/include/threads.cuh"
 typedef unsigned int u32;
 
 constexpr bool IS_COUNTED = !FORMULA::ALL_PRESENT;  // the features that two rows have in common
-constexpr int THREADS = 256;
-constexpr int TILE = 128;         // rows, and points, of a block
 constexpr int STEP = 16;          // words in shared memory at a time
-constexpr int SIDE = 16;          // threads along either side of the tile
-constexpr int ADJACENT = 4;       // rows, and points, that a thread reads at once
-constexpr int PER_THREAD = 2 * ADJACENT;
-constexpr int PITCH = TILE + 4;
 constexpr int MOST_WORDS = 2048;  // fp16 counts up to here
 constexpr u32 HASHES = 0x7c00, MISSING = 0x7e00;  // finite patterns, and NaN's
 
@@ -49,17 +44,6 @@ extern "C" __global__ void put_hashes(
     }
 }
 
-// Words start .. start + STEP of TILE rows from `first` on, word by word; zeros beyond the last.
-__device__ __forceinline__ void load(u32 (*to)[PITCH], const u32* __restrict__ y, long long first, long long n, int width, int start) {
-    for (int e = threadIdx.x; e < TILE * STEP; e += THREADS) {
-        int r = e / STEP, w = e % STEP;
-        to[w][r] = first + r < n && start + w < width ? y[(first + r) * width + start + w] : 0;
-    }
-}
-// The position in the tile of a thread's k-th row, or point.
-__device__ __forceinline__ int position(int k, int thread) {
-    return k / ADJACENT * (TILE / 2) + thread * ADJACENT + k % ADJACENT;
-}
 // Adds 1 to either half of `sum` if those of a and b are numbers and differ.
 __device__ __forceinline__ void add_different(u32& sum, u32 a, u32 b) {
     u32 one;

@@ -9,14 +9,13 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
-from rapids_slink.neighbors.filter.product import TileFilter
-from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.filter.direct import THREADS, TILE
+from rapids_slink.neighbors.filter.product import SEEDS_BY_DISTANCE, TileFilter
 from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device
 
 SOURCE = "neighbors/filter/codes.cu"
-WARP, THREADS, TILE = 32, 256, 128  # as in codes.cu
-SEED_POINTS = 128  # at least, that give each row its first bound
+WARP = 32
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,12 @@ class CodeFilter(TileFilter):
     Parameters
     ----------
     exact : ExactPoints
-        Of one of the formulas `compact.OF_CODES`.
+        Of a metric whose filter is "codes".
     device : Device
     """
 
     name = "hashes of 16 bits"
-    first_band = 4 * SEED_POINTS
+    first_band = 4 * SEEDS_BY_DISTANCE
 
     def __init__(self, exact: ExactPoints, device: Device) -> None:
         super().__init__(exact.points, exact.queries, exact.metric, device)
@@ -92,7 +91,3 @@ class CodeFilter(TileFilter):
             np.int32(width), np.int32(rows.mask.shape[1]), np.int32(self.n_features),
             radius, *groups, ids, np.int32(into.capacity), into.ids, into.count, options=self.options,
         )  # fmt: skip
-
-    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by their distances to a sample of points."""
-        self.seed_by_distances(task, rows, bound, self.order[: max(SEED_POINTS, 2 * task.k)])

@@ -10,13 +10,9 @@
 #define HALVES 2
 #endif
 
-constexpr int THREADS = 256;
-constexpr int TILE = 128;  // rows, and points, of a block
-constexpr int STEP = 8;    // features in shared memory at a time
-constexpr int SIDE = 16;   // threads along either side of the tile
-constexpr int ADJACENT = 4;              // rows, and points, that a thread reads at once
-constexpr int PER_THREAD = 2 * ADJACENT;  // rows, and points, that it has
-constexpr int PITCH = TILE + 4;
+#include "neighbors/filter/tiles.cuh"
+
+constexpr int STEP = 8;  // features in shared memory at a time; zeros beyond the last add nothing to any sum
 
 // t to the HALVES / 2.
 __device__ __forceinline__ float power(float t) {
@@ -67,21 +63,6 @@ struct inner_product {
         return sum <= radius + error * point_error;
     }
 };
-
-// Features start .. start + STEP of TILE rows from `first` on, feature by feature; zeros, which add nothing to any sum, beyond
-// the last.
-__device__ __forceinline__ void load(
-    float (*to)[PITCH], const float* __restrict__ y, long long first, long long n, int d, int start) {
-    for (int e = threadIdx.x; e < TILE * STEP; e += THREADS) {
-        int r = e / STEP, f = e % STEP;
-        to[f][r] = first + r < n && start + f < d ? y[(first + r) * d + start + f] : 0;
-    }
-}
-
-// The position in the tile of a thread's k-th row, or point.
-__device__ __forceinline__ int position(int k, int thread) {
-    return k / ADJACENT * (TILE / 2) + thread * ADJACENT + k % ADJACENT;
-}
 
 // Appends ids[j] to row i's candidates for every pair that passes and whose groups differ; `count` goes on past `capacity`,
 // which shows that a row lost candidates.

@@ -32,9 +32,8 @@ from rapids_slink.metrics import EPSILON, OVERFLOW, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
 from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL
 from rapids_slink.neighbors.filter.kernels import kernels
-from rapids_slink.neighbors.filter.product import TileFilter
+from rapids_slink.neighbors.filter.product import SEEDS_BY_DISTANCE, TileFilter
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import check_arrays, launch_blocks
 from rapids_slink.runtime.device import Device
 
@@ -43,9 +42,8 @@ NORMS = ("manhattan", "chebyshev", "minkowski")
 TINY = 1e-30
 MAX_HALVES = 16  # of the exponent: powers up to the eighth
 MAX_DIRECT_FEATURES = 2**18  # so that d times float32's spacing stays small
-SEED_POINTS = 128  # at least, that give each row its first bound
 UNIT = 2.0**-23  # 2u
-THREADS, TILE = 256, 128  # as in direct.cu
+THREADS, TILE = 256, 128  # as in tiles.cuh
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class DirectFilter(TileFilter):
     """
 
     name = "float32 terms"
-    first_band = 4 * SEED_POINTS
+    first_band = 4 * SEEDS_BY_DISTANCE
 
     def __init__(self, exact: ExactPoints, formula: FilterFormula, centre: Any, scale: float, device: Device) -> None:
         super().__init__(exact.points, exact.queries, exact.metric, device)
@@ -167,10 +165,6 @@ class DirectFilter(TileFilter):
             np.int32(into.capacity), into.ids, into.count,
             options=(f"-DFORMULA={self.formula.name}", f"-DHALVES={self.formula.halves}"),
         )  # fmt: skip
-
-    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by their distances to a sample of points."""
-        self.seed_by_distances(task, rows, bound, self.order[: max(SEED_POINTS, 2 * task.k)])
 
     def _slack(self) -> float:
         return 1 + (3 * self.n_features + 16) * UNIT

@@ -16,6 +16,8 @@ from rapids_slink.runtime.device import Device
 
 #: The least number of points from which each row's first bound is computed.
 SEED_POINTS = 2048
+#: The same where it takes surrogate distances.
+SEEDS_BY_DISTANCE = 128
 #: Rows of a chunk at least.
 MIN_ROWS = 64
 
@@ -122,11 +124,14 @@ class TileFilter:
         raise NotImplementedError
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by a sample of points, at most `most_rows` at a time."""
-        raise NotImplementedError
+        """Tighten the rows' infinite bounds by a sample of points, at most `most_rows` at a time.
+
+        By default by surrogate distances, for a filter that has its points as `exact`.
+        """
+        self.seed_by_distances(task, rows, bound, self.order[: max(SEEDS_BY_DISTANCE, 2 * task.k)])
 
     def seed_by_distances(self, task: SearchTask, rows: Any, bound: Any, sample: Any) -> None:
-        """`seed` by the surrogate distances to the points `sample`, for a filter that has its points as `exact`."""
+        """`seed` by the surrogate distances to the points `sample`."""
         top, groups = self.exact_kernels.empty_lists(rows.size, task.k), (task.groups(rows), task.point_group)
         candidates = same_candidates(sample, rows.size, self.device)
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
