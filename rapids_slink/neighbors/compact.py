@@ -18,7 +18,6 @@ from rapids_slink.runtime.device import Array, Device, all_true
 
 #: Formulas of counts.
 OF_COUNTS = ("squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "cosine")  # cosine on a CPU alone
-OF_CODES = ("hamming", "present_hamming", "hiercc")
 #: Up to this number of features a CPU's trees may search points, and matrix products take little time.
 FEW_FEATURES = 64
 EXACT = 2.0**52  # integers up to here, and their differences, are exact
@@ -31,19 +30,14 @@ def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
     by_product = metric.filter == "product" or metric.boxes
     is_slow = not device.is_gpu and values.shape[1] > FEW_FEATURES if by_product else True
     if metric.formula in OF_COUNTS and is_slow and is_boolean(values):
-        words = words_of(values, device)
+        words: Array = kernels(device).words_of(values)
         return words if metric.formula != "cosine" or all_true(words[:, -1] > 0) else None
-    return None if device.is_gpu or metric.formula not in OF_CODES else codes_of(metric, values)
+    return None if device.is_gpu or metric.filter != "codes" else codes_of(metric, values)
 
 
 def is_boolean(values: Array) -> bool:
     """Whether all values are 0 or 1."""
     return all(all_true((part == 0) | (part == 1)) for part in _parts(values))
-
-
-def words_of(values: Array, device: Device) -> Any:
-    """Rows of zeros and ones as words."""
-    return kernels(device).words_of(values)
 
 
 def words_of_bytes(values: Array, device: Device) -> Array:

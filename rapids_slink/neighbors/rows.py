@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.compact import compact_rows, words_of, words_of_bytes
+from rapids_slink.neighbors.compact import compact_rows, words_of_bytes
 from rapids_slink.neighbors.exact import word_count
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
@@ -54,7 +54,7 @@ def metric_rows(
     if metric.rows == "packed":
         return words_of_bytes(values, device)
     if metric.rows == "boolean":
-        return words_of(values, device)
+        return kernels(device).words_of(values)
     if compact and (rows := compact_rows(metric, values, device)) is not None:
         return rows
     if metric.rows == "counted":
