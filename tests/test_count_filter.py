@@ -1,7 +1,5 @@
 """The filters of bits and codes keep every pair within the bound, and of bits few others; by either body."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hard_cases import full
@@ -124,7 +122,7 @@ def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():
     filter_.arrange(*filter_.order_by_bound(cupy.asarray(bound)))
     order = to_host(filter_.order)
     assert sorted(order) == list(range(n))
-    survivors = replace(filter_.empty_survivors(600))
+    survivors = filter_.empty_survivors(600)
     for offsets in filter_.symmetric_slices():
         filter_.append_both(offsets, cupy.asarray(bound[order]), survivors)
     ids, count = to_host(survivors.ids), to_host(survivors.count)

@@ -116,10 +116,8 @@ class Drawn(FittedTree):
 
         Raises
         ------
-        ImportError
-            matplotlib is not installed.
-        ValueError, TypeError
-            `X` is not valid, or does not have the number of rows that were clustered.
+        ImportError, ValueError, TypeError
+            See `plot_clusters`.
         """
         self._require_fit()
         return plots.plot_tree(X, self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax)
