@@ -73,6 +73,12 @@ def test_a_cuml_without_settings_is_no_matter(monkeypatch):
     assert isinstance(fit(FRAME, 3, device="cpu").labels_, pd.Series)
 
 
+def test_the_type_that_cumls_accelerator_sets_is_not_the_users(monkeypatch):
+    set_output_type(monkeypatch, "numpy")
+    monkeypatch.setitem(sys.modules, "cuml.accel", SimpleNamespace(enabled=lambda: True))
+    assert isinstance(fit(FRAME, 3, device="cpu").labels_, pd.Series)
+
+
 @pytest.mark.parametrize(("X", "name"), [(FRAME, "numpy"), (ARRAY, "pandas")], ids=["frame", "array"])
 def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device, X, name):
     set_output_type(monkeypatch, name)

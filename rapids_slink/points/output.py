@@ -44,7 +44,13 @@ class OutputKind:
         return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), proxy=proxy)
 
     def from_cuml_setting(self) -> Self:
-        """The kind that cuML's global output type names; this kind if cuML is not loaded or names none."""
+        """The kind that cuML's global output type names; this kind if cuML is not loaded or names none.
+
+        ``cuml.accel`` sets that type for the estimators that it replaces, so it does not count there.
+        """
+        accelerator = sys.modules.get("cuml.accel")
+        if accelerator is not None and accelerator.enabled():
+            return self
         settings = getattr(sys.modules.get("cuml"), "global_settings", None)
         kind = CUML_KINDS.get(getattr(settings, "output_type", None))
         return self if kind is None else type(self)(*kind)
