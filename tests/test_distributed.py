@@ -37,8 +37,7 @@ from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
-from rapids_slink.distributed.trees import may_have_lists  # noqa: E402
-from rapids_slink.spanning_tree.relational import spanning_forest  # noqa: E402
+from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -183,7 +182,7 @@ def test_other_clusters(workers):
 
 @pytest.mark.hypothesis
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(0, 2**32 - 1), st.sampled_from([2, 5, 1000]))
-def test_forest_by_groupby_and_merge(edges, parts, seed, weights):
+def test_forest_of_frame(edges, parts, seed, weights):
     """Kruskal's, in the total order, of edges that come several times."""
     rng = np.random.default_rng(seed)
     ends = np.sort(rng.integers(0, 15, (edges, 2)), axis=1)
@@ -196,7 +195,7 @@ def test_forest_by_groupby_and_merge(edges, parts, seed, weights):
             component[component == component[v]] = component[u]
             taken.append((u, v, w, -w))
     repeated = pd.concat([frame] * parts, ignore_index=True)
-    found = spanning_forest(repeated, CPU)
+    found = forest_of_frame(repeated, CPU)
     assert list(found.itertuples(index=False, name=None)) == taken
 
 

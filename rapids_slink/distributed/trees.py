@@ -29,7 +29,7 @@ from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_sear
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
-from rapids_slink.ordering import sort_in_place
+from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind
@@ -39,9 +39,9 @@ from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.relational import spanning_forest
 from rapids_slink.spanning_tree.ways import grow_tree, way_of
 
 #: The number of trees that are joined at a time.
@@ -185,7 +185,27 @@ def _joined(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
     for tree in trees:
         report.add(tree["report"])
     edges = device.frames.concat([tree["edges"] for tree in trees], ignore_index=True)
-    return edges if len(trees) == 1 else spanning_forest(edges, device)
+    return edges if len(trees) == 1 else forest_of_frame(edges, device)
+
+
+def forest_of_frame(edges: Any, device: Device) -> Any:
+    """The edges of the minimum spanning forest, in the total order.
+
+    Parameters
+    ----------
+    edges : DataFrame
+        ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may occur several times.
+    device : Device
+        The frame's.
+    """
+    if not len(edges):
+        return edges
+    xp = device.xp
+    edges = edges.iloc[stable_order(edge_codes(edges["src"].values, edges["dst"].values, xp), xp)]
+    src, dst, weight = (xp.ascontiguousarray(edges[name].values) for name in ("src", "dst", "weight"))
+    in_forest, _ = spanning_forest(EdgeList(src, dst, weight, 1 + int(dst.max())), device)
+    edges = edges.iloc[xp.flatnonzero(in_forest)]
+    return edges.iloc[stable_order(edges["weight"].values, xp)].reset_index(drop=True)
 
 
 @on_worker

@@ -5,11 +5,10 @@ order. It then points at the component across that edge: a merge of these ranks 
 the root of each tree of components. The roots replace the ends of the edges, and edges within one component are
 dropped.
 
-`spanning_forest` does that with a list of edges; `edges/` does the same in kernels. `connect_lists` does it with a k-NN
-graph. Lighter edges than the listed ones may leave a component there, so the bounds of its points are ranked among the
-edges. A component whose least rank belongs to a bound takes no edge. If too few components take an edge, the points
-with such bounds search for their nearest point outside. `forest.py` has the proof, and `connect.py` does the same in
-kernels.
+`connect_lists` does that with a k-NN graph. Lighter edges than the listed ones may leave a component there, so the
+bounds of its points are ranked among the edges. A component whose least rank belongs to a bound takes no edge. If too
+few components take an edge, the points with such bounds search for their nearest point outside. `forest.py` has the
+proof, and `connect.py` does the same in kernels.
 """
 
 from typing import Any
@@ -20,34 +19,6 @@ from rapids_slink.spanning_tree.forest import LEAST_SHARE
 
 #: The total order's columns: no two edges are equal in them.
 ORDER = ["weight", "src", "dst"]
-
-
-def spanning_forest(edges: Any, device: Device) -> Any:
-    """The edges of the minimum spanning forest.
-
-    Parameters
-    ----------
-    edges : DataFrame
-        ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may occur several times.
-    device : Device
-        The frame's.
-
-    Returns
-    -------
-    DataFrame
-        Rows of `edges` in the total order.
-    """
-    if not len(edges):
-        return edges
-    edges = edges.sort_values(ORDER, ignore_index=True)
-    component = device.xp.arange(int(edges["dst"].max()) + 1, dtype="int32")
-    crossing, chosen = _crossing(edges, component), []
-    while len(crossing):
-        certain, component = _merge_components(crossing, None, component, device)
-        chosen.append(certain["rank"])
-        crossing = _crossing(edges, component, crossing["rank"])
-    rows = device.frames.concat(chosen, ignore_index=True).drop_duplicates().sort_values()
-    return edges.iloc[rows].reset_index(drop=True)
 
 
 def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> Any:
@@ -94,9 +65,9 @@ def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> An
         edges, bounds = _search_outside(ranked, (listed, rank_of_bound), component, search, device)
 
 
-def _crossing(edges: Any, component: Array, rows: Array = None) -> Any:
-    """The edges between two components, among some rows or all: columns a and b, the components, and rank, the row."""
-    edges = edges[["src", "dst"]] if rows is None else edges[["src", "dst"]].iloc[rows]
+def _crossing(edges: Any, component: Array, rows: Array) -> Any:
+    """The edges between two components, among some rows: columns a and b, the components, and rank, the row."""
+    edges = edges[["src", "dst"]].iloc[rows]
     a, b = (component[edges[end].values] for end in ("src", "dst"))
     crossing = edges.assign(a=a, b=b, rank=edges.index)[["a", "b", "rank"]]
     return crossing[a != b]
