@@ -45,7 +45,7 @@ from rapids_slink.spanning_tree.problem import Problem
 MAX_BLOCKS = 32
 #: Of all block counts within this factor of the shortest expected time the smallest is used, since every block is sent
 #: to every other.
-NEAR_LEAST = 11 / 10
+NEAR_LEAST = 9 / 8
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
 #: On a GPU: seconds of a test of a pair of rows, for each feature, and of a byte that comes from another through the
