@@ -216,7 +216,7 @@ def test_kept_and_shown(tmp_path):
         np.testing.assert_array_equal(again.cut(3), model.cut(3))
     page = model._repr_html_()
     assert "noise" in page
-    assert "merged up to" not in page  # that is for a cut at one height
+    assert "distance ≤" not in page  # that is for a cut at one height
 
 
 def test_plots(device):
