@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from rapids_slink.runtime.compiling import close_line, watch_numba
+from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
@@ -122,7 +122,6 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         raise
     finally:
         _thread.run = outer
-        close_line()
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
