@@ -3,11 +3,12 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram import condense
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.dendrogram.selection import Rule, select, summarize
-from rapids_slink.hierarchy import interop, plots
+from rapids_slink.hierarchy import plots
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.fitted import FittedTree
 from rapids_slink.hierarchy.plotted import MAX_POINTS
@@ -79,8 +80,16 @@ class Drawn(FittedTree):
             `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
         """
         self._require_fit()
-        tree, labels = self._condensed(min_cluster_size)
-        return interop.condensed_tree(tree, labels).plot(axis=plots.axes_of(ax), **options)
+        columns, labels = self._condensed(min_cluster_size)
+        try:
+            from hdbscan.plots import CondensedTree
+        except ImportError as error:
+            raise ImportError("plot_condensed needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+        rate = np.asarray(columns["lambda_val"])
+        shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)  # equal rows part at an infinite one
+        types = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
+        frame = pd.DataFrame(columns).assign(lambda_val=shown).astype(types)
+        return CondensedTree(frame.to_records(index=False), labels).plot(axis=plots.axes_of(ax), **options)
 
     def _condensed(self, min_cluster_size: int | None) -> tuple[Any, np.ndarray]:
         """The columns of the condensed tree, and the labels of its most stable clusters."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.hierarchy.plotted import (
     MAX_POINTS,
     colored_groups,
