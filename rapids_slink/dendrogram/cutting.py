@@ -13,9 +13,9 @@ from typing import Any
 
 from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.dendrogram.kernels import kernels
-from rapids_slink.points.columns import as_integer, check_weights, column_values, has_gaps
+from rapids_slink.points.columns import as_integer, check_weights, column_values, require_numbers
 from rapids_slink.points.output import OutputKind
-from rapids_slink.points.validate import MAX_ROWS, InputTypeError
+from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -195,13 +195,9 @@ def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> 
 
 def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:
     """Refuse thresholds above the largest distance at which clusters were merged."""
-    above = (
-        []
-        if max_distance is None
-        else [value for value in thresholds if isinstance(value, Real) and float(value) > max_distance]
-    )
-    if above:
-        raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {above[0]}")
+    for value in thresholds:
+        if max_distance is not None and isinstance(value, Real) and float(value) > max_distance:
+            raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {value}")
 
 
 def check_cut(
@@ -251,11 +247,7 @@ def count_leaves(merges: int, n_leaves: int | None) -> int:
 def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False) -> None:
     """Raise unless the frame's columns, ids and heights are those of a dendrogram of n leaves."""
     m = len(linkage)
-    for column, kinds, valid in (("left", "iu", "integers"), ("right", "iu", "integers"), ("height", "iuf", "numbers")):
-        if linkage[column].dtype.kind not in kinds:
-            raise InputTypeError(f"column {column!r} of the linkage must hold {valid}, got {linkage[column].dtype}")
-        if column != "height" and has_gaps(linkage[column]):
-            raise ValueError(f"column {column!r} of the linkage holds nulls")
+    require_numbers(linkage, "linkage", left="iu", right="iu", height="iuf")
     if m == 0:
         return
     xp = device.xp
@@ -273,9 +265,6 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
     place[children] = number
     if not all_true(place[children] == number):  # of two equal ids, one has lost its place
         raise ValueError("the linkage merges some cluster twice")
-    if has_gaps(linkage["height"]) or not _ascends(column_values(linkage["height"], device)):
-        raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
-
-
-def _ascends(height: Array) -> bool:
-    return all_true(height[1:] >= height[:-1])
+    height = column_values(linkage["height"], device)
+    if not all_true(height[1:] >= height[:-1]):
+        raise ValueError("column 'height' of the linkage must not fall from one row to the next")

@@ -28,6 +28,7 @@ from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists,
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
+from rapids_slink.neighbors.rows import undefined_for_zeros
 from rapids_slink.pipeline import estimate_fit, feature_names
 from rapids_slink.points import Points
 from rapids_slink.points.output import is_collection
@@ -258,10 +259,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
             Points(None, points.names, None, points.layout.output)
         )
         if queries.zeros and points.zeros:
-            raise ValueError(
-                f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y are zero in every column: their "
-                f"{metric.name} distance is not defined. Drop one of them."
-            )
+            raise undefined_for_zeros(f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y", metric)
         both = np.result_type(queries.dtype, points.dtype).str
         query_blocks, blocks = (
             make_blocks(run, replace(part, dtype=both), count_blocks(run, part), name)

@@ -19,7 +19,7 @@ from distributed import Future, get_worker
 
 from rapids_slink.distributed.cluster import Run, work
 from rapids_slink.distributed.collections import Layout, matched, partitions_of
-from rapids_slink.neighbors.rows import metric_rows, zero_rows
+from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.points.validate import check_finite, check_shape, check_spans, dimension_error
@@ -62,10 +62,7 @@ class Partitions:
     def check_zeros(self) -> Self:
         """Raise if there are two rows whose distance is not defined."""
         if len(self.zeros) > 1:
-            raise ValueError(
-                f"rows {self.zeros[0]} and {self.zeros[1]} of X are zero in every column: their "
-                f"{self.settings.metric.name} distance is not defined. Keep one of them."
-            )
+            raise undefined_for_zeros(f"rows {self.zeros[0]} and {self.zeros[1]} of X", self.settings.metric)
         return self
 
     @property

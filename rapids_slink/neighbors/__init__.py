@@ -25,7 +25,7 @@ import numpy as np
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
-from rapids_slink.neighbors.rows import metric_rows, zero_rows
+from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
@@ -144,7 +144,9 @@ def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], 
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
     )
     if metric.is_undefined_for_zeros:
-        _refuse_zero_rows(*both, metric, device)
+        x, y = (zero_rows(part, device) for part in both)
+        if x.size and y.size:
+            raise undefined_for_zeros(f"row {int(x[0])} of X and row {int(y[0])} of Y", metric)
     search = prepare_search(values, device, Report(), queries=queries, metric=metric)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(values), -1, "int32")
     nearest = search.find(SearchTask(rows, 1, rows, no_group))
@@ -171,15 +173,6 @@ def _estimate_nearest(shape: tuple[int, int, int], itemsize: int, metric: Metric
     copies = itemsize * d * (m + n) + EDGE_BYTES * m
     search = estimate_search(n, d, itemsize, 1, device, n_queries=m, metric=metric)
     return sequential(MemoryEstimate(copies, copies), search)
-
-
-def _refuse_zero_rows(X: Any, Y: Any, metric: Metric, device: Device) -> None:
-    x, y = zero_rows(X, device), zero_rows(Y, device)
-    if x.size and y.size:
-        raise ValueError(
-            f"row {int(x[0])} of X and row {int(y[0])} of Y are zero in every column: their {metric.name} distance is "
-            "not defined. Drop one of them."
-        )
 
 
 def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, device: Device) -> MemoryEstimate:

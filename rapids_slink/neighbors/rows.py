@@ -45,10 +45,7 @@ def metric_rows(
     if metric.is_undefined_for_zeros and alone:
         zeros = zero_rows(values, device)
         if zeros.size > 1:
-            raise ValueError(
-                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their {metric.name} "
-                "distance is not defined. Keep one of them."
-            )
+            raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
         _require_common_features(values, name, device)
     if metric.rows == "packed":
@@ -90,6 +87,11 @@ def row_bytes(metric: Metric, n_features: int) -> int:
 def zero_rows(values: Array, device: Device) -> Any:
     """The rows that are zero in every column."""
     return device.xp.flatnonzero(~values.any(axis=1))
+
+
+def undefined_for_zeros(rows: str, metric: Metric) -> ValueError:
+    """The error for two rows of zeros."""
+    return ValueError(f"{rows} are zero in every column: their {metric.name} distance is not defined. Drop one")
 
 
 def unit_rows(rows: Array) -> Any:
