@@ -46,13 +46,8 @@ def serves(problem: Problem) -> bool:
 
 def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
-    n, d, metric, device, min_samples = (
-        problem.n,
-        problem.d,
-        problem.metric,
-        problem.device,
-        problem.settings.min_samples,
-    )
+    n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
+    min_samples = problem.settings.min_samples
     rows = row_bytes(metric, problem.n_features) * n
     cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
