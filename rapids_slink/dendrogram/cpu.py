@@ -10,7 +10,7 @@ SUMMED = 256
 
 
 @njit(cache=True)
-def merge_in_order(src, dst, n, left, right, size):
+def merge_in_order(src, dst, n, left_child, right_child, size):
     """Join the ends of each edge in turn.
 
     Union by size with path halving: O(m α(m)) for m edges in any order. A root's row of ``sets`` holds, in one cache
@@ -22,8 +22,8 @@ def merge_in_order(src, dst, n, left, right, size):
         The edges, in merge order; ids below `n`.
     n : int
         Number of leaves.
-    left, right, size : int32 arrays of shape (m,)
-        Output: the clusters that each edge joins, left < right, and how many leaves they have together.
+    left_child, right_child, size : int32 arrays of shape (m,)
+        Output: the clusters that each edge joins, the lesser first, and how many leaves they have together.
 
     Returns
     -------
@@ -40,20 +40,20 @@ def merge_in_order(src, dst, n, left, right, size):
         if sets[u, 0] < sets[v, 0]:
             u, v = v, u
         parent[v] = u
-        left[i] = min(sets[u, 1], sets[v, 1])
-        right[i] = max(sets[u, 1], sets[v, 1])
+        left_child[i] = min(sets[u, 1], sets[v, 1])
+        right_child[i] = max(sets[u, 1], sets[v, 1])
         size[i] = sets[u, 0] + sets[v, 0]
         sets[u, 0], sets[u, 1] = size[i], n + i
     return len(src)
 
 
 @njit(cache=True)
-def label_clusters(left, right, n):
+def label_clusters(left_child, right_child, n):
     """The flat clusters that the first merges form.
 
     Parameters
     ----------
-    left, right : int32 arrays of shape (m,)
+    left_child, right_child : int32 arrays of shape (m,)
         The first merges of a dendrogram.
     n : int
         Number of leaves.
@@ -63,12 +63,12 @@ def label_clusters(left, right, n):
     int32 array of shape (n + m,)
         The flat cluster of each leaf, then of each merge: 0..n-m-1 in the order of their first leaves.
     """
-    m = len(left)
+    m = len(left_child)
     flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
     for c in range(n + m):
         flat[c], number[c] = c, -1
     for i in range(m - 1, -1, -1):
-        flat[left[i]] = flat[right[i]] = flat[n + i]
+        flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
     for leaf in range(n):
         if number[flat[leaf]] < 0:
             number[flat[leaf]] = n_numbered

@@ -145,13 +145,14 @@ def _write_labels(
         for column, merges in zip(columns, kept, strict=True):
             column[...] = inherit_labels(linkage.frame, n_leaves, merges, device.frames, min_cluster_size).values
         return
-    left, right = (linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right"))
+    children = [linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right")]
     clusters, sizes = None, parameters.weights(n_leaves, device)  # of the leaves, of the clusters in the cut before
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
-        flat = kernels(device).label_clusters(left[:merged], right[:merged], leaves)
-        left, right = (_relabel(ids[merged:], flat, merged, xp) for ids in (left, right))
+        left_child, right_child = (ids[:merged] for ids in children)
+        flat = kernels(device).label_clusters(left_child, right_child, leaves)
+        children = [_relabel(ids[merged:], flat, merged, xp) for ids in children]
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
         if min_cluster_size > 1:
@@ -251,17 +252,18 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
     if m == 0:
         return
     xp = device.xp
-    left, right = (column_values(linkage[column], device) for column in ("left", "right"))
-    for column, children in (("left", left), ("right", right)):
-        if int(children.min()) < 0 or int(children.max()) >= n + m - 1:
+    sides = {column: column_values(linkage[column], device) for column in ("left", "right")}
+    for column, ids in sides.items():
+        if int(ids.min()) < 0 or int(ids.max()) >= n + m - 1:
             hint = "" if is_forest else "; for the linkage of a forest, pass n_leaves"
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
-    left, right = left.astype("int32", copy=False), right.astype("int32", copy=False)
-    in_time = xp.maximum(left, right) < xp.arange(n, n + m)
+    left_child, right_child = (ids.astype("int32", copy=False) for ids in sides.values())
+    in_time = xp.maximum(left_child, right_child) < xp.arange(n, n + m)
     if not all_true(in_time):
         row = int((~in_time).argmax())
         raise ValueError(f"row {row} of the linkage merges a cluster that no earlier row has made")
-    children, place, number = xp.concatenate((left, right)), xp.empty(n + m, "int32"), xp.arange(2 * m, dtype="int32")
+    children, number = xp.concatenate((left_child, right_child)), xp.arange(2 * m, dtype="int32")
+    place = xp.empty(n + m, "int32")
     place[children] = number
     if not all_true(place[children] == number):  # of two equal ids, one has lost its place
         raise ValueError("the linkage merges some cluster twice")

@@ -98,10 +98,10 @@ class Drawn(FittedTree):
         linkage = on_host(self.linkage_)
         if least < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
-        left, right, height, size = (linkage[name].to_numpy() for name in COLUMNS)
-        if height.size and height[0] < 0:
-            raise ValueError(f"a condensed tree needs distances that are not negative, got {height[0]}")
-        tree = condense.condense(left, right, height, size, n, least)
+        merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
+        if merges.height.size and merges.height[0] < 0:
+            raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
+        tree = condense.condense(merges, n, least)
         return condense.columns_of(tree), select(tree, Rule(), summarize(tree)).labels
 
     def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:

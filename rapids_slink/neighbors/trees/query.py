@@ -107,9 +107,9 @@ def locate(formula, points, low, high, first):
             x[f] = points[f, p]
         v = 0
         while v < leaves:
-            left, right = 2 * v + 1, 2 * v + 2
-            to_left = box_to_box(formula, x, x, low, high, left)
-            v = left if to_left <= box_to_box(formula, x, x, low, high, right) else right
+            left_child, right_child = 2 * v + 1, 2 * v + 2
+            to_left = box_to_box(formula, x, x, low, high, left_child)
+            v = left_child if to_left <= box_to_box(formula, x, x, low, high, right_child) else right_child
         at[p] = first[v]
     return at
 
