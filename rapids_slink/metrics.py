@@ -62,7 +62,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
+from rapids_slink.trigonometry import each, great_circle
 
 #: Replaces values beyond float64's range. It comes after all others and is a valid weight.
 OVERFLOW = float(np.finfo(np.float64).max)
@@ -277,14 +277,13 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
 
-def great_circle(latitude: Array, longitude: Array, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
-    """Angles between points by the haversine formula. All angles are in radians."""
-    north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
-    east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
-    _, level = sine_and_cosine(latitude, xp)
-    _, other_level = sine_and_cosine(other_latitude, xp)
-    haversine = north * north + level * other_level * east * east
-    return 2 * arcsine(xp.sqrt(xp.minimum(haversine, 1.0)), xp)
+def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
+    """The inverse of `distances` for rows of the input of `n_features` features; `OverflowError` beyond float64."""
+    if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
+        return (2 * math.sin(min(max(distance, 0.0), math.pi) / 2) + 1e-14) ** 2
+    if metric.distance == "share":
+        return distance * n_features * (8 if metric.rows == "packed" else 1)
+    return max(distance, 0.0) ** metric.p if metric.distance == "root" else distance
 
 
 def true_distance_bound(surrogate: Array, rounding_terms: Sequence[float], xp: Any) -> Any:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import inf, pi, sin
+from math import inf
 from typing import Self, TypeAlias
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import Metric, surrogate_of
 from rapids_slink.neighbors.rows import row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
@@ -69,16 +69,10 @@ class Problem:
 
         Infinite if there is no such distance.
         """
-        t, metric = self.settings.max_distance, self.metric
-        if t is None:
+        if self.settings.max_distance is None:
             return inf
         try:
-            if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
-                bound = (2 * sin(min(max(t, 0.0), pi) / 2) + 1e-14) ** 2
-            elif metric.distance == "share":
-                bound = t * self.n_features * (8 if metric.rows == "packed" else 1)
-            else:
-                bound = max(t, 0.0) ** metric.p if metric.distance == "root" else t
+            bound = surrogate_of(self.metric, self.settings.max_distance, self.n_features)
         except OverflowError:
             return inf
         return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
