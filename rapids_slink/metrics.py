@@ -4,26 +4,27 @@ Inside the pipeline the weight of an edge is the *surrogate distance* of its two
 formula. It is computed in float64 from its definition, term by term in the order of the features and without fused
 multiply-add, with the same bits on either device. At the end `distances` converts it to the distance that is reported.
 
-============= ================================ =============== ======== =====
-metric        surrogate distance               distance        filter   boxes
-============= ================================ =============== ======== =====
-euclidean     Σ (x - y)²                       its root        product  yes
-sqeuclidean   Σ (x - y)²                       the same        product  yes
-cosine        1 - x·y / (‖x‖ ‖y‖)              the same        product  no
-correlation   cosine's, of x - mean, y - mean  the same        product  no
-cityblock     Σ |x - y|                        the same        direct   yes
-chebyshev     max |x - y|                      the same        direct   yes
-minkowski     Σ |x - y|ᵖ                       its p-th root   direct   yes
-canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
-braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
-hamming       Σ [x ≠ y]                        over d          codes    no
-jaccard       Σ [x ≠ y] / Σ [x or y]           the same        bits     no
-dice          Σ [x ≠ y] / Σ (x + y)            the same        bits     no
-bit_hamming   hamming's of the bits            over 8d         bits     no
-bit_jaccard   jaccard's of the bits            the same        bits     no
-inner_product -x·y                             the same        direct   no
-haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
-============= ================================ =============== ======== =====
+============== ================================ =============== ======== =====
+metric         surrogate distance               distance        filter   boxes
+============== ================================ =============== ======== =====
+euclidean      Σ (x - y)²                       its root        product  yes
+sqeuclidean    Σ (x - y)²                       the same        product  yes
+cosine         1 - x·y / (‖x‖ ‖y‖)              the same        product  no
+correlation    cosine's, of x - mean, y - mean  the same        product  no
+cityblock      Σ |x - y|                        the same        direct   yes
+chebyshev      max |x - y|                      the same        direct   yes
+minkowski      Σ |x - y|ᵖ                       its p-th root   direct   yes
+canberra       Σ |x - y| / (|x| + |y|)          the same        direct   no
+braycurtis     Σ |x - y| / Σ |x + y|            the same        direct   no
+hamming        Σ [x ≠ y]                        over d          codes    no
+rogerstanimoto Σ [x ≠ y] = s                    2s / (d + s)    bits     no
+jaccard        Σ [x ≠ y] / Σ [x or y]           the same        bits     no
+dice           Σ [x ≠ y] / Σ (x + y)            the same        bits     no
+bit_hamming    hamming's of the bits            over 8d         bits     no
+bit_jaccard    jaccard's of the bits            the same        bits     no
+inner_product  -x·y                             the same        direct   no
+haversine      Σ (u - v)² on the unit sphere    the angle       product  yes
+============== ================================ =============== ======== =====
 
 These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for minkowski: for p >= 1 it
 agrees with a library's powers to within 4 units in the last place. A dot product sums the even and the odd features
@@ -89,9 +90,9 @@ class Metric:
     formula : str
         The formula of the surrogate distance, one of `FORMULAS`.
     aliases : tuple of str
-    distance : {"value", "root", "share", "angle"}
-        The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, the
-        great-circle angle.
+    distance : {"value", "root", "share", "tanimoto", "angle"}
+        The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, Rogers and
+        Tanimoto's function of both, the great-circle angle.
     rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
         The form of the rows that the formula reads; see `neighbors.rows`.
     filter : {"product", "direct", "codes", "bits", "none"}
@@ -204,6 +205,7 @@ METRICS = {
         Metric("canberra", "canberra"),
         Metric("braycurtis", "braycurtis"),
         Metric("hamming", "hamming", distance="share", filter="codes"),
+        Metric("rogerstanimoto", "hamming", distance="tanimoto", rows="boolean", filter="bits"),
         Metric("jaccard", "jaccard", rows="boolean", filter="bits"),
         Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="bits"),
         Metric("bit_jaccard", "jaccard", rows="packed", filter="bits"),
@@ -272,6 +274,8 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
         return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
         return weight / (points[0].shape[1] * (8 if metric.rows == "packed" else 1))
+    if metric.distance == "tanimoto":
+        return 2 * weight / (points[0].shape[1] + weight)
     if metric.formula == "minkowski":  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
@@ -283,6 +287,8 @@ def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
         return (2 * math.sin(min(max(distance, 0.0), math.pi) / 2) + 1e-14) ** 2
     if metric.distance == "share":
         return distance * n_features * (8 if metric.rows == "packed" else 1)
+    if metric.distance == "tanimoto":
+        return n_features * distance / (2 - min(distance, 1.0))
     return max(distance, 0.0) ** metric.p if metric.distance == "root" else distance
 
 

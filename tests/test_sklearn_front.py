@@ -50,7 +50,7 @@ def test_precomputed_distances(X):
 
 def test_metric_of_scikit_learn_alone():
     true = np.unique(np.random.default_rng(0).random((60, 12)) < 0.4, axis=0)
-    parameters = {"linkage": "single", "metric": "rogerstanimoto", "compute_distances": True}
+    parameters = {"linkage": "single", "metric": "russellrao", "compute_distances": True}
     found = AgglomerativeClustering(**parameters).fit(true)
     expected = cluster.AgglomerativeClustering(**parameters).fit(true)
     np.testing.assert_allclose(found.distances_, expected.distances_, rtol=1e-14)
