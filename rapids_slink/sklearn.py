@@ -82,8 +82,10 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         """`X` and its metric, or a matrix of distances if only scikit-learn has the metric."""
         if callable(self.metric):
             return self.metric(X), "precomputed"
-        if self.metric == "precomputed" or self.metric in NAMES:
+        if self.metric == "precomputed":
             return X, self.metric
+        if self.metric in NAMES:  # for booleans scikit-learn takes any number as one
+            return X.astype(bool) if NAMES[self.metric].rows == "boolean" else X, self.metric
         return pairwise_distances(X, metric=self.metric), "precomputed"
 
     def _edges(self, X: np.ndarray) -> tuple[pd.DataFrame, int]:
