@@ -29,7 +29,7 @@ from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_r
 from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.validate import check_finite
+from rapids_slink.points.validate import check_finite, check_same_columns
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
@@ -121,9 +121,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         return small.estimate if small else search(n, d, itemsize)
 
     points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
-    if d != points.values.shape[1]:
-        raise ValueError(f"X and Y must have the same number of features, got {d} and {points.values.shape[1]}")
-    queries.check_same_columns(points)
+    check_same_columns((d, queries.names), (points.values.shape[1], points.names))
     edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)
     both = queries.values, points.values
     if both[0].dtype != both[1].dtype:

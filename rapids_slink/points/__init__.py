@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from os import PathLike
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -59,18 +59,6 @@ class Points:
     names: list[Any] | None
     index: Any
     output: OutputKind
-
-    def check_same_columns(self, other: Self) -> None:
-        """Raise if both are frames whose columns have different names or another order."""
-        names, others = self.names or [], other.names or []
-        if not all(isinstance(name, str) for name in names + others):
-            return
-        for i, (name, of_other) in enumerate(zip(names, others, strict=False)):
-            if name != of_other:
-                raise ValueError(
-                    f"X and Y must have the same columns in the same order, but column {i} is {name!r} in X and "
-                    f"{of_other!r} in Y"
-                )
 
     def labels(self, array: Array, name: str = "label") -> Any:
         """One value per row: a Series with X's index for a frame, an array for an array, or cuML's output type."""
