@@ -44,13 +44,10 @@ class Density:
     Attributes
     ----------
     rows : FittedRows
-    core : (n,) array
-        See `core_distances`.
+    core : (n,) array, see `core_distances`
     min_samples : int
-    tree : Condensed
-        On the host.
-    selected : (k,) array
-        The cluster of each label in the tree.
+    tree : Condensed, on the host
+    selected : (k,) array, the cluster of each label in the tree
     """
 
     rows: FittedRows

@@ -85,10 +85,8 @@ class Metric:
 
     Attributes
     ----------
-    name : str
-        SciPy's name, or scikit-learn's.
-    formula : str
-        The formula of the surrogate distance, one of `FORMULAS`.
+    name : str, SciPy's name, or scikit-learn's
+    formula : str, the formula of the surrogate distance, one of `FORMULAS`
     aliases : tuple of str
     distance : {"value", "root", "share", "tanimoto", "angle"}
         The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, Rogers and
@@ -96,12 +94,9 @@ class Metric:
     rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
         The form of the rows that the formula reads; see `neighbors.rows`.
     filter : {"product", "direct", "codes", "bits", "none"}
-    boxes : bool
-        Whether boxes bound the surrogate distance.
-    p : float
-        The exponent of "minkowski", and of "root".
-    missing : bool
-        Whether NaN is a missing value, which the formula leaves out.
+    boxes : bool, whether boxes bound the surrogate distance
+    p : float, the exponent of "minkowski", and of "root"
+    missing : bool, whether NaN is a missing value, which the formula leaves out
     """
 
     name: str
@@ -248,10 +243,8 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
     Parameters
     ----------
     weight : (m,) float64 array
-    ends : two (m,) int32 arrays
-        The rows of each pair, one in each of the points.
-    points : two (n, d) arrays
-        The rows of the input.
+    ends : two (m,) int32 arrays, the rows of each pair, one in each of the points
+    points : two (n, d) arrays, the rows of the input
 
     Returns
     -------

@@ -25,13 +25,10 @@ class FittedRows:
 
     Attributes
     ----------
-    values : (n, d) array
-        Of either device.
-    names : list of str or None
-        The columns' names.
+    values : (n, d) array, of either device
+    names : list of str or None, the columns' names
     metric : Metric
-    kind : str
-        The model's class, for errors.
+    kind : str, the model's class, for errors
     """
 
     values: Array
@@ -64,10 +61,8 @@ class Fitted:
     Attributes
     ----------
     rows : FittedRows
-    tree : DataFrame
-        Its `mst_`.
-    index : Index or None
-        Of its rows.
+    tree : DataFrame, its `mst_`
+    index : Index or None, of its rows
     output : OutputKind
     """
 

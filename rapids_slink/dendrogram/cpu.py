@@ -18,10 +18,8 @@ def merge_in_order(src, dst, n, left_child, right_child, size):
 
     Parameters
     ----------
-    src, dst : int32 arrays of shape (m,)
-        The edges, in merge order; ids below `n`.
-    n : int
-        Number of leaves.
+    src, dst : int32 arrays of shape (m,), the edges, in merge order; ids below `n`
+    n : int, number of leaves
     left_child, right_child, size : int32 arrays of shape (m,)
         Output: the clusters that each edge joins, the lesser first, and how many leaves they have together.
 
@@ -53,10 +51,8 @@ def label_clusters(left_child, right_child, n):
 
     Parameters
     ----------
-    left_child, right_child : int32 arrays of shape (m,)
-        The first merges of a dendrogram.
-    n : int
-        Number of leaves.
+    left_child, right_child : int32 arrays of shape (m,), the first merges of a dendrogram
+    n : int, number of leaves
 
     Returns
     -------
@@ -89,10 +85,8 @@ def sum_up_clusters(cluster, departure, birth, weight):
     ----------
     cluster, departure : int32, float64 arrays of shape (n,)
         The cluster that each point falls out of, and the λ at which it does.
-    birth : float64 array of shape (c,)
-        The λ at which each cluster is born.
-    weight : float64 array of shape (n,) or (0,)
-        The points' weights; without any each has 1.
+    birth : float64 array of shape (c,), the λ at which each cluster is born
+    weight : float64 array of shape (n,) or (0,), the points' weights; without any each has 1
 
     Returns
     -------

@@ -88,14 +88,10 @@ def cut_frame(
 
     Parameters
     ----------
-    linkage : DataFrame
-        On either device, which does the work.
-    output : OutputKind
-        The kind of the answer.
-    index : Index, optional
-        Of the labels.
-    check : callable
-        Called with the device before anything is cut.
+    linkage : DataFrame, on either device, which does the work
+    output : OutputKind, the kind of the answer
+    index : Index, optional; of the labels
+    check : callable, called with the device before anything is cut
 
     Returns
     -------

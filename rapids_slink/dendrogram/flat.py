@@ -25,12 +25,9 @@ class FlatClusters:
     Attributes
     ----------
     n_clusters : int
-    rows : dict of (n,) arrays
-        By attribute, a value for each row.
-    clusters : dict of arrays
-        By attribute, a value for each cluster.
-    frames : dict of DataFrame
-        By attribute.
+    rows : dict of (n,) arrays by attribute, a value for each row
+    clusters : dict of arrays by attribute, a value for each cluster
+    frames : dict of DataFrame by attribute
     """
 
     n_clusters: int
@@ -44,10 +41,8 @@ class ClusterRule(Protocol):
 
     Attributes
     ----------
-    predicts_by_density : bool
-        Whether predictions need core distances.
-    row_bytes : int
-        Bytes per row that the choice takes at its peak.
+    predicts_by_density : bool, whether predictions need core distances
+    row_bytes : int, bytes per row that the choice takes at its peak
     """
 
     predicts_by_density: ClassVar[bool]

@@ -13,14 +13,10 @@ def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cl
 
     Parameters
     ----------
-    linkage : DataFrame
-        ``left``, ``right``: the clusters that each merge joins, as `rapids_slink.linkage` returns them.
-    merges : int
-        The number of rows of `linkage` that are kept, the first ones.
-    frames : module
-        pandas or cuDF, the library of `linkage`.
-    min_cluster_size : int
-        Clusters of fewer leaves are labelled -1.
+    linkage : DataFrame, ``left``, ``right``: the clusters that each merge joins, as `rapids_slink.linkage` returns them
+    merges : int, the number of rows of `linkage` that are kept, the first ones
+    frames : module, pandas or cuDF, the library of `linkage`
+    min_cluster_size : int, clusters of fewer leaves are labelled -1
 
     Returns
     -------

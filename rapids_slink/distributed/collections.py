@@ -33,14 +33,12 @@ class Layout:
 
     Attributes
     ----------
-    sizes : list of int
-        Rows of each partition.
+    sizes : list of int, rows of each partition
     index : list of (future, int), optional
         For each partition a task's list of indices and its place there; None for an array.
     divisions : tuple
         Dask's; of None where they are not known. Empty for an array.
-    output : OutputKind
-        The kind of the partitions.
+    output : OutputKind, the kind of the partitions
     """
 
     sizes: list[int]
@@ -137,12 +135,10 @@ def matched(partition: Any, columns: pd.Index | float, name: str, *, others: boo
 
     Parameters
     ----------
-    partition : DataFrame or array
-        Called `name` in errors.
+    partition : DataFrame or array, called `name` in errors
     columns : Index or int
         The labels, which a frame may have in any order. For an array their number, NaN if Dask does not know it.
-    others : bool
-        Whether a frame may have other columns, which are left out; otherwise they are refused.
+    others : bool, whether a frame may have other columns, which are left out; otherwise they are refused
     """
     if not isinstance(columns, pd.Index):
         if partition.ndim == 2 and partition.shape[1] != columns and not isnan(columns):

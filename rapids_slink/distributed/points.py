@@ -40,13 +40,10 @@ class Partitions:
     read : list of (list of int, future, str)
         The numbers of partitions read together, the result of `read_partitions`, and the worker that holds it.
     layout : Layout
-    settings : Settings
-        With the device.
-    dtype : str
-        The common type of all values.
+    settings : Settings, with the device
+    dtype : str, the common type of all values
     n_features : int
-    names : list, optional
-        The columns'.
+    names : list, optional; the columns'
     zeros : list of int
         Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
     """
@@ -77,10 +74,8 @@ class Blocks:
 
     Attributes
     ----------
-    rows : list of futures
-        An array of values for each block, on a GPU or the host like the partitions.
-    starts : list of int
-        The first row number of each block, then the number of rows.
+    rows : list of futures, an array of values for each block, on a GPU or the host like the partitions
+    starts : list of int, the first row number of each block, then the number of rows
     settings : Settings
     """
 

@@ -21,12 +21,9 @@ class Dial:
 
     Attributes
     ----------
-    values, curve : (m,) arrays
-        Ascending values of the setting, and the curve's height at each.
-    value : int
-        The setting that is shown first.
-    range : (int, int)
-        The lowest and the highest setting.
+    values, curve : (m,) arrays, ascending values of the setting, and the curve's height at each
+    value : int, the setting that is shown first
+    range : (int, int), the lowest and the highest setting
     label, names, scale : str, (str, str), str
         Of the setting, of the curve's axes, and of the axis of its heights: "linear" or "log".
     """

@@ -26,8 +26,7 @@ def to_html(model: Hierarchy) -> str:
 
     Parameters
     ----------
-    model : SingleLinkage or GraphHierarchy
-        Fitted.
+    model : SingleLinkage or GraphHierarchy, fitted
 
     Returns
     -------

@@ -42,12 +42,9 @@ class Groups(NamedTuple):
 
     Attributes
     ----------
-    sizes : (clusters,) int64 array, noise : int
-        Rows of each cluster, and rows in none.
-    order, largest : int64 arrays
-        The clusters from the largest to the smallest; those that have a colour.
-    color : (n,) int8 array
-        Of each row: a position in `largest`, or the length of that for all others.
+    sizes, noise : (clusters,) int64 array, int; rows of each cluster, and rows in none
+    order, largest : int64 arrays, the clusters from the largest to the smallest; those that have a colour
+    color : (n,) int8 array, for each row a position in `largest`, or the length of that for all others
     """
 
     sizes: np.ndarray

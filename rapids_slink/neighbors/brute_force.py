@@ -44,14 +44,11 @@ class BruteForceSearch:
 
     Parameters
     ----------
-    values : (n, d) array
-        As `rows.metric_rows` makes them for `metric`.
+    values : (n, d) array, as `rows.metric_rows` makes them for `metric`
     device : Device
     report : Report
-    queries : (m, d) array, optional
-        Likewise.
-    progress : bool
-        Whether to show progress bars.
+    queries : (m, d) array, optional; likewise
+    progress : bool, whether to show progress bars
     metric : Metric
     """
 

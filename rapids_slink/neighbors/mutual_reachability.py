@@ -36,8 +36,7 @@ def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) ->
     ----------
     lists : NeighborLists
         Of surrogate distances. Its arrays are used for the result.
-    core : (n,) float64 array
-        The points' core distances.
+    core : (n,) float64 array, the points' core distances
     """
     unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)

@@ -49,10 +49,8 @@ class Points:
         written.
     names : list or None
         The frame's column labels; None for an array.
-    index : Index or None
-        The frame's index.
-    output : OutputKind
-        The type of X.
+    index : Index or None, the frame's index
+    output : OutputKind, the type of X
     """
 
     values: Array
@@ -89,21 +87,16 @@ def as_points(
         ``__cuda_array_interface__``, ``__array__`` or DLPack. float32 and float64 keep their values and type; bool,
         float16 and integers of up to 16 bits become float32; other numbers become float64 (beyond 2**53, integers
         are rounded). A frame of several types takes their common type.
-    device : Device
-        Where the points go.
+    device : Device, where the points go
     estimate : callable, optional
         The memory of the later stages, from n, d and the bytes of a value. It is checked together with the memory of X
         itself, before X is copied.
-    metric : Metric
-        Its distances must be finite.
-    name : str
-        The argument's name, for errors.
+    metric : Metric; its distances must be finite
+    name : str, the argument's name, for errors
     checked : bool
         Whether to check the values. If not, the caller must call `check_finite`.
-    missing_value : number, optional
-        Replaced by NaN.
-    categories : bool
-        Whether text and categories of a frame are coded if the metric is hamming: if X holds all rows.
+    missing_value : number, optional; replaced by NaN
+    categories : bool, whether text and categories of a frame are coded if the metric is hamming: if X holds all rows
 
     Raises
     ------

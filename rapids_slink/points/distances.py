@@ -25,8 +25,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
         by row, as `scipy.spatial.distance.pdist` returns them. The two entries of a pair may differ, and a diagonal
         entry may differ from zero, by the rounding error of a difference of squares: √ε times the largest finite entry
         (1.5e-8 in float64, 3.5e-4 in float32). Then the entry above the diagonal counts, and the diagonal is ignored.
-    estimate : callable, optional
-        See `as_points`.
+    estimate : callable, optional; see `as_points`
 
     Raises
     ------

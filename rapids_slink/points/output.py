@@ -25,10 +25,8 @@ class OutputKind:
 
     Attributes
     ----------
-    is_frame : bool
-        A DataFrame or Series, not an array.
-    gpu : bool
-        From cuDF or in GPU memory, not from pandas, NumPy or plain Python.
+    is_frame : bool, a DataFrame or Series, not an array
+    gpu : bool, from cuDF or in GPU memory, not from pandas, NumPy or plain Python
     proxy : bool
         A proxy of ``cudf.pandas``. The results are proxies, too.
     """

@@ -25,14 +25,10 @@ class MemoryEstimate:
 
     Attributes
     ----------
-    peak : int
-        At its peak, without the chunks of its work.
-    retained : int
-        The part of the peak that is kept for later stages.
-    min_chunk : int
-        The chunks at their smallest.
-    preferred_chunk : int
-        The chunks if there is room.
+    peak : int, bytes at its peak, without the chunks of its work
+    retained : int, the part of the peak that is kept for later stages
+    min_chunk : int, the chunks at their smallest
+    preferred_chunk : int, the chunks if there is room
     """
 
     peak: int

@@ -45,18 +45,12 @@ class _Run:
 
     Attributes
     ----------
-    memory_limit, limit : int or str, int, optional
-        The parameter, and the same in bytes.
-    pool : Pool, optional
-        On a GPU.
-    reserved : int
-        Bytes that were pre-allocated for its stages.
-    interrupted : bool
-        Whether Ctrl-C was pressed.
-    free_bytes : float
-        Bytes that the chunks of a stage's work may take at a time.
-    estimate : MemoryEstimate, optional
-        What was checked last.
+    memory_limit, limit : int or str, int, optional; the parameter, and the same in bytes
+    pool : Pool, optional; on a GPU
+    reserved : int, bytes that were pre-allocated for its stages
+    interrupted : bool, whether Ctrl-C was pressed
+    free_bytes : float, bytes that the chunks of a stage's work may take at a time
+    estimate : MemoryEstimate, optional; what was checked last
     """
 
     memory_limit: Any = None
@@ -132,8 +126,7 @@ def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_ta
     Parameters
     ----------
     device, estimate, what
-    already_taken : int
-        Bytes of the estimate that the run has already taken.
+    already_taken : int, bytes of the estimate that the run has already taken
     """
     run = _run()
     run.estimate = estimate

@@ -37,10 +37,8 @@ def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weigh
     ----------
     edges : EdgeList
         The lightest of parallel edges counts. Loops and infinite weights do not.
-    min_samples : int
-        Above 1 the weights become mutual reachability.
-    row_weight : (n,) float64 array, optional
-        How many equal rows each counts for.
+    min_samples : int; above 1 the weights become mutual reachability
+    row_weight : (n,) float64 array, optional; how many equal rows each counts for
     """
     xp, n = device.xp, edges.n_nodes
     joins = (edges.src != edges.dst) & (edges.weight < xp.inf)

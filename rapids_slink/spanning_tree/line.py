@@ -41,8 +41,7 @@ def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFra
 
     Parameters
     ----------
-    rows : (n, 1) array
-        The result of `neighbors.rows.metric_rows`, n at least 2.
+    rows : (n, 1) array, the result of `neighbors.rows.metric_rows`, n at least 2
 
     Returns
     -------

@@ -29,12 +29,9 @@ class Problem:
     ----------
     settings : Settings
     device : Device
-    n, n_features, itemsize : int
-        The points and their features, and the bytes of a value, of the input.
-    core : (n,) float64 array, optional
-        Core distances computed on a larger set that contains these points.
-    part_lists : PartLists, optional
-        Neighbour lists already computed within each of two parts of the points.
+    n, n_features, itemsize : int, the points and their features, and the bytes of a value, of the input
+    core : (n,) float64 array, optional; core distances computed on a larger set that contains these points
+    part_lists : PartLists, optional; neighbour lists already computed within each of two parts of the points
     compact_features : int, optional
         The values of a row of words or codes, if the rows are these; see `neighbors.compact`.
     """
@@ -95,8 +92,7 @@ class Prepared:
     ----------
     make : callable
         Makes the tree; None where that shows that the way does not serve the points after all.
-    estimate : callable
-        Bytes of the metric's rows and the tree of these points.
+    estimate : callable, bytes of the metric's rows and the tree of these points
     """
 
     make: Callable[[], Tree | None]

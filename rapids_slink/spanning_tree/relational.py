@@ -29,8 +29,7 @@ def spanning_forest(edges: Any, device: Device) -> Any:
     ----------
     edges : DataFrame
         ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may occur several times.
-    device : Device
-        The frame's.
+    device : Device, the frame's
 
     Returns
     -------

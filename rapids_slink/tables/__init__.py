@@ -44,8 +44,7 @@ def read_table(
 
     Parameters
     ----------
-    path : Path
-        Parquet or text, which may be compressed; the suffix does not matter.
+    path : Path, Parquet or text, which may be compressed; the suffix does not matter
     sep, decimal, header, encoding : optional
         How a text is written; None recognises it. The separator " " is any run of blanks and tabs.
     index_column, columns, exclude : str, optional

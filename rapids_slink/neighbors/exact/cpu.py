@@ -58,18 +58,14 @@ def rerank(
     Parameters
     ----------
     exact : ExactPoints
-    rows : (m,) int32 array
-        Which of the queries.
-    candidates : Candidates
-        Of these rows.
+    rows : (m,) int32 array, which of the queries
+    candidates : Candidates, of these rows
     groups
         Not used: the filter has left out candidates of a row's own group.
-    upper : (m,) float64 array
-        Tightened to the last entries of the lists that are full.
+    upper : (m,) float64 array, tightened to the last entries of the lists that are full
     top : TopLists
         Of these rows; `overflowed` is set for those that lost candidates.
-    core : (n,) float64 array, optional
-        As in a `SearchTask`.
+    core : (n,) float64 array, optional; as in a `SearchTask`
     """
     points, listed = (exact.queries, exact.points), (candidates.ids, candidates.count)
     state = NO_CORE if core is None else core, upper, top.ids, top.weights

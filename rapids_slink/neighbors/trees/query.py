@@ -25,15 +25,11 @@ class Queries(NamedTuple):
 
     Attributes
     ----------
-    points : (d, m') float64 array
-        Their features: those of row i are column column[i].
+    points : (d, m') float64 array, their features: those of row i are column column[i]
     column : int array
-    start : int array
-        The tree position at which each starts, ascending.
-    rows : int array
-        Which of the task's rows each is.
-    group : int32 array
-        By the task's rows, their groups.
+    start : int array, the tree position at which each starts, ascending
+    rows : int array, which of the task's rows each is
+    group : int32 array, the groups of the task's rows
     """
 
     points: np.ndarray
@@ -72,18 +68,13 @@ class Lanes(NamedTuple):
 
     Attributes
     ----------
-    x : (d, LEAF) float64 array
-        Their features.
-    low, high : (d,) float64 arrays
-        Their bounding box.
+    x : (d, LEAF) float64 array, their features
+    low, high : (d,) float64 arrays, their bounding box
     core, group, bound : (LEAF,) arrays
         Their core distances, groups and distance bounds. A lane without a row has the bound -1: nothing is within it.
-    last_id : (LEAF,) int32 array
-        Of points at the bound only those with smaller ids matter.
-    distance : (LEAF,) float64 array
-        From the node under test.
-    must_visit : (LEAF,) bool array
-        Whether the row has to visit that node.
+    last_id : (LEAF,) int32 array; of points at the bound only those with smaller ids matter
+    distance : (LEAF,) float64 array, from the node under test
+    must_visit : (LEAF,) bool array, whether the row has to visit that node
     """
 
     x: np.ndarray

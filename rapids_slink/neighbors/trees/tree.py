@@ -28,8 +28,7 @@ class Tree(NamedTuple):
         The features of the points in the order of the leaves, and zeros for the last leaves to read on.
     order : (n,) int32 array, the row of each of them
     position : (n,) int32 array, the inverse of `order`
-    first, last : (nodes,) int64 arrays
-        Node v holds points first[v] to last[v] - 1.
+    first, last : (nodes,) int64 arrays; node v holds points first[v] to last[v] - 1
     low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
     least : (nodes,) int32 array
         The least row of each node: among points at one distance only rows before those listed are of interest.

@@ -24,10 +24,8 @@ class State:
     best : array of shape (n,)
         A component's best edge so far, by its place in the worklist; -1 for none, and for all roots between rounds.
     in_forest : bool array of shape (m,)
-    roots : int32 array
-        The components that had an edge, in ascending order.
-    worklist : tuple of arrays
-        The two ends, the key and the row of each edge, in the order of the rows.
+    roots : int32 array, the components that had an edge, in ascending order
+    worklist : tuple of arrays, the two ends, the key and the row of each edge, in the order of the rows
     """
 
     parent: np.ndarray

@@ -39,8 +39,7 @@ class State:
     in_forest : bool array of shape (m,)
     lists : uint64 arrays of shape (2 or 3, capacity)
         The worklist and the next one, which change places; edges.cu explains the planes.
-    roots : int32 arrays
-        The components that had an edge, likewise in two arrays.
+    roots : int32 arrays, the components that had an edge, likewise in two arrays
     """
 
     parent: Array

@@ -98,10 +98,8 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
 
     Parameters
     ----------
-    values : (n, d) array
-        As `neighbors.rows.metric_rows` makes them; for `PRECOMPUTED` the distances.
-    min_samples : int
-        If it is above 1, weights are mutual reachability with core distances of this many neighbours.
+    values : (n, d) array, as `neighbors.rows.metric_rows` makes them; for `PRECOMPUTED` the distances
+    min_samples : int; above 1 weights are mutual reachability with core distances of this many neighbours
 
     Returns
     -------
