@@ -238,22 +238,10 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
 
 
 def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
-    """The reported distances of some pairs of rows, from their surrogate distances.
+    """The reported distances of m pairs of rows, (m,) float64, from their surrogate distances, (m,) float64.
 
-    Parameters
-    ----------
-    weight : (m,) float64 array
-    ends : two (m,) int32 arrays, the rows of each pair, one in each of the points
-    points : two (n, d) arrays, the rows of the input
-
-    Returns
-    -------
-    (m,) float64 array
-
-    Raises
-    ------
-    ValueError
-        A pair's distance is beyond float64, or not defined.
+    `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises
+    ValueError if a pair's distance is beyond float64 or not defined.
     """
     may_overflow = metric.formula == "minkowski" or metric.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):

@@ -84,19 +84,9 @@ def cut_frame(
     index: Any = None,
     check: Callable[[Device], None] = lambda device: None,
 ) -> Any:
-    """Cut a linkage frame in a separate run.
+    """Cut a linkage frame in a separate run, on its device: what `api.cut` returns, of this kind of `output`.
 
-    Parameters
-    ----------
-    linkage : DataFrame, on either device, which does the work
-    output : OutputKind, the kind of the answer
-    index : Index, optional; of the labels
-    check : callable, called with the device before anything is cut
-
-    Returns
-    -------
-    Series, array or DataFrame
-        As `api.cut` says.
+    The labels have the `index`. `check` is called with the device before anything is cut.
     """
     device, merges = device_of(linkage), len(linkage)
     values, many = parameters.values

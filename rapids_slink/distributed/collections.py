@@ -131,14 +131,10 @@ def _cut(linkage: Any, n: int, parameters: CutParameters) -> dict[str, Any]:
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
-    """A partition that has rows, with the collection's columns in their order, which Dask does not ensure.
+    """A partition that has rows, called `name` in errors, with the collection's columns in their order.
 
-    Parameters
-    ----------
-    partition : DataFrame or array, called `name` in errors
-    columns : Index or int
-        The labels, which a frame may have in any order. For an array their number, NaN if Dask does not know it.
-    others : bool, whether a frame may have other columns, which are left out; otherwise they are refused
+    Dask does not ensure this order. `columns` are the labels, or for an array their number, NaN if Dask does not know
+    it. A frame's `others` are left out if they are allowed, otherwise refused.
     """
     if not isinstance(columns, pd.Index):
         if partition.ndim == 2 and partition.shape[1] != columns and not isnan(columns):

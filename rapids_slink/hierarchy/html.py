@@ -22,16 +22,9 @@ BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.
 
 
 def to_html(model: Hierarchy) -> str:
-    """The clusters' sizes, the cut, what was proven and the stages' times.
+    """A fitted model's clusters by size, the cut, what was proven and the stages' times.
 
-    Parameters
-    ----------
-    model : SingleLinkage or GraphHierarchy, fitted
-
-    Returns
-    -------
-    str
-        One ``div`` without scripts, links or style sheets; every text in it is escaped.
+    One ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
     groups = colored_groups(np.asarray(on_host(model.labels_)), LISTED)
     others = groups.order[LISTED:]

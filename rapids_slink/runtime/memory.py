@@ -121,12 +121,8 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
     """Raise unless the estimate for `what` fits; the remaining bytes become `free_bytes`, for chunks of work.
 
-    The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory.
-
-    Parameters
-    ----------
-    device, estimate, what
-    already_taken : int, bytes of the estimate that the run has already taken
+    The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory. The
+    run has `already_taken` bytes of the estimate.
     """
     run = _run()
     run.estimate = estimate
