@@ -73,9 +73,7 @@ def _parser() -> Parser:
     parser.add_argument("--metric", default="euclidean")
     parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
     parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
-    parser.add_argument(
-        "--min-samples", type=int, help="cluster by mutual reachability, as hdbscan does with this number"
-    )
+    parser.add_argument("--min-samples", type=int, help="cluster by mutual reachability, as hdbscan with this number")
     parser.add_argument("--device", default="auto", choices=DEVICE_NAMES)
     parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
     parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")

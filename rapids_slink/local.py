@@ -92,9 +92,7 @@ def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str,
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
     """`api.minimum_spanning_tree`."""
     if component and is_graph(edges) and not is_dataframe(edges):
-        raise ValueError(
-            f"component=True adds a column, and a {type(edges).__name__} has none: pass its edges as a DataFrame"
-        )
+        raise ValueError(f"component=True adds a column, and a {type(edges).__name__} has none: pass a DataFrame")
     source = given_graph(edges)
     chosen = resolve(device, source.frame)
     frame, output = OutputKind.of(source.frame, chosen)

@@ -247,9 +247,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
-        raise ValueError(
-            f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one."
-        )
+        raise ValueError(f"the {metric.name} distance of {pair} is not finite in float64. Rescale them or drop one.")
     if metric.distance == "angle":
         angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
         return each(great_circle, device, *(column for rows in angles for column in rows.T))

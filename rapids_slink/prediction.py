@@ -41,9 +41,7 @@ class FittedRows:
         X, _ = without_proxy(X, device) if self.names is not None else (X, False)
         if self.names is not None and is_dataframe(X):
             if sorted(map(str, X)) != sorted(self.names):
-                raise ValueError(
-                    f"X must have the columns that this {self.kind} was fitted on, {self.names}, got {list(X)}"
-                )
+                raise ValueError(f"X must have the columns that {self.kind} was fitted on, {self.names}, got {list(X)}")
             X = X[self.names]
         points = as_points(X, device, metric=self.metric)
         d, of_fit = points.values.shape[1], self.values.shape[1]

@@ -54,9 +54,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
 
     def _fit(self, X: np.ndarray) -> Self:
         if self.linkage != "single":
-            warnings.warn(
-                f"linkage={self.linkage!r} is handed to scikit-learn, which computes it on the CPU", stacklevel=4
-            )
+            warnings.warn(f"linkage={self.linkage!r} is handed to scikit-learn, and so to the CPU", stacklevel=4)
             return super()._fit(X)
         if (self.n_clusters is None) == (self.distance_threshold is None):
             raise ValueError(

@@ -161,7 +161,5 @@ def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any
 
 def _divisions(frame: Any) -> tuple[Any, Any]:
     """Of a frame as one partition, known if the index numbers the rows from 0."""
-    index = frame.index
-    return (
-        (0, len(frame) - 1) if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else (None, None)
-    )
+    is_numbered = len(frame) and type(frame.index).__name__ == "RangeIndex" and frame.index[0] == 0
+    return (0, len(frame) - 1) if is_numbered else (None, None)

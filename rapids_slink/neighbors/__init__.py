@@ -79,9 +79,8 @@ def _within(result: SearchResult, rows: Array, max_weight: float, device: Device
     xp, is_full = device.xp, result.ids[:, -1] >= 0
     above = float(np.nextafter(max_weight, inf))
     bound = xp.where(is_full, result.ids[:, -1], 0), xp.where(is_full, result.weights[:, -1], above)
-    return NeighborLists(
-        xp.where(result.ids < 0, rows[:, None], result.ids), result.weights, unlisted_lower_bound=bound
-    )
+    ids = xp.where(result.ids < 0, rows[:, None], result.ids)
+    return NeighborLists(ids, result.weights, unlisted_lower_bound=bound)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:

@@ -128,9 +128,7 @@ def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Any:
 def _require_booleans(values: Array, metric: Metric, name: str, device: Device) -> None:
     other = device.xp.flatnonzero(((values != 0) & (values != 1)).any(axis=1))
     if other.size:
-        raise ValueError(
-            f"metric={metric.name!r} takes booleans (0 and 1): row {int(other[0])} of {name} holds other values"
-        )
+        raise ValueError(f"metric={metric.name!r} takes booleans (0, 1): row {int(other[0])} of {name} has others")
 
 
 def _require_common_features(values: Array, name: str, device: Device) -> None:
