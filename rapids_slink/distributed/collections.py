@@ -34,10 +34,8 @@ class Layout:
     Attributes
     ----------
     sizes : list of int, rows of each partition
-    index : list of (future, int), optional
-        For each partition a task's list of indices and its place there; None for an array.
-    divisions : tuple
-        Dask's; of None where they are not known. Empty for an array.
+    index : list of (future, int), optional; a task's list of indices and the place there, for each partition of a frame
+    divisions : tuple, Dask's; of None where they are not known, empty for an array
     output : OutputKind, the kind of the partitions
     """
 

@@ -44,8 +44,7 @@ class Partitions:
     dtype : str, the common type of all values
     n_features : int
     names : list, optional; the columns'
-    zeros : list of int
-        Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
+    zeros : list of int, rows of zeros, at most two of each partition, if the metric does not define their distance
     """
 
     read: list[tuple[list[int], Future, str | None]]

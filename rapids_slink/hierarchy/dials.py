@@ -24,8 +24,7 @@ class Dial:
     values, curve : (m,) arrays, ascending values of the setting, and the curve's height at each
     value : int, the setting that is shown first
     range : (int, int), the lowest and the highest setting
-    label, names, scale : str, (str, str), str
-        Of the setting, of the curve's axes, and of the axis of its heights: "linear" or "log".
+    label, names, scale : str, (str, str), str; of the setting, the curve's axes, and its heights: "linear" or "log"
     """
 
     values: np.ndarray

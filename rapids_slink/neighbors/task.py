@@ -149,8 +149,7 @@ class NeighborLists:
     Attributes
     ----------
     ids : (n, k) int32 array, each row's nearest others in the total order; the row itself is not among them
-    weights : (n, k) float64 array
-        Their weights, ascending along each row: surrogate distances or, if there are cores, mutual reachability.
+    weights : (n, k) float64 array, ascending: surrogate distances or, if there are cores, mutual reachability
     core : (n,) float64 array, optional; each row's core distance; see `mutual_reachability`
     unlisted_lower_bound : ((n,) int32 array, (n,) float64 array), optional
         An id and a weight for each row: the edge to an unlisted point comes after that of this weight to this id.

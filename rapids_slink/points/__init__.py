@@ -47,8 +47,7 @@ class Points:
         C-contiguous, on the device. Every value is finite, or NaN where it is missing and the metric takes missing
         values, and no distance is above float64's range. It may share memory with the caller's data, so it must not be
         written.
-    names : list or None
-        The frame's column labels; None for an array.
+    names : list or None, the frame's column labels; None for an array
     index : Index or None, the frame's index
     output : OutputKind, the type of X
     """
@@ -93,8 +92,7 @@ def as_points(
         itself, before X is copied.
     metric : Metric; its distances must be finite
     name : str, the argument's name, for errors
-    checked : bool
-        Whether to check the values. If not, the caller must call `check_finite`.
+    checked : bool, whether to check the values; if not, the caller must call `check_finite`
     missing_value : number, optional; replaced by NaN
     categories : bool, whether text and categories of a frame are coded if the metric is hamming: if X holds all rows
 

@@ -27,8 +27,7 @@ class OutputKind:
     ----------
     is_frame : bool, a DataFrame or Series, not an array
     gpu : bool, from cuDF or in GPU memory, not from pandas, NumPy or plain Python
-    proxy : bool
-        A proxy of ``cudf.pandas``. The results are proxies, too.
+    proxy : bool, a proxy of ``cudf.pandas``; the results are proxies, too
     """
 
     is_frame: bool

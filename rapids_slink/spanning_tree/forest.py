@@ -32,11 +32,9 @@ class Forest:
 
     Attributes
     ----------
-    component : int32
-        The label of each point's component, which is the number of one of its points (the component's root).
+    component : int32, the label of each point's component: the number of one of its points, the component's root
     cursor : int32, the position in each point's list up to which it has been read; k when it is exhausted
-    nearest_outside, nearest_outside_weight : int32, float64
-        The nearest outside point of the last search, -1 if there was none.
+    nearest_outside, nearest_outside_weight : int32, float64; the result of the last search, -1 if there was none
     bound_weight, bound_code : float64, int64
         Every edge from the point to an unlisted one outside its component comes after this key or equals it; after a
         search, every edge to one outside.
@@ -96,8 +94,7 @@ class Growth:
     edges : int, the number of edges taken
     rounds : int
     certified : int, how many times, over all rounds, a component chose a certain edge
-    components : int
-        How many components remain. The forest holds the proposals of a last round that was not merged.
+    components : int, how many remain; the forest holds the proposals of a last round that was not merged
     """
 
     edges: int

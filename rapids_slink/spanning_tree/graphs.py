@@ -41,8 +41,7 @@ class Graph:
     Attributes
     ----------
     edges : EdgeList, one row for each of the frame's
-    ids : Index or None
-        The id of each node, in order of first appearance in ``src``, then ``dst``; None if ids are node numbers.
+    ids : Index or None, of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
     """
 
     edges: EdgeList
@@ -62,8 +61,7 @@ class GivenGraph:
 
     Attributes
     ----------
-    frame : DataFrame
-        ``src``, ``dst``, ``weight``. A tree of the graph is some of its rows.
+    frame : DataFrame of ``src``, ``dst``, ``weight``; a tree of the graph is some of its rows
     n_nodes : int or None, the number of nodes, if the graph tells; then ``src`` and ``dst`` hold node numbers
     names : Index or None, the nodes' names, if they are not their numbers
     as_graph : callable, the graph of the caller's type with these rows of the frame

@@ -32,8 +32,7 @@ class Problem:
     n, n_features, itemsize : int, the points and their features, and the bytes of a value, of the input
     core : (n,) float64 array, optional; core distances computed on a larger set that contains these points
     part_lists : PartLists, optional; neighbour lists already computed within each of two parts of the points
-    compact_features : int, optional
-        The values of a row of words or codes, if the rows are these; see `neighbors.compact`.
+    compact_features : int, optional; the values of a row of words or codes, if rows are these: see `neighbors.compact`
     """
 
     settings: Settings
@@ -90,8 +89,7 @@ class Prepared:
 
     Attributes
     ----------
-    make : callable
-        Makes the tree; None where that shows that the way does not serve the points after all.
+    make : callable, makes the tree; None where that shows that the way does not serve the points after all
     estimate : callable, bytes of the metric's rows and the tree of these points
     """
 

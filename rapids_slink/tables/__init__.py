@@ -55,8 +55,7 @@ def read_table(
     -------
     points : DataFrame (pandas)
         Columns of numbers. The index is `index_column`, the Parquet file's own or the leading columns without a name.
-    summary : str
-        One line: rows, columns, columns left out and why, and differences from plain CSV.
+    summary : str, one line: rows, columns, columns left out and why, and differences from plain CSV
 
     Raises
     ------

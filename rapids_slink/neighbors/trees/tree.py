@@ -24,14 +24,12 @@ class Tree(NamedTuple):
 
     Attributes
     ----------
-    columns : (d, n + LEAF) float64 array
-        The features of the points in the order of the leaves, and zeros for the last leaves to read on.
+    columns : (d, n + LEAF) float64 array, the points' features in the order of the leaves, and zeros to read on
     order : (n,) int32 array, the row of each of them
     position : (n,) int32 array, the inverse of `order`
     first, last : (nodes,) int64 arrays; node v holds points first[v] to last[v] - 1
     low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
-    least : (nodes,) int32 array
-        The least row of each node: among points at one distance only rows before those listed are of interest.
+    least : (nodes,) int32 array, the least row of each; of points at one distance only rows before those listed matter
     """
 
     columns: np.ndarray
