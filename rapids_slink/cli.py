@@ -66,7 +66,18 @@ def _parser() -> Parser:
         "points", nargs="?", type=Path, help="table of one row a point: CSV or its like, also compressed, or Parquet"
     )
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
-    _add_table_options(parser.add_argument_group("table", "How the table is read. What is not given is recognised."))
+    group = parser.add_argument_group("table", "How the table is read. What is not given is recognised.")
+    group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
+    group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
+    group.add_argument(
+        "--index-column", metavar="NAMES", help="columns that name the rows, by default the first ones without a name"
+    )
+    group.add_argument("--sep", type=_separator, help="what separates columns: a character, tab or blanks")
+    group.add_argument("--decimal", choices=DECIMAL_SIGNS, metavar="SIGN", help="decimal sign: . or ,")
+    group.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns; else 0, 1, ..."
+    )
+    group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
     stop = parser.add_mutually_exclusive_group()
     stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2)")
     stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
@@ -82,21 +93,6 @@ def _parser() -> Parser:
     parser.add_argument("--progress", action="store_true", help="show progress bars")
     parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
     return parser
-
-
-def _add_table_options(group: Any) -> None:
-    """The options of `read_table`."""
-    group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
-    group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
-    group.add_argument(
-        "--index-column", metavar="NAMES", help="columns that name the rows, by default the first ones without a name"
-    )
-    group.add_argument("--sep", type=_separator, help="what separates columns: a character, tab or blanks")
-    group.add_argument("--decimal", choices=DECIMAL_SIGNS, metavar="SIGN", help="decimal sign: . or ,")
-    group.add_argument(
-        "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns; else 0, 1, ..."
-    )
-    group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
 
 
 def _separator(text: str) -> str:

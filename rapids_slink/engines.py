@@ -17,7 +17,10 @@ class Engine(Protocol):
     """An engine for the public functions of `api` and the models: `local` or `distributed`."""
 
     def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-        """The attributes of a model fitted on points."""
+        """The attributes of a model fitted on points: those of `pipeline.attributes_of`, and ``report_``.
+
+        If there is a ``_layout`` among them, its ``cut`` makes the model's further cuts.
+        """
 
     def append(self, X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         """The attributes of a model with further rows."""
