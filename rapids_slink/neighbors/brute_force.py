@@ -42,14 +42,8 @@ PACKED_BYTES = 32
 class BruteForceSearch:
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
-    Parameters
-    ----------
-    values : (n, d) array, as `rows.metric_rows` makes them for `metric`
-    device : Device
-    report : Report
-    queries : (m, d) array, optional; likewise
-    progress : bool, whether to show progress bars
-    metric : Metric
+    Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
+    bars.
     """
 
     def __init__(
