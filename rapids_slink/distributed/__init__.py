@@ -30,7 +30,7 @@ from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import undefined_for_zeros
-from rapids_slink.pipeline import estimate_fit, feature_names
+from rapids_slink.pipeline import estimate_fit, size_attributes
 from rapids_slink.points.output import is_collection
 from rapids_slink.points.validate import check_same_columns
 from rapids_slink.report import Report, counted
@@ -100,10 +100,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
     return {
         **fitted,
-        **feature_names(names),
-        "n_leaves_": n,
-        "n_features_in_": d,
-        "n_connected_components_": 1,
+        **size_attributes(n, d, 1, names),
         "report_": report,
         "_output": layout.output,
         "_index": None,

@@ -111,9 +111,5 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
 
 def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
-    return (
-        not device.is_gpu
-        and metric.boxes
-        and TREE_FEATURES[device.name] < d <= LOW_DIMENSIONAL["features"]
-        and n >= LOW_DIMENSIONAL["points"]
-    )
+    many = TREE_FEATURES[device.name] < d <= LOW_DIMENSIONAL["features"] and n >= LOW_DIMENSIONAL["points"]
+    return many and metric.boxes and not device.is_gpu

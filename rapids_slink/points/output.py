@@ -11,12 +11,7 @@ from typing import Any, Self
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
-CUML_KINDS: dict[Any, tuple[bool, bool]] = {
-    "numpy": (False, False),
-    "cupy": (False, True),
-    "pandas": (True, False),
-    "cudf": (True, True),
-}
+CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class OutputKind:
     def from_cuml_setting(self) -> Self:
         """The kind that cuML's global output type names; this kind if cuML is not loaded or names none."""
         settings = getattr(sys.modules.get("cuml"), "global_settings", None)
-        kind = CUML_KINDS.get(getattr(settings, "output_type", None))
+        kind = CUML_KINDS.get(str(getattr(settings, "output_type", None)))
         return self if kind is None else type(self)(*kind)
 
     def array(self, array: Array) -> Any:

@@ -11,11 +11,8 @@ from fractions import Fraction
 from numbers import Integral
 from typing import Any
 
-UNITS = (
-    {"B": 1}
-    | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
-    | {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
-)
+UNITS = {"B": 1} | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
+UNITS |= {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
 
 

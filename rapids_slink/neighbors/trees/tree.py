@@ -54,13 +54,10 @@ def build(values: np.ndarray) -> Tree:
     scratch = np.empty(n), np.empty(n, np.int32)
     # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
-    first[0], last[0] = 0, n
-    _split(columns, order, (first, last), (low, high), scratch, 0, top)
-    for_each_chunk(
-        CPU,
-        lambda v: _split(columns, order, (first, last), (low, high), scratch, v, depth - top + 1),
-        range(2**top - 1, 2 ** (top + 1) - 1),
-    )
+    first[0], last[0], arrays = 0, n, (columns, order, (first, last), (low, high), scratch)
+    _split(*arrays, 0, top)
+    subtrees = range(2**top - 1, 2 ** (top + 1) - 1)
+    for_each_chunk(CPU, lambda v: _split(*arrays, v, depth - top + 1), subtrees)
     return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, last, order))
 
 
