@@ -293,7 +293,10 @@ METRICS = (
         Case(f"gauss-20k-16-minkowski-{p:g}", gauss(20_000, 16, np.float64), metric="minkowski", p=p)
         for p in (1.5, 3.0)
     ),
-    *(Case(f"bits-20k-64-{metric}", bits(20_000, 64), metric=metric) for metric in ("hamming", "jaccard", "dice")),
+    *(
+        Case(f"bits-20k-64-{metric}", bits(20_000, 64), metric=metric)
+        for metric in ("hamming", "rogerstanimoto", "jaccard", "dice")
+    ),
     Case("exact-20k-16-inner_product", exact(20_000, 16), metric="inner_product"),
     Case("places-20k-haversine", places(20_000), metric="haversine"),
 )

@@ -21,7 +21,7 @@ import numpy as np
 from bench import arborx, ecl, first
 from bench.checks import cugraph_graph, scipys, simple, sparse
 from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
-from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.metrics import METRICS
 
 

@@ -25,23 +25,10 @@ if TYPE_CHECKING:
     from rapids_slink.api import *
 
 __all__ = [
-    "HDBSCAN",
-    "DeviceMemoryError",
-    "DeviceUnavailableError",
-    "SingleLinkage",
-    "connect",
-    "cut",
-    "fit",
-    "fit_graph",
-    "free_memory",
-    "knn_graph",
-    "linkage",
-    "load",
-    "minimum_spanning_tree",
-    "nearest_neighbors",
-    "plan",
+    "HDBSCAN", "DeviceMemoryError", "DeviceUnavailableError", "SingleLinkage", "connect", "cut", "fit", "fit_graph",
+    "free_memory", "knn_graph", "linkage", "load", "minimum_spanning_tree", "nearest_neighbors", "plan",
     "show_versions",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

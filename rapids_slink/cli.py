@@ -66,28 +66,7 @@ def _parser() -> Parser:
         "points", nargs="?", type=Path, help="table of one row a point: CSV or its like, also compressed, or Parquet"
     )
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
-    _add_table_options(parser.add_argument_group("table", "How the table is read. What is not given is recognised."))
-    stop = parser.add_mutually_exclusive_group()
-    stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2)")
-    stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
-    parser.add_argument("--metric", default="euclidean")
-    parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
-    parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
-    parser.add_argument(
-        "--min-samples", type=int, help="cluster by mutual reachability, as hdbscan does with this number"
-    )
-    parser.add_argument("--device", default="auto", choices=DEVICE_NAMES)
-    parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
-    parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
-    parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
-    parser.add_argument("--plot", type=Path, help="draw the dendrogram, or --demo's map, here (.png, .svg or .pdf)")
-    parser.add_argument("--progress", action="store_true", help="show progress bars")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
-    return parser
-
-
-def _add_table_options(group: Any) -> None:
-    """The options of `read_table`."""
+    group = parser.add_argument_group("table", "How the table is read. What is not given is recognised.")
     group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
     group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
     group.add_argument(
@@ -99,6 +78,21 @@ def _add_table_options(group: Any) -> None:
         "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns; else 0, 1, ..."
     )
     group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
+    stop = parser.add_mutually_exclusive_group()
+    stop.add_argument("--n-clusters", type=int, help="cut into this many clusters (default: 2)")
+    stop.add_argument("--distance-threshold", type=float, help="cut: do not merge at or above this distance")
+    parser.add_argument("--metric", default="euclidean")
+    parser.add_argument("--p", type=float, default=2.0, help="exponent of --metric minkowski (default: 2)")
+    parser.add_argument("--n-neighbors", type=int, help="size of the neighbour lists; does not change the result")
+    parser.add_argument("--min-samples", type=int, help="cluster by mutual reachability, as hdbscan with this number")
+    parser.add_argument("--device", default="auto", choices=DEVICE_NAMES)
+    parser.add_argument("--memory-limit", help="bytes that may be taken, such as 8GiB (default: what is free)")
+    parser.add_argument("--output", type=Path, help="write row and label here (.csv or .parquet)")
+    parser.add_argument("--linkage", type=Path, help="write the linkage table here (.csv or .parquet)")
+    parser.add_argument("--plot", type=Path, help="draw the dendrogram, or --demo's map, here (.png, .svg or .pdf)")
+    parser.add_argument("--progress", action="store_true", help="show progress bars")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {rapids_slink.__version__}")
+    return parser
 
 
 def _separator(text: str) -> str:

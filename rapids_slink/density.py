@@ -44,13 +44,10 @@ class Density:
     Attributes
     ----------
     rows : FittedRows
-    core : (n,) array
-        See `core_distances`.
+    core : (n,) array, see `core_distances`
     min_samples : int
-    tree : Condensed
-        On the host.
-    selected : (k,) array
-        The cluster of each label in the tree.
+    tree : Condensed, on the host
+    selected : (k,) array, the cluster of each label in the tree
     """
 
     rows: FittedRows
@@ -97,9 +94,7 @@ class Density:
         rows, k = xp.arange(len(new), dtype="int32"), min(2 * self.min_samples, n)
         nearest = search.find(SearchTask(rows, k, rows, xp.full(n, -1, "int32")))
         if not float(nearest.weights.max()) < np.inf:
-            raise ValueError(
-                f"The {metric.name} distances between X and the fitted rows overflow float64. Rescale both."
-            )
+            raise ValueError(f"The {metric.name} distances of X and the fitted rows overflow float64. Rescale both.")
         ids = nearest.ids.ravel()
         length = distances(metric, nearest.weights.ravel(), (xp.repeat(rows, k), ids), (new, old), device)
         length = length.reshape(len(new), k)

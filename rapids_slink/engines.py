@@ -17,7 +17,10 @@ class Engine(Protocol):
     """An engine for the public functions of `api` and the models: `local` or `distributed`."""
 
     def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-        """The attributes of a model fitted on points."""
+        """The attributes of a model fitted on points: those of `pipeline.attributes_of`, and ``report_``.
+
+        If there is a ``_layout`` among them, its ``cut`` makes the model's further cuts.
+        """
 
     def append(self, X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         """The attributes of a model with further rows."""
@@ -29,30 +32,20 @@ class Engine(Protocol):
         """What a prediction answers for new rows, and its report."""
         ...
 
+    # The functions of `api`; `cut` is `n_clusters` and `distance_threshold`.
     def fit_graph(
         self, edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
-    ) -> Any:
-        """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
-
-    def knn_graph(self, X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
-        """`api.knn_graph`."""
-
-    def nearest_neighbors(self, X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
-        """`api.nearest_neighbors`."""
-
-    def connect(self, graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
-        """`api.connect`."""
-
+    ) -> Any: ...
+    def knn_graph(self, X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any: ...
+    def nearest_neighbors(self, X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any: ...
+    def connect(
+        self, graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any
+    ) -> Any: ...
     def minimum_spanning_tree(
         self, edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any
-    ) -> Any:
-        """`api.minimum_spanning_tree`."""
-
-    def linkage(self, tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
-        """`api.linkage`."""
-
-    def cut(self, linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
-        """`api.cut`."""
+    ) -> Any: ...
+    def linkage(self, tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any: ...
+    def cut(self, linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any: ...
 
 
 def engine_of(*inputs: Any) -> Engine:

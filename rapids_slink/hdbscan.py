@@ -17,12 +17,9 @@ from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.points.columns import as_integer
 
 __all__ = [
-    "HDBSCAN",
-    "all_points_membership_vectors",
-    "approximate_predict",
-    "approximate_predict_scores",
+    "HDBSCAN", "all_points_membership_vectors", "approximate_predict", "approximate_predict_scores",
     "membership_vector",
-]
+]  # fmt: skip
 METHODS = ("eom", "leaf")
 CENTERS = (None, "centroid", "medoid", "both")
 

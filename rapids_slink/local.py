@@ -1,6 +1,7 @@
 """The engine of one device: each function finds the device, opens a run, and returns results in the caller's type."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rapids_slink import dendrogram as dendrograms
@@ -12,7 +13,7 @@ from rapids_slink.points.columns import require_columns
 from rapids_slink.points.output import OutputKind, is_dataframe
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, resolve
+from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.connect_graph import connect_graph
@@ -91,9 +92,7 @@ def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str,
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
     """`api.minimum_spanning_tree`."""
     if component and is_graph(edges) and not is_dataframe(edges):
-        raise ValueError(
-            f"component=True adds a column, and a {type(edges).__name__} has none: pass its edges as a DataFrame"
-        )
+        raise ValueError(f"component=True adds a column, and a {type(edges).__name__} has none: pass a DataFrame")
     source = given_graph(edges)
     chosen = resolve(device, source.frame)
     frame, output = OutputKind.of(source.frame, chosen)
@@ -116,8 +115,5 @@ def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
     linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
     require_columns(linkage, cutting.COLUMNS, "linkage")
     n = cutting.count_leaves(len(linkage), n_leaves)
-
-    def check(device: Device) -> None:
-        cutting.check_linkage(linkage, n, device, is_forest=n_leaves is not None)
-
+    check = partial(cutting.check_linkage, linkage, n, is_forest=n_leaves is not None)
     return cutting.cut_frame(linkage, n, parameters, output, check=check)

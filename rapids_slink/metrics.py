@@ -4,26 +4,27 @@ Inside the pipeline the weight of an edge is the *surrogate distance* of its two
 formula. It is computed in float64 from its definition, term by term in the order of the features and without fused
 multiply-add, with the same bits on either device. At the end `distances` converts it to the distance that is reported.
 
-============= ================================ =============== ======== =====
-metric        surrogate distance               distance        filter   boxes
-============= ================================ =============== ======== =====
-euclidean     Σ (x - y)²                       its root        product  yes
-sqeuclidean   Σ (x - y)²                       the same        product  yes
-cosine        1 - x·y / (‖x‖ ‖y‖)              the same        product  no
-correlation   cosine's, of x - mean, y - mean  the same        product  no
-cityblock     Σ |x - y|                        the same        direct   yes
-chebyshev     max |x - y|                      the same        direct   yes
-minkowski     Σ |x - y|ᵖ                       its p-th root   direct   yes
-canberra      Σ |x - y| / (|x| + |y|)          the same        direct   no
-braycurtis    Σ |x - y| / Σ |x + y|            the same        direct   no
-hamming       Σ [x ≠ y]                        over d          codes    no
-jaccard       Σ [x ≠ y] / Σ [x or y]           the same        bits     no
-dice          Σ [x ≠ y] / Σ (x + y)            the same        bits     no
-bit_hamming   hamming's of the bits            over 8d         bits     no
-bit_jaccard   jaccard's of the bits            the same        bits     no
-inner_product -x·y                             the same        direct   no
-haversine     Σ (u - v)² on the unit sphere    the angle       product  yes
-============= ================================ =============== ======== =====
+============== ================================ =============== ======== =====
+metric         surrogate distance               distance        filter   boxes
+============== ================================ =============== ======== =====
+euclidean      Σ (x - y)²                       its root        product  yes
+sqeuclidean    Σ (x - y)²                       the same        product  yes
+cosine         1 - x·y / (‖x‖ ‖y‖)              the same        product  no
+correlation    cosine's, of x - mean, y - mean  the same        product  no
+cityblock      Σ |x - y|                        the same        direct   yes
+chebyshev      max |x - y|                      the same        direct   yes
+minkowski      Σ |x - y|ᵖ                       its p-th root   direct   yes
+canberra       Σ |x - y| / (|x| + |y|)          the same        direct   no
+braycurtis     Σ |x - y| / Σ |x + y|            the same        direct   no
+hamming        Σ [x ≠ y]                        over d          codes    no
+rogerstanimoto Σ [x ≠ y] = s                    2s / (d + s)    bits     no
+jaccard        Σ [x ≠ y] / Σ [x or y]           the same        bits     no
+dice           Σ [x ≠ y] / Σ (x + y)            the same        bits     no
+bit_hamming    hamming's of the bits            over 8d         bits     no
+bit_jaccard    jaccard's of the bits            the same        bits     no
+inner_product  -x·y                             the same        direct   no
+haversine      Σ (u - v)² on the unit sphere    the angle       product  yes
+============== ================================ =============== ======== =====
 
 These are SciPy's definitions, with the bits of its `pdist` (SciPy 1.17 on x86-64), except for minkowski: for p >= 1 it
 agrees with a library's powers to within 4 units in the last place. A dot product sums the even and the odd features
@@ -62,7 +63,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.trigonometry import arcsine, each, sine_and_cosine
+from rapids_slink.trigonometry import each, great_circle
 
 #: Replaces values beyond float64's range. It comes after all others and is a valid weight.
 OVERFLOW = float(np.finfo(np.float64).max)
@@ -84,23 +85,18 @@ class Metric:
 
     Attributes
     ----------
-    name : str
-        SciPy's name, or scikit-learn's.
-    formula : str
-        The formula of the surrogate distance, one of `FORMULAS`.
+    name : str, SciPy's name, or scikit-learn's
+    formula : str, the formula of the surrogate distance, one of `FORMULAS`
     aliases : tuple of str
-    distance : {"value", "root", "share", "angle"}
-        The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, the
-        great-circle angle.
+    distance : {"value", "root", "share", "tanimoto", "angle"}
+        The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, Rogers and
+        Tanimoto's function of both, the great-circle angle.
     rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
         The form of the rows that the formula reads; see `neighbors.rows`.
     filter : {"product", "direct", "codes", "bits", "none"}
-    boxes : bool
-        Whether boxes bound the surrogate distance.
-    p : float
-        The exponent of "minkowski", and of "root".
-    missing : bool
-        Whether NaN is a missing value, which the formula leaves out.
+    boxes : bool, whether boxes bound the surrogate distance
+    p : float, the exponent of "minkowski", and of "root"
+    missing : bool, whether NaN is a missing value, which the formula leaves out
     """
 
     name: str
@@ -204,6 +200,7 @@ METRICS = {
         Metric("canberra", "canberra"),
         Metric("braycurtis", "braycurtis"),
         Metric("hamming", "hamming", distance="share", filter="codes"),
+        Metric("rogerstanimoto", "hamming", distance="tanimoto", rows="boolean", filter="bits"),
         Metric("jaccard", "jaccard", rows="boolean", filter="bits"),
         Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="bits"),
         Metric("bit_jaccard", "jaccard", rows="packed", filter="bits"),
@@ -241,50 +238,37 @@ def get_metric(name: Any, p: Any = 2.0) -> Metric:
 
 
 def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tuple[Any, Any], device: Device) -> Any:
-    """The reported distances of some pairs of rows, from their surrogate distances.
+    """The reported distances of m pairs of rows, (m,) float64, from their surrogate distances, (m,) float64.
 
-    Parameters
-    ----------
-    weight : (m,) float64 array
-    ends : two (m,) int32 arrays
-        The rows of each pair, one in each of the points.
-    points : two (n, d) arrays
-        The rows of the input.
-
-    Returns
-    -------
-    (m,) float64 array
-
-    Raises
-    ------
-    ValueError
-        A pair's distance is beyond float64, or not defined.
+    `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises
+    ValueError if a pair's distance is beyond float64 or not defined.
     """
     may_overflow = metric.formula == "minkowski" or metric.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
-        raise ValueError(
-            f"the {metric.name} distance of {pair} is not finite in float64. Rescale the rows or drop one."
-        )
+        raise ValueError(f"the {metric.name} distance of {pair} is not finite in float64. Rescale them or drop one.")
     if metric.distance == "angle":
         angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
         return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
         return weight / (points[0].shape[1] * (8 if metric.rows == "packed" else 1))
+    if metric.distance == "tanimoto":
+        return 2 * weight / (points[0].shape[1] + weight)
     if metric.formula == "minkowski":  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
 
-def great_circle(latitude: Array, longitude: Array, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
-    """Angles between points by the haversine formula. All angles are in radians."""
-    north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
-    east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
-    _, level = sine_and_cosine(latitude, xp)
-    _, other_level = sine_and_cosine(other_latitude, xp)
-    haversine = north * north + level * other_level * east * east
-    return 2 * arcsine(xp.sqrt(xp.minimum(haversine, 1.0)), xp)
+def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
+    """The inverse of `distances` for rows of the input of `n_features` features; `OverflowError` beyond float64."""
+    if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
+        return (2 * math.sin(min(max(distance, 0.0), math.pi) / 2) + 1e-14) ** 2
+    if metric.distance == "share":
+        return distance * n_features * (8 if metric.rows == "packed" else 1)
+    if metric.distance == "tanimoto":
+        return n_features * distance / (2 - min(distance, 1.0))
+    return max(distance, 0.0) ** metric.p if metric.distance == "root" else distance
 
 
 def true_distance_bound(surrogate: Array, rounding_terms: Sequence[float], xp: Any) -> Any:

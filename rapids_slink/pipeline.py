@@ -136,12 +136,9 @@ def attributes_of(
         return {
             **kept,
             **flat_attributes(flat, points),
-            **feature_names(points.names),
+            **size_attributes(n, d, components, points.names),
             "linkage_": points.frame(merges.frame),
             "mst_": points.frame(tree.frame),
-            "n_leaves_": n,
-            "n_features_in_": d,
-            "n_connected_components_": components,
             "_output": points.output,
             "_index": points.index,
         }
@@ -187,11 +184,11 @@ def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
     }
 
 
-def feature_names(names: list[Any] | None) -> dict[str, Any]:
-    """`feature_names_in_`, if all columns' names are strings."""
-    if names and all(isinstance(name, str) for name in names):
-        return {"feature_names_in_": np.asarray(names, dtype=object)}
-    return {}
+def size_attributes(n: int, d: int, components: int, names: list[Any] | None) -> dict[str, Any]:
+    """The numbers of rows, features and components, and the features' names if all are strings."""
+    has_names = names and all(isinstance(name, str) for name in names)
+    named = {"feature_names_in_": np.asarray(names, dtype=object)} if has_names else {}
+    return {"n_leaves_": n, "n_features_in_": d, "n_connected_components_": components, **named}
 
 
 def estimate_fit(

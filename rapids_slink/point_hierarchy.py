@@ -138,15 +138,14 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _settings(self) -> Settings:
         metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
+        k, m = self.n_neighbors, self.min_samples
         return Settings(
             metric=with_missing(metric, self.missing),
             device=self.device,
             memory_limit=self.memory_limit,
-            n_neighbors=None if self.n_neighbors is None else check_n_neighbors(self.n_neighbors),
-            min_samples=self._default_min_samples()
-            if self.min_samples is None
-            else check_n_neighbors(self.min_samples, "min_samples"),
-            clipped=self.min_samples is None,
+            n_neighbors=None if k is None else check_n_neighbors(k),
+            min_samples=self._default_min_samples() if m is None else check_n_neighbors(m, "min_samples"),
+            clipped=m is None,
             progress=self.progress,
             max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_value=check_missing_value(self.missing_value, self.missing),

@@ -25,13 +25,10 @@ class FittedRows:
 
     Attributes
     ----------
-    values : (n, d) array
-        Of either device.
-    names : list of str or None
-        The columns' names.
+    values : (n, d) array, of either device
+    names : list of str or None, the columns' names
     metric : Metric
-    kind : str
-        The model's class, for errors.
+    kind : str, the model's class, for errors
     """
 
     values: Array
@@ -44,9 +41,7 @@ class FittedRows:
         X, _ = without_proxy(X, device) if self.names is not None else (X, False)
         if self.names is not None and is_dataframe(X):
             if sorted(map(str, X)) != sorted(self.names):
-                raise ValueError(
-                    f"X must have the columns that this {self.kind} was fitted on, {self.names}, got {list(X)}"
-                )
+                raise ValueError(f"X must have the columns that {self.kind} was fitted on, {self.names}, got {list(X)}")
             X = X[self.names]
         points = as_points(X, device, metric=self.metric)
         d, of_fit = points.values.shape[1], self.values.shape[1]
@@ -64,10 +59,8 @@ class Fitted:
     Attributes
     ----------
     rows : FittedRows
-    tree : DataFrame
-        Its `mst_`.
-    index : Index or None
-        Of its rows.
+    tree : DataFrame, its `mst_`
+    index : Index or None, of its rows
     output : OutputKind
     """
 

@@ -12,12 +12,9 @@ class Settings:
 
     Attributes
     ----------
-    min_samples : int
-        The number of neighbours of a core distance; 1 for the metric's own distances.
-    clipped : bool
-        Whether `min_samples` is a default, which is lowered if there are few rows.
-    weights : array of shape (n,), optional
-        How many equal rows each counts for.
+    min_samples : int, the number of neighbours of a core distance; 1 for the metric's own distances
+    clipped : bool, whether `min_samples` is a default, which is lowered if there are few rows
+    weights : array of shape (n,), optional; how many equal rows each counts for
     others
         The parameters of `SingleLinkage` and `HDBSCAN`.
     """

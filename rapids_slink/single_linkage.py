@@ -27,9 +27,9 @@ class SingleLinkage(PointHierarchy):
         Clusters at or above this distance are not merged.
     metric : str
         "euclidean", "sqeuclidean", "cosine", "correlation", "cityblock" ("manhattan", "l1"), "chebyshev", "minkowski",
-        "canberra", "braycurtis", "hamming", "jaccard" and "dice" (booleans), "bit_jaccard" and "bit_hamming" (uint8 of
-        eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in radians);
-        `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
+        "canberra", "braycurtis", "hamming", "jaccard", "dice" and "rogerstanimoto" (booleans), "bit_jaccard" and
+        "bit_hamming" (uint8 of eight bits each), "inner_product" (-x·y) or "haversine" (latitude and longitude in
+        radians); `rapids_slink.metrics` defines them. Or "precomputed": `X` holds distances.
     p : float
         The exponent of minkowski, above 0.
     missing : {"pairwise", "hiercc"}, optional

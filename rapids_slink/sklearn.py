@@ -54,9 +54,7 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
 
     def _fit(self, X: np.ndarray) -> Self:
         if self.linkage != "single":
-            warnings.warn(
-                f"linkage={self.linkage!r} is handed to scikit-learn, which computes it on the CPU", stacklevel=4
-            )
+            warnings.warn(f"linkage={self.linkage!r} is handed to scikit-learn, and so to the CPU", stacklevel=4)
             return super()._fit(X)
         if (self.n_clusters is None) == (self.distance_threshold is None):
             raise ValueError(
@@ -82,8 +80,10 @@ class AgglomerativeClustering(cluster.AgglomerativeClustering):
         """`X` and its metric, or a matrix of distances if only scikit-learn has the metric."""
         if callable(self.metric):
             return self.metric(X), "precomputed"
-        if self.metric == "precomputed" or self.metric in NAMES:
+        if self.metric == "precomputed":
             return X, self.metric
+        if self.metric in NAMES:  # for booleans scikit-learn takes any number as one
+            return X.astype(bool) if NAMES[self.metric].rows == "boolean" else X, self.metric
         return pairwise_distances(X, metric=self.metric), "precomputed"
 
     def _edges(self, X: np.ndarray) -> tuple[pd.DataFrame, int]:

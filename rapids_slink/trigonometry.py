@@ -62,6 +62,16 @@ def arcsine(x: Any, xp: Any) -> Any:
     return xp.where(is_small, s + more, large)
 
 
+def great_circle(latitude: Any, longitude: Any, other_latitude: Any, other_longitude: Any, xp: Any) -> Any:
+    """Angles between points by the haversine formula. All angles are in radians."""
+    north, _ = sine_and_cosine((other_latitude - latitude) / 2, xp)
+    east, _ = sine_and_cosine((other_longitude - longitude) / 2, xp)
+    _, level = sine_and_cosine(latitude, xp)
+    _, other_level = sine_and_cosine(other_latitude, xp)
+    haversine = north * north + level * other_level * east * east
+    return 2 * arcsine(xp.sqrt(xp.minimum(haversine, 1.0)), xp)
+
+
 def each(function: Callable[..., Any], device: Device, *columns: Any) -> Any:
     """``function(*columns, xp)`` chunk by chunk, for (m,) arrays of the device: an (m,) or (m, k) array."""
     n = columns[0].size

@@ -18,7 +18,8 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 
-OF_BITS = ["jaccard", "dice", "hamming", "euclidean", "sqeuclidean", "cosine", "cityblock", "braycurtis"]
+OF_COUNTS = ["euclidean", "sqeuclidean", "cosine", "cityblock", "braycurtis"]
+OF_BITS = ["jaccard", "dice", "rogerstanimoto", "hamming", *OF_COUNTS]
 #: 1 to 4,097 bits, and both sides of a word's and a tile's end.
 LENGTHS = [1, 65, 128, 4097, *map(full, (2, 63, 64, 700, 2048))]
 

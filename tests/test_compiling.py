@@ -1,7 +1,6 @@
 """Who waits for a compiler is told so, once."""
 
 import ast
-import io
 import logging
 import os
 import shutil
@@ -91,20 +90,6 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
 
 def test_what_compiles_ahead_runs_every_kernel_of_the_later_stages():
     assert ahead.compile_kernels() == 2
-
-
-def test_a_terminal_has_a_line_while_kernels_are_compiled(clock, monkeypatch):
-    terminal = io.StringIO()
-    terminal.isatty = lambda: True
-    monkeypatch.setattr(sys, "stderr", terminal)
-    with compiling.compiling():
-        clock[0] += 3
-        with compiling.compiling():
-            pass
-        assert "compiling: 0 functions" in terminal.getvalue()
-    compiling.close_line()
-    assert terminal.getvalue().endswith("\r")
-    assert compiling.compiled_seconds() == 3
 
 
 FIT = "import numpy, rapids_slink; print(rapids_slink.fit(numpy.c_[:9, 1:10] ** 2, device='cpu').distances_.sum())"

@@ -323,12 +323,12 @@ def test_cut_refuses_other_frames(engine):
         cut(frame.drop(columns="height"), n_clusters=2)
     with pytest.raises(TypeError, match=r"linkage must be a DataFrame with columns .*, got list"):
         cut([[0, 1, 1.0, 2]], n_clusters=2)
-    with pytest.raises(TypeError, match="column 'left' of the linkage must hold integers, got float64"):
+    with pytest.raises(TypeError, match="column 'left' of the linkage must hold integers, got dtype float64"):
         cut(frame.assign(left=frame["left"].astype("float64")), n_clusters=2)
     with pytest.raises(ValueError, match="column 'height' of the linkage must not fall"):
         cut(frame.assign(height=-frame["height"]), n_clusters=2)
     for heights in ([1, np.nan], [np.nan, 1]):
-        with pytest.raises(ValueError, match=r"column 'height' of the linkage must not fall .* nor hold NaN"):
+        with pytest.raises(ValueError, match="column 'height' of the linkage holds nulls or NaN"):
             cut(frame.assign(height=engine.xp.asarray(heights)), n_clusters=2)
     with pytest.raises(TypeError, match="column 'height' of the linkage must hold numbers, got"):
         cut(frame.assign(height=["1", "2"]), n_clusters=2)

@@ -244,7 +244,7 @@ def test_summary(device):
     assert page.tags == {"div", "b", "br", "table", "thead", "tbody", "tr", "th", "td"}
     assert page.words[0] == "SingleLinkage: 90 rows in 3 clusters"
     heights = model.to_scipy()[:, 2]
-    assert page.words[1] == f"merged up to distance {heights[-3]:.6g}, apart from distance {heights[-2]:.6g}"
+    assert page.words[1] == f"3 clusters ({heights[-3]:.6g} < distance ≤ {heights[-2]:.6g})"
     text = " ".join(page.words)
     assert f"device {device}, metric euclidean" in text
     assert "Clusters cluster rows 0 30 1 30 2 30 Proven" in text
@@ -263,7 +263,7 @@ def test_summary_names_the_largest_clusters(device):
     assert sizes[-2:] == ["5 others", "15"]
 
 
-@pytest.mark.parametrize(("k", "words"), [(1, "merged up to distance 2"), (3, "apart from distance 1")])
+@pytest.mark.parametrize(("k", "words"), [(1, "1 cluster (2 < distance)"), (3, "3 clusters (distance ≤ 1)")])
 def test_summary_of_the_extreme_cuts(k, words, device):
     assert Text(fit(np.array([[0.0], [1.0], [3.0]]), k, device=device)._repr_html_()).words[1] == words
 
@@ -272,7 +272,7 @@ def test_summary_of_a_forest_and_of_one_row(device):
     page = Text(
         fit_graph(pd.DataFrame({"src": [0], "dst": [1], "weight": [1]}), n_nodes=3, device=device)._repr_html_()
     )
-    assert page.words[:2] == ["GraphHierarchy: 3 rows in 2 clusters", "merged up to distance 1"]
+    assert page.words[:2] == ["GraphHierarchy: 3 rows in 2 clusters", "2 clusters (1 < distance)"]
     assert Text(fit(np.zeros((1, 1)), 1, device=device)._repr_html_()).words[0] == "SingleLinkage: 1 row in 1 cluster"
 
 

@@ -176,7 +176,7 @@ def test_repeated_rows_stay_together(X, min_cluster_size, min_samples, options):
 
 def test_persistence_and_scores_without_splits():
     """A chain of equal steps is one cluster whose points leave together."""
-    tree = condense.condense(*(np.array(a) for a in ([0, 2, 3], [1, 4, 5], [1.0, 1.0, 1.0], [2, 3, 4])), 4, 2)
+    tree = condense.condense(condense.Merges(*map(np.array, ([0, 2, 3], [1, 4, 5], [1.0] * 3, [2, 3, 4]))), 4, 2)
     assert tree.parent.tolist() == [-1]
     assert tree.departure.tolist() == [1.0] * 4
     summary = selection.summarize(tree)
@@ -216,7 +216,7 @@ def test_kept_and_shown(tmp_path):
         np.testing.assert_array_equal(again.cut(3), model.cut(3))
     page = model._repr_html_()
     assert "noise" in page
-    assert "merged up to" not in page  # that is for a cut at one height
+    assert "distance ≤" not in page  # that is for a cut at one height
 
 
 def test_plots(device):
@@ -261,9 +261,9 @@ def test_condensing_by_doubling_is_condensing(points, min_size, engine):
     """Bit for bit; chains, ties and equal rows among them."""
     for min_samples in (1, 4):
         linkage = SingleLinkage(min_samples=min_samples, device="cpu").fit(points).linkage_
-        columns = [linkage[name].to_numpy() for name in ("left", "right", "height", "size")]
-        expected = condense.condense(*columns, len(points), min_size)
-        found = condense_by_doubling(*map(engine.asarray, columns), min_size, engine.xp)
+        merges = condense.Merges(*(linkage[name].to_numpy() for name in ("left", "right", "height", "size")))
+        expected = condense.condense(merges, len(points), min_size)
+        found = condense_by_doubling(condense.Merges(*map(engine.asarray, merges)), min_size, engine.xp)
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(on_host(one), other)

@@ -9,7 +9,7 @@ from scipy.cluster import hierarchy
 from spanning_trees import NAMES
 
 from rapids_slink import fit, fit_graph, linkage
-from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.points.output import on_device
 
 

@@ -38,12 +38,14 @@ def assert_same_part(X, t, device, **how):
 
 
 @pytest.mark.parametrize("n_neighbors", [None, 1, 3])
-@pytest.mark.parametrize("metric", ["euclidean", "cityblock", "cosine", "hamming", "jaccard", "minkowski"])
+@pytest.mark.parametrize(
+    "metric", ["euclidean", "cityblock", "cosine", "hamming", "jaccard", "rogerstanimoto", "minkowski"]
+)
 def test_the_part_of_the_tree(metric, n_neighbors, device):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 12))[rng.integers(0, 40, 400)] + rng.normal(size=(400, 12)) * 0.1
     X = np.round(X * 2) + 9 * (metric == "cosine") if metric in ("hamming", "cosine") else X
-    X = (X > 0).astype(float) if metric == "jaccard" else X
+    X = (X > 0).astype(float) if metric in ("jaccard", "rogerstanimoto") else X
     how = {"metric": metric, "p": 3.0, "n_neighbors": n_neighbors}
     height = to_host(fit(X, 1, device=device, **how).linkage_["height"].values)
     for t in (-1.0, 0.0, height[0], height[50], (height[199] + height[200]) / 2, height[300], height[-1], 1e300):

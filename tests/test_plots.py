@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy.cluster import hierarchy
 
 from rapids_slink import fit, fit_graph, linkage
-from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.hierarchy.plots import COLORS, OTHERS, plot_clusters, plot_dendrogram, plot_heights
-from rapids_slink.hierarchy.plotted import MAX_HEIGHTS, MAX_POINTS, last_merges, sample_of_heights, sample_of_rows
+from rapids_slink.hierarchy.plotted import MAX_HEIGHTS, MAX_POINTS, sample_of_heights, sample_of_rows
 from rapids_slink.points.output import on_device
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -57,18 +57,6 @@ def test_the_last_merges_are_those_scipy_draws(n, p, how):
         list(map(list, zip(x, y, strict=True))) for x, y in zip(expected["icoord"], expected["dcoord"], strict=True)
     ]
     assert links == sorted(drawn)
-
-
-def test_the_last_merges_are_a_valid_linkage():
-    for seed in range(20):
-        Z = to_scipy(grown(50, seed))
-        for p in (2, 3, 10, 50):
-            top, clusters = last_merges(Z, p)
-            assert len(top) == p - 1
-            assert hierarchy.is_valid_linkage(top)
-            np.testing.assert_array_equal(top[:, 2], Z[50 - p :, 2])
-            assert (top[:, 0] < top[:, 1]).all()
-            np.testing.assert_array_equal(np.sort(clusters[p:]), np.arange(99 - (p - 1), 99))
 
 
 def test_a_deep_chain_is_drawn():

@@ -48,9 +48,11 @@ def test_precomputed_distances(X):
     np.testing.assert_array_equal(found.labels_, expected.labels_)
 
 
-def test_metric_of_scikit_learn_alone():
-    true = np.unique(np.random.default_rng(0).random((60, 12)) < 0.4, axis=0)
-    parameters = {"linkage": "single", "metric": "rogerstanimoto", "compute_distances": True}
+@pytest.mark.parametrize("metric", ["russellrao", "rogerstanimoto"])  # scikit-learn's alone, and ours
+@pytest.mark.filterwarnings("ignore:Data was converted to boolean")
+def test_any_number_is_a_boolean(metric):
+    true = 3.5 * np.unique(np.random.default_rng(0).random((60, 12)) < 0.4, axis=0)
+    parameters = {"linkage": "single", "metric": metric, "compute_distances": True}
     found = AgglomerativeClustering(**parameters).fit(true)
     expected = cluster.AgglomerativeClustering(**parameters).fit(true)
     np.testing.assert_allclose(found.distances_, expected.distances_, rtol=1e-14)

@@ -57,9 +57,9 @@ def build_linkage(tree: PreallocatedFrame, n: int) -> PreallocatedFrame:
     """The linkage of a tree or forest over n nodes. The edges are sorted, and checked for everything except cycles."""
     src, dst, weight = (tree.columns[name] for name in EDGE_TYPES)
     merges = PreallocatedFrame.empty(tree.device, len(src), MERGE_TYPES)
-    left, right, height, size = merges.columns.values()
+    left_child, right_child, height, size = merges.columns.values()
     height[...] = weight
-    merged = kernels(tree.device).merge_in_order(src, dst, n, left, right, size)
+    merged = kernels(tree.device).merge_in_order(src, dst, n, left_child, right_child, size)
     if merged < len(src):
         u, v = sorted((int(src[merged]), int(dst[merged])))
         raise ValueError(f"not a tree: edge {u} - {v} closes a cycle (of edges that are no heavier)")

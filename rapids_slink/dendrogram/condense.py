@@ -17,6 +17,15 @@ from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 
 
+class Merges(NamedTuple):
+    """The columns of the linkage of n leaves in c trees, (n - c,) arrays of either device, by ascending height."""
+
+    left_child: Array
+    right_child: Array
+    height: Array
+    size: Array
+
+
 class Condensed(NamedTuple):
     """A condensed dendrogram of n points. Cluster 0 is all points, and clusters come before those within them.
 
@@ -52,56 +61,44 @@ class Weighting(NamedTuple):
 NOTHING = np.empty(0)
 
 
-def condense(
-    left: np.ndarray,
-    right: np.ndarray,
-    height: np.ndarray,
-    size: np.ndarray,
-    n: int,
-    min_size: int,
-    weighting: Weighting | None = None,
-) -> Condensed:
-    """The condensed dendrogram of a linkage.
+def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None = None) -> Condensed:
+    """The condensed dendrogram of a linkage of n leaves on the host, whose heights are not negative.
 
-    Parameters
-    ----------
-    left, right, height, size : (n - c,) arrays
-        A linkage's columns; heights that are not negative, ascending. The c trees of a forest merge at infinity, where
-        λ is 0.
-    min_size : int
-        The least number of points of a large part, at least 2.
-    weighting : Weighting, optional
-        A size is a sum of weights then, and a point of at least that weight is a large part by itself.
+    The trees of a forest merge at infinity, where λ is 0. `min_size`, at least 2, is the least number of points of a
+    large part, or the least sum of their weights. Then a point of that weight is a large part by itself.
     """
-    if left.size < n - 1:
-        left, right, height, size = _joined(left, right, height, size, n)
+    if merges.height.size < n - 1:
+        merges = _joined(merges, n)
     weight, own_rate = (NOTHING, NOTHING) if weighting is None else weighting
     total: float = n
     if weight.size:
-        size = _weigh(left, right, weight)
+        merges = merges._replace(size=_weigh(merges.left_child, merges.right_child, weight))
         total = float(weight.sum())
     max_clusters = 2 * max(1, min(n, int(total // min_size)))  # clusters that do not split further are disjoint
-    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in (np.int32, np.float64, size.dtype))
+    types = np.int32, np.float64, merges.size.dtype
+    parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in types)
     cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(left, right, height, size, min_size, (weight, own_rate), tree)
+    count = _condense(merges, min_size, (weight, own_rate), tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
-def _joined(left: np.ndarray, right: np.ndarray, height: np.ndarray, size: np.ndarray, n: int) -> tuple[Any, ...]:
+def _joined(merges: Merges, n: int) -> Merges:
     """A forest's merges and then those of its trees at infinity, each with all before, the largest tree first.
 
     Small trees merge last, so that they fall out of the cluster of all points, not out of another tree's cluster.
     """
-    m, is_root = left.size, np.ones(n + left.size, bool)
-    is_root[left] = is_root[right] = False
+    m, size = merges.size.size, merges.size
+    is_root = np.ones(n + m, bool)
+    is_root[merges.left_child] = is_root[merges.right_child] = False
     roots = np.flatnonzero(is_root)
     sizes = np.concatenate([np.ones(n, size.dtype), size])[roots]
     order = np.argsort(-sizes, kind="stable")
     roots, sizes = roots[order], np.cumsum(sizes[order])
     before = np.concatenate([roots[:1], n + m + np.arange(roots.size - 2)])
-    columns = (left, before), (right, roots[1:]), (height, np.full(roots.size - 1, np.inf)), (size, sizes[1:])
-    return tuple(np.concatenate(parts).astype(parts[0].dtype) for parts in columns)
+    added = before, roots[1:], np.full(roots.size - 1, np.inf), sizes[1:]
+    columns = zip(merges, added, strict=True)
+    return Merges(*(np.concatenate(parts).astype(parts[0].dtype) for parts in columns))
 
 
 def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
@@ -138,7 +135,8 @@ def from_frame(frame: Any, n: int) -> Condensed:
 
 
 @njit(nogil=True, cache=True)
-def _condense(left, right, height, size, min_size, weighting, tree):
+def _condense(merges, min_size, weighting, tree):
+    left_child, right_child, height, size = merges
     (parent, birth, cluster_size, cluster, falls_at), (weight, own_rate) = tree, weighting
     n = cluster.size
     parent[0], birth[0], count = -1, 0.0, 1
@@ -146,9 +144,9 @@ def _condense(left, right, height, size, min_size, weighting, tree):
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
-        least = min(_points(left[i], size, n, weight), _points(right[i], size, n, weight))
+        least = min(_points(left_child[i], size, n, weight), _points(right_child[i], size, n, weight))
         splits = least >= min_size and rate < np.inf  # points at distance zero stay together
-        for child in (left[i], right[i]):
+        for child in (left_child[i], right_child[i]):
             own, at = within[i], fallen[i]
             if at < 0 and splits:
                 own = count
@@ -165,13 +163,13 @@ def _condense(left, right, height, size, min_size, weighting, tree):
 
 
 @njit(nogil=True, cache=True)
-def _weigh(left, right, weight):
+def _weigh(left_child, right_child, weight):
     """The weight of each merge's points."""
     n = weight.size
-    total = np.empty(left.size)
-    for i in range(left.size):
+    total = np.empty(left_child.size)
+    for i in range(left_child.size):
         total[i] = 0.0
-        for child in (left[i], right[i]):
+        for child in (left_child[i], right_child[i]):
             total[i] += weight[child] if child < n else total[child - n]
     return total
 

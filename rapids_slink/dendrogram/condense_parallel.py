@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Condensed
+from rapids_slink.dendrogram.condense import Condensed, Merges
 from rapids_slink.runtime.device import Array, all_true, to_host
 
 
-def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, min_size: int, xp: Any) -> Condensed:
+def condense_by_doubling(merges: Merges, min_size: int, xp: Any) -> Condensed:
     """As `condense.condense` for one tree without weights; what it says of points stays on the device."""
-    n = left.size + 1
-    nodes, above, count = _pointers(left, right, size, xp)
+    left_child, right_child, height, size = merges
+    n = left_child.size + 1
+    nodes, above, count = _pointers(left_child, right_child, size, xp)
     with np.errstate(divide="ignore", over="ignore"):
         rate = xp.where(height > 0, 1 / height, xp.inf)
     departure = rate[_first_of_size(nodes, above, count, min_size, xp)]
-    splits = (xp.minimum(count[left], count[right]) >= min_size) & (rate < xp.inf)
+    splits = (xp.minimum(count[left_child], count[right_child]) >= min_size) & (rate < xp.inf)
     split = xp.flatnonzero(splits)[::-1]  # from the top down
-    sides = xp.stack([left[split], right[split]], axis=1).ravel()
+    sides = xp.stack([left_child[split], right_child[split]], axis=1).ravel()
     number = xp.zeros(2 * n - 1, "int32")
     number[sides] = xp.arange(1, sides.size + 1, dtype="int32")
     cluster = number[_follow(xp.where(number > 0, nodes, above))]
@@ -35,17 +36,17 @@ def condense_by_doubling(left: Array, right: Array, height: Array, size: Array, 
     )
 
 
-def heights_of_size(left: Array, right: Array, height: Array, size: Array, min_size: int, xp: Any) -> Any:
+def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int, xp: Any) -> Any:
     """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all."""
-    return height[_first_of_size(*_pointers(left, right, size, xp), min_size, xp)]
+    return height[_first_of_size(*_pointers(left_child, right_child, size, xp), min_size, xp)]
 
 
-def _pointers(left: Array, right: Array, size: Array, xp: Any) -> tuple[Any, Any, Any]:
+def _pointers(left_child: Array, right_child: Array, size: Array, xp: Any) -> tuple[Any, Any, Any]:
     """The nodes, leaves first; the merge above each, which of the last is itself; and how many leaves each has."""
-    n = left.size + 1
+    n = left_child.size + 1
     nodes = xp.arange(2 * n - 1, dtype="int32")
     above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
-    above[left] = above[right] = nodes[n:]
+    above[left_child] = above[right_child] = nodes[n:]
     count[n:] = size
     return nodes, above, count
 

@@ -10,25 +10,12 @@ SUMMED = 256
 
 
 @njit(cache=True)
-def merge_in_order(src, dst, n, left, right, size):
-    """Join the ends of each edge in turn.
+def merge_in_order(src, dst, n, left_child, right_child, size):
+    """Join the ends of the edges of a tree of n leaves, (m,) int32 `src` and `dst`, in turn.
 
-    Union by size with path halving: O(m α(m)) for m edges in any order. A root's row of ``sets`` holds, in one cache
-    line, the size and the cluster of its set.
-
-    Parameters
-    ----------
-    src, dst : int32 arrays of shape (m,)
-        The edges, in merge order; ids below `n`.
-    n : int
-        Number of leaves.
-    left, right, size : int32 arrays of shape (m,)
-        Output: the clusters that each edge joins, left < right, and how many leaves they have together.
-
-    Returns
-    -------
-    int
-        The number of edges merged: fewer than m if the next one closes a cycle.
+    Writes the clusters that each edge joins, the lesser first, and how many leaves they have together, (m,) int32.
+    Returns the number of edges merged: fewer than m if the next one closes a cycle. Union by size with path halving is
+    O(m α(m)). A root's row of ``sets`` holds, in one cache line, the size and the cluster of its set.
     """
     parent, sets = np.empty(n, np.int32), np.empty((n, 2), np.int32)
     for leaf in range(n):
@@ -40,35 +27,25 @@ def merge_in_order(src, dst, n, left, right, size):
         if sets[u, 0] < sets[v, 0]:
             u, v = v, u
         parent[v] = u
-        left[i] = min(sets[u, 1], sets[v, 1])
-        right[i] = max(sets[u, 1], sets[v, 1])
+        left_child[i] = min(sets[u, 1], sets[v, 1])
+        right_child[i] = max(sets[u, 1], sets[v, 1])
         size[i] = sets[u, 0] + sets[v, 0]
         sets[u, 0], sets[u, 1] = size[i], n + i
     return len(src)
 
 
 @njit(cache=True)
-def label_clusters(left, right, n):
-    """The flat clusters that the first merges form.
+def label_clusters(left_child, right_child, n):
+    """The flat clusters that the first merges of n leaves form, by these merges' (m,) int32 children.
 
-    Parameters
-    ----------
-    left, right : int32 arrays of shape (m,)
-        The first merges of a dendrogram.
-    n : int
-        Number of leaves.
-
-    Returns
-    -------
-    int32 array of shape (n + m,)
-        The flat cluster of each leaf, then of each merge: 0..n-m-1 in the order of their first leaves.
+    Returns the cluster of each leaf, then of each merge, (n + m,) int32: 0..n-m-1 in the order of their first leaves.
     """
-    m = len(left)
+    m = len(left_child)
     flat, number, n_numbered = np.empty(n + m, np.int32), np.empty(n + m, np.int32), 0
     for c in range(n + m):
         flat[c], number[c] = c, -1
     for i in range(m - 1, -1, -1):
-        flat[left[i]] = flat[right[i]] = flat[n + i]
+        flat[left_child[i]] = flat[right_child[i]] = flat[n + i]
     for leaf in range(n):
         if number[flat[leaf]] < 0:
             number[flat[leaf]] = n_numbered
@@ -80,26 +57,12 @@ def label_clusters(left, right, n):
 
 @njit(nogil=True, cache=True)
 def sum_up_clusters(cluster, departure, birth, weight):
-    """The points of each cluster of a condensed dendrogram.
+    """The points of each of the c clusters of a condensed dendrogram.
 
-    Both devices sum `SUMMED` points of a cluster after one another, and then these sums, so that they agree in all
-    bits.
-
-    Parameters
-    ----------
-    cluster, departure : int32, float64 arrays of shape (n,)
-        The cluster that each point falls out of, and the λ at which it does.
-    birth : float64 array of shape (c,)
-        The λ at which each cluster is born.
-    weight : float64 array of shape (n,) or (0,)
-        The points' weights; without any each has 1.
-
-    Returns
-    -------
-    total, largest : float64 arrays of shape (c,)
-        The sum of the times, in λ, that points are in a cluster before they fall out of it, and their largest λ.
-    first : int32 array of shape (c,)
-        The first of them, n if there is none.
+    `cluster`, `departure` and `birth` are those of `Condensed`, `weight` is the points', (n,) float64, or (0,) if each
+    has 1. Returns, of shape (c,): the sum of the times, in λ, that points are in a cluster before they fall out of it,
+    and their largest λ, float64; the first of them, int32, n if there is none. Both devices sum `SUMMED` points of a
+    cluster after one another, and then these sums, so that they agree in all bits.
     """
     n, c = cluster.size, birth.size
     total, part, largest = np.zeros(c), np.zeros(c), np.zeros(c)

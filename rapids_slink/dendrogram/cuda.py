@@ -47,9 +47,9 @@ MAX_LEVELS = 32  # as there
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
 
-def merge_in_order(src: Array, dst: Array, n: int, left: Any, right: Any, size: Any) -> int:
+def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any) -> int:
     """As `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
-    check_arrays("int32", src, dst, left, right, size)
+    check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
         return 0
@@ -62,20 +62,20 @@ def merge_in_order(src: Array, dst: Array, n: int, left: Any, right: Any, size: 
     del lightest_exit, kept, pointer  # the sort may reuse their memory
     key.sort()
     sums = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32), number_a_block(BLOCKS)
-    _launch("merge_along_chains", m, *edges, levels, children, key, *sums, left, right, size)
+    _launch("merge_along_chains", m, *edges, levels, children, key, *sums, left_child, right_child, size)
     if not int(levels[1]):
         return m
     # Union-find finds the first edge that closes a cycle.
     return cpu.merge_in_order(cp.asnumpy(src), cp.asnumpy(dst), n, *np.empty((3, m), np.int32))
 
 
-def label_clusters(left: Any, right: Any, n: int) -> Any:
+def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
     """As `rapids_slink.dendrogram.cpu.label_clusters`, for CuPy arrays."""
-    check_arrays("int32", left, right)
-    clusters = n + left.size
+    check_arrays("int32", left_child, right_child)
+    clusters = n + left_child.size
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
     number = cp.empty(n, cp.uint32)
-    arguments = np.int32(n), np.int32(left.size), left, right
+    arguments = np.int32(n), np.int32(left_child.size), left_child, right_child
     _launch("label_clusters", clusters, *arguments, pointer, first_leaf, number, number_a_block(BLOCKS), label)
     return label
 

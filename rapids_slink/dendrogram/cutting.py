@@ -13,9 +13,9 @@ from typing import Any
 
 from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.dendrogram.kernels import kernels
-from rapids_slink.points.columns import as_integer, check_weights, column_values, has_gaps
+from rapids_slink.points.columns import as_integer, check_weights, column_values, require_numbers
 from rapids_slink.points.output import OutputKind
-from rapids_slink.points.validate import MAX_ROWS, InputTypeError
+from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
@@ -84,23 +84,9 @@ def cut_frame(
     index: Any = None,
     check: Callable[[Device], None] = lambda device: None,
 ) -> Any:
-    """Cut a linkage frame in a separate run.
+    """Cut a linkage frame in a separate run, on its device: what `api.cut` returns, of this kind of `output`.
 
-    Parameters
-    ----------
-    linkage : DataFrame
-        On either device, which does the work.
-    output : OutputKind
-        The kind of the answer.
-    index : Index, optional
-        Of the labels.
-    check : callable
-        Called with the device before anything is cut.
-
-    Returns
-    -------
-    Series, array or DataFrame
-        As `api.cut` says.
+    The labels have the `index`. `check` is called with the device before anything is cut.
     """
     device, merges = device_of(linkage), len(linkage)
     values, many = parameters.values
@@ -145,13 +131,14 @@ def _write_labels(
         for column, merges in zip(columns, kept, strict=True):
             column[...] = inherit_labels(linkage.frame, n_leaves, merges, device.frames, min_cluster_size).values
         return
-    left, right = (linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right"))
+    children = [linkage.columns[side][: max(kept)].astype("int32", copy=False) for side in ("left", "right")]
     clusters, sizes = None, parameters.weights(n_leaves, device)  # of the leaves, of the clusters in the cut before
     done = 0
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
-        flat = kernels(device).label_clusters(left[:merged], right[:merged], leaves)
-        left, right = (_relabel(ids[merged:], flat, merged, xp) for ids in (left, right))
+        left_child, right_child = (ids[:merged] for ids in children)
+        flat = kernels(device).label_clusters(left_child, right_child, leaves)
+        children = [_relabel(ids[merged:], flat, merged, xp) for ids in children]
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
         if min_cluster_size > 1:
@@ -195,13 +182,9 @@ def _count_merges(height: Array, n: int, parameters: CutParameters, xp: Any) -> 
 
 def check_max_distance(thresholds: Sequence[Any], max_distance: float | None) -> None:
     """Refuse thresholds above the largest distance at which clusters were merged."""
-    above = (
-        []
-        if max_distance is None
-        else [value for value in thresholds if isinstance(value, Real) and float(value) > max_distance]
-    )
-    if above:
-        raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {above[0]}")
+    for value in thresholds:
+        if max_distance is not None and isinstance(value, Real) and float(value) > max_distance:
+            raise ValueError(f"distance_threshold must be at most max_distance={max_distance}, got {value}")
 
 
 def check_cut(
@@ -251,31 +234,25 @@ def count_leaves(merges: int, n_leaves: int | None) -> int:
 def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False) -> None:
     """Raise unless the frame's columns, ids and heights are those of a dendrogram of n leaves."""
     m = len(linkage)
-    for column, kinds, valid in (("left", "iu", "integers"), ("right", "iu", "integers"), ("height", "iuf", "numbers")):
-        if linkage[column].dtype.kind not in kinds:
-            raise InputTypeError(f"column {column!r} of the linkage must hold {valid}, got {linkage[column].dtype}")
-        if column != "height" and has_gaps(linkage[column]):
-            raise ValueError(f"column {column!r} of the linkage holds nulls")
+    require_numbers(linkage, "linkage", left="iu", right="iu", height="iuf")
     if m == 0:
         return
     xp = device.xp
-    left, right = (column_values(linkage[column], device) for column in ("left", "right"))
-    for column, children in (("left", left), ("right", right)):
-        if int(children.min()) < 0 or int(children.max()) >= n + m - 1:
+    sides = {column: column_values(linkage[column], device) for column in ("left", "right")}
+    for column, ids in sides.items():
+        if int(ids.min()) < 0 or int(ids.max()) >= n + m - 1:
             hint = "" if is_forest else "; for the linkage of a forest, pass n_leaves"
             raise ValueError(f"column {column!r} of the linkage must hold cluster ids from 0 to {n + m - 2}{hint}")
-    left, right = left.astype("int32", copy=False), right.astype("int32", copy=False)
-    in_time = xp.maximum(left, right) < xp.arange(n, n + m)
+    left_child, right_child = (ids.astype("int32", copy=False) for ids in sides.values())
+    in_time = xp.maximum(left_child, right_child) < xp.arange(n, n + m)
     if not all_true(in_time):
         row = int((~in_time).argmax())
         raise ValueError(f"row {row} of the linkage merges a cluster that no earlier row has made")
-    children, place, number = xp.concatenate((left, right)), xp.empty(n + m, "int32"), xp.arange(2 * m, dtype="int32")
+    children, number = xp.concatenate((left_child, right_child)), xp.arange(2 * m, dtype="int32")
+    place = xp.empty(n + m, "int32")
     place[children] = number
     if not all_true(place[children] == number):  # of two equal ids, one has lost its place
         raise ValueError("the linkage merges some cluster twice")
-    if has_gaps(linkage["height"]) or not _ascends(column_values(linkage["height"], device)):
-        raise ValueError("column 'height' of the linkage must not fall from one row to the next, nor hold NaN")
-
-
-def _ascends(height: Array) -> bool:
-    return all_true(height[1:] >= height[:-1])
+    height = column_values(linkage["height"], device)
+    if not all_true(height[1:] >= height[:-1]):
+        raise ValueError("column 'height' of the linkage must not fall from one row to the next")

@@ -25,12 +25,9 @@ class FlatClusters:
     Attributes
     ----------
     n_clusters : int
-    rows : dict of (n,) arrays
-        By attribute, a value for each row.
-    clusters : dict of arrays
-        By attribute, a value for each cluster.
-    frames : dict of DataFrame
-        By attribute.
+    rows : dict of (n,) arrays by attribute, a value for each row
+    clusters : dict of arrays by attribute, a value for each cluster
+    frames : dict of DataFrame by attribute
     """
 
     n_clusters: int
@@ -44,10 +41,8 @@ class ClusterRule(Protocol):
 
     Attributes
     ----------
-    predicts_by_density : bool
-        Whether predictions need core distances.
-    row_bytes : int
-        Bytes per row that the choice takes at its peak.
+    predicts_by_density : bool, whether predictions need core distances
+    row_bytes : int, bytes per row that the choice takes at its peak
     """
 
     predicts_by_density: ClassVar[bool]
@@ -115,17 +110,15 @@ class StableClusters:
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
         with report.stage("clusters", device):
-            left, right, height, size = (merges.columns[name] for name in COLUMNS)
-            if height.size and height[0] < 0:
-                lowest = float(height[0])
+            columns, place = condense.Merges(*(merges.columns[name] for name in COLUMNS)), device
+            if columns.height.size and columns.height[0] < 0:
+                lowest = float(columns.height[0])
                 raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
-            place = device
-            if device.is_gpu and self.weighting is None and height.size == n - 1 > 0:
-                tree = condense_by_doubling(left, right, height, size, self.min_size, device.xp)
+            if device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
+                tree = condense_by_doubling(columns, self.min_size, device.xp)
             else:
-                place = CPU
-                left, right, height, size = (to_host(column) for column in (left, right, height, size))
-                tree = condense.condense(left, right, height, size, n, self.min_size, self.weighting)
+                place, columns = CPU, condense.Merges(*map(to_host, columns))
+                tree = condense.condense(columns, n, self.min_size, self.weighting)
             summary = selection.summarize(tree, place, self.weighting)
             selected = selection.select(tree, self.rule, summary, place)
             scores = selection.outlier_scores(tree, summary, place)

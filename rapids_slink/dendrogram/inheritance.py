@@ -9,26 +9,11 @@ from typing import Any
 
 
 def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cluster_size: int = 1) -> Any:
-    """Labels of the clusters that the first merges form.
+    """The label of each leaf in the clusters that the first `merges` rows of a linkage form, a Series of int32.
 
-    Parameters
-    ----------
-    linkage : DataFrame
-        ``left``, ``right``: the clusters that each merge joins, as `rapids_slink.linkage` returns them.
-    merges : int
-        The number of rows of `linkage` that are kept, the first ones.
-    frames : module
-        pandas or cuDF, the library of `linkage`.
-    min_cluster_size : int
-        Clusters of fewer leaves are labelled -1.
+    Labels are numbered from 0 in order of first appearance; clusters of fewer than `min_cluster_size` leaves are
+    labelled -1. `frames` is the linkage's library, pandas or cuDF.
 
-    Returns
-    -------
-    Series
-        The label of each leaf, numbered from 0 in order of first appearance.
-
-    Notes
-    -----
     A merge costs a sort or a hash of all rows. The number of merges is the number of bits of the dendrogram's depth, at
     most 20 for a million leaves.
     """

@@ -22,13 +22,11 @@ class Rule(NamedTuple):
     leaves : bool
         True selects the clusters that do not split further. False selects by excess of mass: a cluster is preferred to
         those within it unless these are more stable together.
-    allow_single : bool
-        Whether all points may be one cluster.
+    allow_single : bool, whether all points may be one cluster
     max_size : float
         The largest number of points of a cluster at its birth; ignored with `leaves`. The cluster of all points counts
         the points of its child clusters instead, as in the package hdbscan.
-    epsilon : float
-        Clusters that split off below this height are merged into the one that they split from.
+    epsilon : float, clusters that split off below this height are merged into the one that they split from
     """
 
     leaves: bool = False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
+from operator import getitem
 from time import perf_counter
 from typing import Any
 
@@ -28,9 +29,10 @@ from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists,
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
-from rapids_slink.pipeline import estimate_fit, feature_names
-from rapids_slink.points import Points
+from rapids_slink.neighbors.rows import undefined_for_zeros
+from rapids_slink.pipeline import estimate_fit, size_attributes
 from rapids_slink.points.output import is_collection
+from rapids_slink.points.validate import check_same_columns
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
@@ -60,11 +62,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     metric = settings.metric
     if metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
-    if metric.missing:
-        raise ValueError(
-            "missing= takes points in one piece, not a Dask collection: rows without a common feature are looked for "
-            "among all of them"
-        )
+    if metric.missing:  # rows without a common feature are looked for among all rows
+        raise ValueError("missing= takes points in one piece, not a Dask collection")
     if settings.prediction_data:
         raise ValueError("prediction_data=True keeps the rows on one device, and X is a Dask collection")
     if settings.weights is not None:
@@ -101,10 +100,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
     return {
         **fitted,
-        **feature_names(names),
-        "n_leaves_": n,
-        "n_features_in_": d,
-        "n_connected_components_": 1,
+        **size_attributes(n, d, 1, names),
         "report_": report,
         "_output": layout.output,
         "_index": None,
@@ -250,18 +246,9 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
             raise TypeError("nearest_neighbors of a Dask Y takes a Dask X")
         queries = read_points(run, X, settings)
         points = read_points(run, Y, settings, name="Y")
-        if queries.n_features != points.n_features:
-            raise ValueError(
-                f"X and Y must have the same number of features, got {queries.n_features} and {points.n_features}"
-            )
-        Points(None, queries.names, None, queries.layout.output).check_same_columns(
-            Points(None, points.names, None, points.layout.output)
-        )
+        check_same_columns((queries.n_features, queries.names), (points.n_features, points.names))
         if queries.zeros and points.zeros:
-            raise ValueError(
-                f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y are zero in every column: their "
-                f"{metric.name} distance is not defined. Drop one of them."
-            )
+            raise undefined_for_zeros(f"row {queries.zeros[0]} of X and row {points.zeros[0]} of Y", metric)
         both = np.result_type(queries.dtype, points.dtype).str
         query_blocks, blocks = (
             make_blocks(run, replace(part, dtype=both), count_blocks(run, part), name)
@@ -275,7 +262,7 @@ def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int])
     """A collection of edges, a partition for each block."""
     parts = [run.task("edges", _edge_frame, settings, part, starts[b], index=(b,)) for b, part in enumerate(lists)]
     run.wait(parts)
-    (meta,) = run.gather([run.task("edges-meta", _no_edges, parts[0])])
+    (meta,) = run.gather([run.task("edges-meta", getitem, parts[0], slice(0))])
     return frame_of_parts("edges", parts, meta, (None,) * (len(parts) + 1))
 
 
@@ -285,7 +272,3 @@ def _edge_frame(device: Device, settings: Settings, lists: Any, start: int) -> A
     n, k = ids.shape
     src = device.xp.repeat(device.xp.arange(start, start + n, dtype="int32"), k)
     return frame_of(device, {"src": src, "dst": ids.ravel(), "weight": length.ravel()})
-
-
-def _no_edges(frame: Any) -> Any:
-    return frame[:0]

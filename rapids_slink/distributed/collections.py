@@ -33,14 +33,10 @@ class Layout:
 
     Attributes
     ----------
-    sizes : list of int
-        Rows of each partition.
-    index : list of (future, int), optional
-        For each partition a task's list of indices and its place there; None for an array.
-    divisions : tuple
-        Dask's; of None where they are not known. Empty for an array.
-    output : OutputKind
-        The kind of the partitions.
+    sizes : list of int, rows of each partition
+    index : list of (future, int), optional; a task's list of indices and the place there, for each partition of a frame
+    divisions : tuple, Dask's; of None where they are not known, empty for an array
+    output : OutputKind, the kind of the partitions
     """
 
     sizes: list[int]
@@ -133,16 +129,10 @@ def _cut(linkage: Any, n: int, parameters: CutParameters) -> dict[str, Any]:
 
 
 def matched(partition: Any, columns: pd.Index | float, name: str, *, others: bool = False) -> Any:
-    """A partition that has rows, with the collection's columns in their order, which Dask does not ensure.
+    """A partition that has rows, called `name` in errors, with the collection's columns in their order.
 
-    Parameters
-    ----------
-    partition : DataFrame or array
-        Called `name` in errors.
-    columns : Index or int
-        The labels, which a frame may have in any order. For an array their number, NaN if Dask does not know it.
-    others : bool
-        Whether a frame may have other columns, which are left out; otherwise they are refused.
+    Dask does not ensure this order. `columns` are the labels, or for an array their number, NaN if Dask does not know
+    it. A frame's `others` are left out if they are allowed, otherwise refused.
     """
     if not isinstance(columns, pd.Index):
         if partition.ndim == 2 and partition.shape[1] != columns and not isnan(columns):
@@ -169,7 +159,5 @@ def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any
 
 def _divisions(frame: Any) -> tuple[Any, Any]:
     """Of a frame as one partition, known if the index numbers the rows from 0."""
-    index = frame.index
-    return (
-        (0, len(frame) - 1) if len(frame) and type(index).__name__ == "RangeIndex" and index[0] == 0 else (None, None)
-    )
+    is_numbered = len(frame) and type(frame.index).__name__ == "RangeIndex" and frame.index[0] == 0
+    return (0, len(frame) - 1) if is_numbered else (None, None)

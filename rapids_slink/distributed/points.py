@@ -19,7 +19,7 @@ from distributed import Future, get_worker
 
 from rapids_slink.distributed.cluster import Run, work
 from rapids_slink.distributed.collections import Layout, matched, partitions_of
-from rapids_slink.neighbors.rows import metric_rows, zero_rows
+from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
 from rapids_slink.points.validate import check_finite, check_shape, check_spans, dimension_error
@@ -40,15 +40,11 @@ class Partitions:
     read : list of (list of int, future, str)
         The numbers of partitions read together, the result of `read_partitions`, and the worker that holds it.
     layout : Layout
-    settings : Settings
-        With the device.
-    dtype : str
-        The common type of all values.
+    settings : Settings, with the device
+    dtype : str, the common type of all values
     n_features : int
-    names : list, optional
-        The columns'.
-    zeros : list of int
-        Rows that are zero in every column, at most two of each partition, if the metric does not define their distance.
+    names : list, optional; the columns'
+    zeros : list of int, rows of zeros, at most two of each partition, if the metric does not define their distance
     """
 
     read: list[tuple[list[int], Future, str | None]]
@@ -62,10 +58,7 @@ class Partitions:
     def check_zeros(self) -> Self:
         """Raise if there are two rows whose distance is not defined."""
         if len(self.zeros) > 1:
-            raise ValueError(
-                f"rows {self.zeros[0]} and {self.zeros[1]} of X are zero in every column: their "
-                f"{self.settings.metric.name} distance is not defined. Keep one of them."
-            )
+            raise undefined_for_zeros(f"rows {self.zeros[0]} and {self.zeros[1]} of X", self.settings.metric)
         return self
 
     @property
@@ -80,10 +73,8 @@ class Blocks:
 
     Attributes
     ----------
-    rows : list of futures
-        An array of values for each block, on a GPU or the host like the partitions.
-    starts : list of int
-        The first row number of each block, then the number of rows.
+    rows : list of futures, an array of values for each block, on a GPU or the host like the partitions
+    starts : list of int, the first row number of each block, then the number of rows
     settings : Settings
     """
 

@@ -87,9 +87,8 @@ def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: i
     ids, weights = xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf)
     length = xp.full((len(queries), k), xp.inf)
     if m is not None or n > 1:
-        search = prepare_search(
-            prepared[0], device, Report(), queries=None if m is None else prepared[1], metric=metric
-        )
+        queries = None if m is None else prepared[1]
+        search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)
         result = search.find(task)
         at, place = xp.nonzero(result.ids >= 0)
         dst, weight = result.ids[at, place], result.weights[at, place]

@@ -143,11 +143,7 @@ def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
 
 @on_worker
 def pair_tree(
-    device: Device,
-    settings: Settings,
-    parts: list[tuple[Array, Array, Any]],
-    starts: list[int],
-    within: list[bool],
+    device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], within: list[bool]
 ) -> dict[str, Any]:
     """Edges of the tree of the points of two blocks, numbered among all points, and the counts of its report.
 

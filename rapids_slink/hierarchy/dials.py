@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import condense
+from rapids_slink.dendrogram.condense import Merges, condense
+from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.dendrogram.selection import select, summarize
 from rapids_slink.hierarchy.plotted import cut_label, is_logarithmic, sample_of_heights
 from rapids_slink.points.output import on_host
@@ -20,14 +21,10 @@ class Dial:
 
     Attributes
     ----------
-    values, curve : (m,) arrays
-        Ascending values of the setting, and the curve's height at each.
-    value : int
-        The setting that is shown first.
-    range : (int, int)
-        The lowest and the highest setting.
-    label, names, scale : str, (str, str), str
-        Of the setting, of the curve's axes, and of the axis of its heights: "linear" or "log".
+    values, curve : (m,) arrays, ascending values of the setting, and the curve's height at each
+    value : int, the setting that is shown first
+    range : (int, int), the lowest and the highest setting
+    label, names, scale : str, (str, str), str; of the setting, the curve's axes, and its heights: "linear" or "log"
     """
 
     values: np.ndarray
@@ -103,14 +100,13 @@ class SizeDial(Dial):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
-        self.columns = [np.asarray(on_host(model.linkage_[name])) for name in ("left", "right", "height", "size")]
+        self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
         self.range, self.value = (2, max(2, model.n_leaves_)), model.min_cluster_size
         self.values = np.unique(np.rint(np.geomspace(2, max(2, model.n_leaves_ // 2), SIZES)).astype(np.int64))
         self.curve = np.array([self._select(size).persistence.size for size in self.values.tolist()], np.float64)
 
     def _select(self, size: int) -> Any:
-        left, right, height, size_of_merge = self.columns
-        tree = condense(left, right, height, size_of_merge, self.model.n_leaves_, size)
+        tree = condense(self.merges, self.model.n_leaves_, size)
         return select(tree, self.model._cluster_rule().rule, summarize(tree))
 
     def labels(self, value: int, min_size: int) -> Any:

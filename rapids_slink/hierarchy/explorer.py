@@ -78,13 +78,9 @@ class Explorer:
         look = {"background_color": (1, 1, 1, 0), "camera_distance": 1.1}
         is_map = _is_map(self._model)
         scales = equal_scales(self._coordinates) if is_map else {}
+        size = {"height": MAP_HEIGHT if is_map else HEIGHT}
         self.scatter = jscatter.Scatter(
-            *self._coordinates.T,
-            height=MAP_HEIGHT if is_map else HEIGHT,
-            lasso_color=INK,
-            axes_labels=self._names,
-            **scales,
-            **look,
+            *self._coordinates.T, lasso_color=INK, axes_labels=self._names, **size, **scales, **look
         )
         dial = self._dial
         axes = {"x_scale": "log" if dial.values.size > 1 else "linear", "y_scale": dial.scale}
@@ -110,14 +106,8 @@ class Explorer:
         self.cluster = widgets.Dropdown(options=["none"], description="select", style=style, layout=wide)
         self._table, self._count = widgets.HTML(), widgets.HTML()
         fields = [self.number, self.distance, self.min_size] if isinstance(dial, CutDial) else [self.number]
-        controls = [
-            self.curve.show(["pan_zoom", "reset"]),
-            self.slider,
-            *fields,
-            self.cluster,
-            self._count,
-            self._table,
-        ]
+        curve = self.curve.show(["pan_zoom", "reset"])
+        controls = [curve, self.slider, *fields, self.cluster, self._count, self._table]
         rows = widgets.VBox([self.scatter.show()], layout={"width": "62%"})
         self.widget = widgets.HBox([rows, widgets.VBox(controls, layout={"width": "37%", "overflow": "hidden"})])
 

@@ -1,13 +1,31 @@
 """What a hierarchy becomes elsewhere: matrices, graphs, text, tables."""
 
+from inspect import signature
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy import interop, text
+from rapids_slink.dendrogram.cutting import COLUMNS
+from rapids_slink.hierarchy import text
 from rapids_slink.hierarchy.fitted import FittedTree
-from rapids_slink.points.output import on_host
+from rapids_slink.points.columns import as_integer, require_columns
+from rapids_slink.points.output import OutputKind, on_device, on_host
+from rapids_slink.runtime.device import CPU, resolve, to_host
+from rapids_slink.spanning_tree.graphs import as_cugraph
+
+
+def to_scipy(linkage: Any) -> np.ndarray:
+    """`Hierarchy.to_scipy` of a linkage frame. Raises ValueError if it lacks a column or is a forest's."""
+    linkage, _ = OutputKind.of(linkage, CPU)
+    require_columns(linkage, COLUMNS, "linkage")
+    Z = np.empty((len(linkage), 4))
+    for i, column in enumerate(COLUMNS):
+        Z[:, i] = to_host(linkage[column].values)
+    n = len(Z) + 1
+    if len(Z) and (Z[-1, 3] != n or (Z[:, :2].max(axis=1) >= n + np.arange(len(Z))).any()):
+        raise ValueError(f"the {n - 1} merges do not join {n} leaves into one tree: SciPy has no linkage of a forest")
+    return Z
 
 
 class Exports(FittedTree):
@@ -27,7 +45,7 @@ class Exports(FittedTree):
             The hierarchy is a forest, which SciPy's matrix cannot express.
         """
         self._require_tree()
-        return interop.to_scipy(self.linkage_)
+        return to_scipy(self.linkage_)
 
     def to_networkx(self) -> Any:
         """The minimum spanning tree as a graph of NetworkX.
@@ -47,7 +65,15 @@ class Exports(FittedTree):
             NetworkX is not installed.
         """
         self._require_fit()
-        return interop.to_networkx(self.mst_, self._nodes)
+        try:
+            import networkx
+        except ImportError as error:
+            raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
+        tree, graph = on_host(self.mst_), networkx.Graph()
+        graph.add_nodes_from(self._nodes if isinstance(self._nodes, range) else on_host(self._nodes).tolist())
+        edges = (tree[column].tolist() for column in ("src", "dst", "weight"))  # Python's own numbers
+        graph.add_weighted_edges_from(zip(*edges, strict=True))
+        return graph
 
     def to_cugraph(self) -> Any:
         """The minimum spanning tree as a graph of cuGraph.
@@ -67,7 +93,15 @@ class Exports(FittedTree):
             The tree has no edges, and cuGraph has no graph without edges.
         """
         self._require_fit()
-        return interop.to_cugraph(self.mst_)
+        try:
+            import cugraph  # noqa: F401
+        except ImportError as error:
+            raise ImportError("to_cugraph needs cuGraph: pip install 'rapids_slink[graph-cu13]'") from error
+        device = resolve("cuda")
+        tree, _ = OutputKind.of(self.mst_, device)
+        if not len(tree):
+            raise ValueError("the tree has no edges, and cuGraph has no graph without edges")
+        return as_cugraph(on_device(tree, device))
 
     def to_hdbscan(self, min_cluster_size: int = 5, **options: Any) -> Any:
         """The hierarchy as a fitted model of the package hdbscan, which chooses flat clusters from it.
@@ -107,8 +141,29 @@ class Exports(FittedTree):
         >>> model.to_hdbscan(min_cluster_size=4).labels_.tolist()
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1]
         """
-        Z, metric = self.to_scipy(), getattr(self, "metric", "precomputed")
-        return interop.to_hdbscan(Z, min_cluster_size, self.report_.get("min_samples", 1), metric, options)
+        try:
+            import hdbscan
+            from hdbscan.hdbscan_ import _tree_to_labels  # the half of its fit that comes after the tree
+        except ImportError as error:
+            raise ImportError("to_hdbscan needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
+        if as_integer(min_cluster_size, "min_cluster_size") < 2:
+            raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
+        Z, min_samples = self.to_scipy(), self.report_.get("min_samples", 1)
+        if not len(Z):
+            raise ValueError("hdbscan needs at least two rows, and this hierarchy has one")
+        settled = {"X", "single_linkage_tree", "min_cluster_size", "match_reference_implementation"}
+        names = [name for name in signature(_tree_to_labels).parameters if name not in settled]
+        for name in options:
+            if name not in names:
+                raise TypeError(f"to_hdbscan takes hdbscan's {', '.join(names)}, got {name!r}")
+        metric = getattr(self, "metric", "precomputed")
+        # hdbscan itself ignores unknown parameters.
+        clusterer = hdbscan.HDBSCAN(int(min_cluster_size), min_samples=min_samples, metric=metric, **options)
+        chosen = {name: value for name, value in clusterer.get_params().items() if name in names}
+        clusters = _tree_to_labels(None, Z, clusterer.min_cluster_size, **chosen)
+        clusterer.labels_, clusterer.probabilities_, clusterer.cluster_persistence_ = clusters[:3]
+        clusterer.condensed_tree_, clusterer.single_linkage_tree_ = clusters[3:]
+        return clusterer
 
     def to_newick(self) -> str:
         """The hierarchy as a tree in Newick's format, for programs that draw and compare trees.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy.plotted import Groups, colored_groups
+from rapids_slink.hierarchy.plotted import Groups, colored_groups, cut_label
 from rapids_slink.points.output import on_host
 from rapids_slink.report import count_text, counted, in_words
 
@@ -22,17 +22,9 @@ BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.
 
 
 def to_html(model: Hierarchy) -> str:
-    """The clusters' sizes, the cut, what was proven and the stages' times.
+    """A fitted model's clusters by size, the cut, what was proven and the stages' times.
 
-    Parameters
-    ----------
-    model : SingleLinkage or GraphHierarchy
-        Fitted.
-
-    Returns
-    -------
-    str
-        One ``div`` without scripts, links or style sheets; every text in it is escaped.
+    One ``div`` without scripts, links or style sheets; every text in it is escaped.
     """
     groups = colored_groups(np.asarray(on_host(model.labels_)), LISTED)
     others = groups.order[LISTED:]
@@ -63,17 +55,11 @@ def clusters_table(groups: Groups, colors: Sequence[str]) -> str:
 
 
 def _cut(model: Hierarchy) -> str:
-    """The heights between which the tree was cut."""
+    """The distances that give the cut of `labels_`."""
     if not model._labels_are_a_cut:
         return ""
-    height = on_host(model.linkage_["height"])
-    undone = model.n_clusters_ - (model.n_leaves_ - len(model.linkage_))
-    kept = len(model.linkage_) - undone
-    parts = []
-    for words, row in (("merged up to distance", kept - 1), ("apart from distance", kept)):
-        if 0 <= row < len(model.linkage_):
-            parts.append(f"{words} {float(height.iloc[row]):.6g}")
-    return ", ".join(parts)
+    heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
+    return cut_label(heights, model.n_clusters_, model.n_leaves_ - heights.size)
 
 
 def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]]) -> str:

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy.interop import to_scipy
+from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.hierarchy.plotted import (
     MAX_POINTS,
     colored_groups,
     cut_label,
     is_logarithmic,
-    last_merges,
     plane_coordinates,
     sample_of_heights,
     sample_of_rows,
@@ -45,37 +44,27 @@ def plot_dendrogram(
         raise ValueError(f"truncate_mode must be 'lastp' or None, got {truncate_mode!r}")
     if as_integer(p, "p") < 2:
         raise ValueError(f"p must be at least 2, got {p}")
-    Z = to_scipy(linkage)
-    top, clusters = last_merges(Z, len(Z) + 1 if truncate_mode is None else p)
+    Z, labels = to_scipy(linkage), kwargs.get("labels")
+    n = len(Z) + 1
+    if labels is not None and len(labels) != n:
+        raise ValueError(f"labels must have one entry per row: {n}, got {len(labels)}")
     ax = axes_of(ax)
-    if len(top):
-        kwargs["labels"] = _leaf_labels(Z, clusters[: len(top) + 1], kwargs.get("labels"))
-        for name in ("leaf_label_func", "link_color_func"):
-            if kwargs.get(name) is not None:
-                kwargs[name] = lambda cluster, function=kwargs[name]: function(int(clusters[cluster]))
+    if len(Z):
         if kwargs.get("orientation", "top") in ("top", "bottom"):
             kwargs.setdefault("leaf_rotation", 90)  # horizontal labels would overlap
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Attempting to set identical")  # limits, if all heights are zero
-                hierarchy.dendrogram(top, ax=ax, **kwargs)
+                hierarchy.dendrogram(Z, p=int(p), truncate_mode=truncate_mode, ax=ax, **kwargs)
         except RecursionError as error:
             raise ValueError(
-                f"a dendrogram of {len(top) + 1} leaves is too deep for SciPy to draw: lower p, or leave "
-                "truncate_mode='lastp'"
+                f"a dendrogram of {n if truncate_mode is None else p} leaves is too deep for SciPy to draw: lower p, "
+                "or leave truncate_mode='lastp'"
             ) from error
     names = "row, or (rows in the cluster)", "distance"
     xlabel, ylabel = names[::-1] if kwargs.get("orientation") in ("left", "right") else names
     ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax
-
-
-def _leaf_labels(Z: np.ndarray, clusters: np.ndarray, names: Any) -> list[str]:
-    n = len(Z) + 1
-    if names is not None and len(names) != n:
-        raise ValueError(f"labels must have one entry per row: {n}, got {len(names)}")
-    rows = list(range(n)) if names is None else list(names)
-    return [str(rows[c]) if c < n else f"({int(Z[c - n, 3])})" for c in clusters.tolist()]
 
 
 def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:

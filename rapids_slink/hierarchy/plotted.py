@@ -1,4 +1,4 @@
-"""The part of a large hierarchy that plots show: its last merges, a sample of its heights, a sample of its rows."""
+"""The part of a large hierarchy that plots show: a sample of its heights, a sample of its rows."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,26 +12,6 @@ from rapids_slink.runtime.device import Array, is_on_gpu, to_host
 #: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
 MAX_POINTS = 20_000
 MAX_HEIGHTS = 2_000
-
-
-def last_merges(Z: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """The top of a tree as a tree of at most `p` leaves, and the cluster in `Z` that each of its ids stands for.
-
-    The last p - 1 merges are kept. The clusters that they join are other kept merges and p further clusters, which are
-    the leaves. They keep their order, so left stays below right. A size counts the new leaves, because SciPy refuses
-    anything else.
-    """
-    n = len(Z) + 1
-    kept = min(p - 1, n - 1)
-    top = Z[n - 1 - kept :].copy()
-    first = 2 * n - 1 - kept  # the id of the first kept merge
-    children = top[:, :2].astype(np.int64)
-    leaves = np.sort(children[children < first])
-    top[:, :2] = np.where(children < first, np.searchsorted(leaves, children), children - first + kept + 1)
-    size = np.ones(2 * kept + 1)
-    for i, (left, right) in enumerate(top[:, :2].astype(np.int64)):
-        size[kept + 1 + i] = top[i, 3] = size[left] + size[right]
-    return top, np.concatenate([leaves, np.arange(first, 2 * n - 1)])
 
 
 def sample_of_heights(n: int) -> np.ndarray:
@@ -62,12 +42,9 @@ class Groups(NamedTuple):
 
     Attributes
     ----------
-    sizes : (clusters,) int64 array, noise : int
-        Rows of each cluster, and rows in none.
-    order, largest : int64 arrays
-        The clusters from the largest to the smallest; those that have a colour.
-    color : (n,) int8 array
-        Of each row: a position in `largest`, or the length of that for all others.
+    sizes, noise : (clusters,) int64 array, int; rows of each cluster, and rows in none
+    order, largest : int64 arrays, the clusters from the largest to the smallest; those that have a colour
+    color : (n,) int8 array, for each row a position in `largest`, or the length of that for all others
     """
 
     sizes: np.ndarray

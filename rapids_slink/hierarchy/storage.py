@@ -245,9 +245,9 @@ def _check(model: Any) -> None:
     if not (isinstance(n, int) and len(model.labels_) == n > merges == len(model.mst_)):
         raise ValueError(f"{len(model.labels_)} labels, {merges} merges, {len(model.mst_)} edges, but {n} leaves")
     check_linkage(model.linkage_, n, CPU, is_forest=True)
-    left, right, size = (model.linkage_[name].to_numpy() for name in ("left", "right", "size"))
+    left_child, right_child, size = (model.linkage_[name].to_numpy() for name in ("left", "right", "size"))
     sizes = np.concatenate([np.ones(n, size.dtype), size])
-    if not np.array_equal(sizes[left] + sizes[right], size):
+    if not np.array_equal(sizes[left_child] + sizes[right_child], size):
         raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
     if not (isinstance(model.n_clusters_, int) and isinstance(model._output, OutputKind)):
         raise ValueError("n_clusters_ or the kind of output is not valid")

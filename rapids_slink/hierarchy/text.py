@@ -16,9 +16,9 @@ SPECIAL = re.compile(r"[\s()\[\]{}':;,_]|^$")
 def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
     """The trees of a linkage over leaves of these names, without recursion: a chain is as deep as it is long."""
     n = len(names)
-    left, right, height = (linkage[column].tolist() for column in COLUMNS[:3])
-    is_root = np.ones(n + len(left), bool)
-    is_root[left] = is_root[right] = False
+    left_child, right_child, height = (linkage[column].tolist() for column in COLUMNS[:3])
+    is_root = np.ones(n + len(left_child), bool)
+    is_root[left_child] = is_root[right_child] = False
     written: list[str] = []
     for root in np.flatnonzero(is_root).tolist():
         stack: list[Any] = [(root, None)]
@@ -35,7 +35,7 @@ def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
                 written.append(f"{_quoted(str(names[node]))}{length}")
             else:
                 written.append("(")
-                stack += [f"){length}", (right[merge], own), ",", (left[merge], own)]
+                stack += [f"){length}", (right_child[merge], own), ",", (left_child[merge], own)]
         written.append(";\n")
     return "".join(written).rstrip("\n")
 

@@ -25,11 +25,11 @@ import numpy as np
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
-from rapids_slink.neighbors.rows import metric_rows, zero_rows
+from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.validate import check_finite
+from rapids_slink.points.validate import check_finite, check_same_columns
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
@@ -79,9 +79,8 @@ def _within(result: SearchResult, rows: Array, max_weight: float, device: Device
     xp, is_full = device.xp, result.ids[:, -1] >= 0
     above = float(np.nextafter(max_weight, inf))
     bound = xp.where(is_full, result.ids[:, -1], 0), xp.where(is_full, result.weights[:, -1], above)
-    return NeighborLists(
-        xp.where(result.ids < 0, rows[:, None], result.ids), result.weights, unlisted_lower_bound=bound
-    )
+    ids = xp.where(result.ids < 0, rows[:, None], result.ids)
+    return NeighborLists(ids, result.weights, unlisted_lower_bound=bound)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: Device) -> Any:
@@ -121,9 +120,7 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: Device) -> Any:
         return small.estimate if small else search(n, d, itemsize)
 
     points = as_points(Y, device, following, metric=metric, name="Y", checked=False)
-    if d != points.values.shape[1]:
-        raise ValueError(f"X and Y must have the same number of features, got {d} and {points.values.shape[1]}")
-    queries.check_same_columns(points)
+    check_same_columns((d, queries.names), (points.values.shape[1], points.names))
     edges = PreallocatedFrame.empty(device, m, EDGE_TYPES)
     both = queries.values, points.values
     if both[0].dtype != both[1].dtype:
@@ -144,7 +141,9 @@ def _write_nearest(both: tuple[Any, Any], bounded: bool, edges: dict[str, Any], 
         metric_rows(metric, part, device, name=name, alone=False) for part, name in zip(both, "XY", strict=True)
     )
     if metric.is_undefined_for_zeros:
-        _refuse_zero_rows(*both, metric, device)
+        x, y = (zero_rows(part, device) for part in both)
+        if x.size and y.size:
+            raise undefined_for_zeros(f"row {int(x[0])} of X and row {int(y[0])} of Y", metric)
     search = prepare_search(values, device, Report(), queries=queries, metric=metric)
     rows, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(values), -1, "int32")
     nearest = search.find(SearchTask(rows, 1, rows, no_group))
@@ -171,15 +170,6 @@ def _estimate_nearest(shape: tuple[int, int, int], itemsize: int, metric: Metric
     copies = itemsize * d * (m + n) + EDGE_BYTES * m
     search = estimate_search(n, d, itemsize, 1, device, n_queries=m, metric=metric)
     return sequential(MemoryEstimate(copies, copies), search)
-
-
-def _refuse_zero_rows(X: Any, Y: Any, metric: Metric, device: Device) -> None:
-    x, y = zero_rows(X, device), zero_rows(Y, device)
-    if x.size and y.size:
-        raise ValueError(
-            f"row {int(x[0])} of X and row {int(y[0])} of Y are zero in every column: their {metric.name} distance is "
-            "not defined. Drop one of them."
-        )
 
 
 def _estimate_graph(n: int, d: int, itemsize: int, k: int, metric: Metric, device: Device) -> MemoryEstimate:

@@ -42,17 +42,8 @@ PACKED_BYTES = 32
 class BruteForceSearch:
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
-    Parameters
-    ----------
-    values : (n, d) array
-        As `rows.metric_rows` makes them for `metric`.
-    device : Device
-    report : Report
-    queries : (m, d) array, optional
-        Likewise.
-    progress : bool
-        Whether to show progress bars.
-    metric : Metric
+    Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
+    bars.
     """
 
     def __init__(
@@ -162,12 +153,8 @@ class BruteForceSearch:
         xp, n = self.device.xp, self.values.shape[0]
         first, second = (self.kernels.low_discrepancy_order(size) for size in (split, n - split))
         self.filter.arrange(xp.concatenate((first, second + xp.int32(split))))
-        return xp.concatenate(
-            [
-                self._pass(task, self.filter, task.rows[rows], reached, again=False, among=others)
-                for rows, others in ((slice(0, split), slice(split, n)), (slice(split, n), slice(0, split)))
-            ]
-        )
+        sides = (slice(0, split), slice(split, n)), (slice(split, n), slice(0, split))
+        return xp.concatenate([self._pass(task, self.filter, task.rows[a], reached, False, b) for a, b in sides])
 
     def _pass(
         self,

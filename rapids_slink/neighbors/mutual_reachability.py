@@ -30,14 +30,9 @@ def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, x
 
 
 def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) -> NeighborLists:
-    """The same neighbours, with mutual reachability for weights, sorted again.
+    """The same neighbours, with mutual reachability by (n,) core distances for weights, sorted again.
 
-    Parameters
-    ----------
-    lists : NeighborLists
-        Of surrogate distances. Its arrays are used for the result.
-    core : (n,) float64 array
-        The points' core distances.
+    `lists` have surrogate distances, and their arrays are used for the result.
     """
     unlisted_lower_bound = lists.ids[:, -1].copy(), lists.weights[:, -1].copy()
     kernels(device).sort_by_reachability(lists.ids, lists.weights, core)

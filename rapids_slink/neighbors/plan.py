@@ -84,14 +84,21 @@ def estimate_search(
     return replace(estimate, peak=peak, retained=retained)
 
 
-def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
-    """Whether n points of d features are searched by a tree: the time hardly grows with the number of points then."""
-    return _search_class(n, d, metric, device) is not BruteForceSearch
+def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device) -> bool:
+    """Whether n points of this number of features are searched by a tree: then the time hardly grows with n."""
+    if not metric.boxes:
+        return False
+    if n_features <= TREE_FEATURES[device.name]:
+        return True
+    if not device.is_gpu or n_features not in TREE_POINTS:
+        return False
+    fused = metric.filter == "product" and fused_filter(device) is not None
+    return n >= TREE_POINTS[n_features][0 if fused else 1]
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of this number of features."""
-    if not metric.boxes or not _tree_is_worthwhile(n, n_features, metric, device):
+    if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
@@ -104,18 +111,5 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
 
 def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
-    return (
-        not device.is_gpu
-        and metric.boxes
-        and TREE_FEATURES[device.name] < d <= LOW_DIMENSIONAL["features"]
-        and n >= LOW_DIMENSIONAL["points"]
-    )
-
-
-def _tree_is_worthwhile(n: int, n_features: int, metric: Metric, device: Device) -> bool:
-    if n_features <= TREE_FEATURES[device.name]:
-        return True
-    if not device.is_gpu or n_features not in TREE_POINTS:
-        return False
-    fused = metric.filter == "product" and fused_filter(device) is not None
-    return n >= TREE_POINTS[n_features][0 if fused else 1]
+    many = TREE_FEATURES[device.name] < d <= LOW_DIMENSIONAL["features"] and n >= LOW_DIMENSIONAL["points"]
+    return many and metric.boxes and not device.is_gpu

@@ -45,10 +45,7 @@ def metric_rows(
     if metric.is_undefined_for_zeros and alone:
         zeros = zero_rows(values, device)
         if zeros.size > 1:
-            raise ValueError(
-                f"rows {int(zeros[0])} and {int(zeros[1])} of {name} are zero in every column: their {metric.name} "
-                "distance is not defined. Keep one of them."
-            )
+            raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
         _require_common_features(values, name, device)
     if metric.rows == "packed":
@@ -92,6 +89,11 @@ def zero_rows(values: Array, device: Device) -> Any:
     return device.xp.flatnonzero(~values.any(axis=1))
 
 
+def undefined_for_zeros(rows: str, metric: Metric) -> ValueError:
+    """The error for two rows of zeros."""
+    return ValueError(f"{rows} are zero in every column: their {metric.name} distance is not defined. Drop one")
+
+
 def unit_rows(rows: Array) -> Any:
     """Rows that are followed by their norms, divided by those."""
     return rows[:, :-1] / rows[:, -1:]
@@ -126,9 +128,7 @@ def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Any:
 def _require_booleans(values: Array, metric: Metric, name: str, device: Device) -> None:
     other = device.xp.flatnonzero(((values != 0) & (values != 1)).any(axis=1))
     if other.size:
-        raise ValueError(
-            f"metric={metric.name!r} takes booleans (0 and 1): row {int(other[0])} of {name} holds other values"
-        )
+        raise ValueError(f"metric={metric.name!r} takes booleans (0, 1): row {int(other[0])} of {name} has others")
 
 
 def _require_common_features(values: Array, name: str, device: Device) -> None:

@@ -18,10 +18,8 @@ class PartLists:
 
     Attributes
     ----------
-    ids : (n, k) int32 array
-        In the total order; -1 where the part has fewer.
-    weights : (n, k) float64 array
-        Their surrogate distances, infinite where the id is -1.
+    ids : (n, k) int32 array, in the total order; -1 where the part has fewer
+    weights : (n, k) float64 array, their surrogate distances, infinite where the id is -1
     split : int
     """
 
@@ -40,8 +38,7 @@ class SearchTask:
 
     Attributes
     ----------
-    rows : (m,) int32 array, distinct
-        Which of the search's queries.
+    rows : (m,) int32 array, distinct; which of the search's queries
     k : int
     row_group, point_group : int32 arrays
         A group for each query and each point. Pairs within one group are excluded. `row_group` may be `rows` itself
@@ -55,8 +52,7 @@ class SearchTask:
     core : (n,) float64 array, optional
         If given, the weight of a pair is its mutual reachability, the largest of its surrogate distance and the core
         distances of its two points, in the bounds and in the result. The queries have to be the points themselves.
-    part_lists : PartLists, optional
-        For a k-NN graph, lists that are known already; a search may ignore them.
+    part_lists : PartLists, optional; for a k-NN graph, lists that are known already; a search may ignore them
     """
 
     rows: Array
@@ -95,10 +91,8 @@ class SearchResult:
 
     Attributes
     ----------
-    ids : (m, k) int32 array
-        Points in the total order; -1 where there are fewer within the bound.
-    weights : (m, k) float64 array
-        Their surrogate distances, infinite where the id is -1.
+    ids : (m, k) int32 array, points in the total order; -1 where there are fewer within the bound
+    weights : (m, k) float64 array, their surrogate distances, infinite where the id is -1
     upper : (m,) float64 array
         The bound that was reached. A point outside the group that is not listed comes after the last one listed, if
         the list is full, and is above this bound if it is not.
@@ -115,11 +109,9 @@ class Reached:
 
     Attributes
     ----------
-    upper : (m,) float64 array
-        Their bounds.
+    upper : (m,) float64 array, their bounds
     top : TopLists
-    minima : array, optional
-        By group, the least distance found.
+    minima : array, optional; by group, the least distance found
     """
 
     upper: Array
@@ -156,12 +148,9 @@ class NeighborLists:
 
     Attributes
     ----------
-    ids : (n, k) int32 array
-        Each row's nearest others in the total order; the row itself is not among them.
-    weights : (n, k) float64 array
-        Their weights, ascending along each row: surrogate distances or, if there are cores, mutual reachability.
-    core : (n,) float64 array, optional
-        Each row's core distance; see `mutual_reachability`.
+    ids : (n, k) int32 array, each row's nearest others in the total order; the row itself is not among them
+    weights : (n, k) float64 array, ascending: surrogate distances or, if there are cores, mutual reachability
+    core : (n,) float64 array, optional; each row's core distance; see `mutual_reachability`
     unlisted_lower_bound : ((n,) int32 array, (n,) float64 array), optional
         An id and a weight for each row: the edge to an unlisted point comes after that of this weight to this id.
         By default the last listed.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from os import PathLike
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -47,30 +47,15 @@ class Points:
         C-contiguous, on the device. Every value is finite, or NaN where it is missing and the metric takes missing
         values, and no distance is above float64's range. It may share memory with the caller's data, so it must not be
         written.
-    names : list or None
-        The frame's column labels; None for an array.
-    index : Index or None
-        The frame's index.
-    output : OutputKind
-        The type of X.
+    names : list or None, the frame's column labels; None for an array
+    index : Index or None, the frame's index
+    output : OutputKind, the type of X
     """
 
     values: Array
     names: list[Any] | None
     index: Any
     output: OutputKind
-
-    def check_same_columns(self, other: Self) -> None:
-        """Raise if both are frames whose columns have different names or another order."""
-        names, others = self.names or [], other.names or []
-        if not all(isinstance(name, str) for name in names + others):
-            return
-        for i, (name, of_other) in enumerate(zip(names, others, strict=False)):
-            if name != of_other:
-                raise ValueError(
-                    f"X and Y must have the same columns in the same order, but column {i} is {name!r} in X and "
-                    f"{of_other!r} in Y"
-                )
 
     def labels(self, array: Array, name: str = "label") -> Any:
         """One value per row: a Series with X's index for a frame, an array for an array, or cuML's output type."""
@@ -92,39 +77,21 @@ def as_points(
     missing_value: Any = None,
     categories: bool = False,
 ) -> Points:
-    """Check `X` and put it on `device`.
+    """The checked rows of `X`, the argument `name`, on `device`.
 
-    Parameters
-    ----------
-    X : DataFrame, array or nested list of shape (n, d)
-        cuDF or pandas frame, ``cudf.pandas`` proxy, CuPy or NumPy array, or anything with
-        ``__cuda_array_interface__``, ``__array__`` or DLPack. float32 and float64 keep their values and type; bool,
-        float16 and integers of up to 16 bits become float32; other numbers become float64 (beyond 2**53, integers
-        are rounded). A frame of several types takes their common type.
-    device : Device
-        Where the points go.
-    estimate : callable, optional
-        The memory of the later stages, from n, d and the bytes of a value. It is checked together with the memory of X
-        itself, before X is copied.
-    metric : Metric
-        Its distances must be finite.
-    name : str
-        The argument's name, for errors.
-    checked : bool
-        Whether to check the values. If not, the caller must call `check_finite`.
-    missing_value : number, optional
-        Replaced by NaN.
-    categories : bool
-        Whether text and categories of a frame are coded if the metric is hamming: if X holds all rows.
+    `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a CuPy or NumPy array, nested lists, or anything with
+    ``__cuda_array_interface__``, ``__array__`` or DLPack, of shape (n, d). float32 and float64 keep their values and
+    type; bool, float16 and integers of up to 16 bits become float32; other numbers become float64 (beyond 2**53,
+    integers are rounded). A frame of several types takes their common type.
 
-    Raises
-    ------
-    InputTypeError
-        Complex or sparse input, or columns that are not numbers. It is a TypeError and a ValueError.
-    ValueError
-        The input is not two-dimensional or empty, or has missing or infinite values or distances beyond float64.
-    DeviceMemoryError
-        The input or a later stage does not fit into memory.
+    `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
+    memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
+    `checked`, the caller must call `check_finite`. `missing_value` is replaced by NaN. `categories` is whether text and
+    categories of a frame are coded if the metric is hamming: if X holds all rows.
+
+    Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
+    numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
+    beyond float64; DeviceMemoryError if the input or a later stage does not fit into memory.
     """
     X, output = OutputKind.of(X, device)
     names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow

@@ -36,14 +36,20 @@ def _listed(columns: Iterable[Any]) -> str:
     return ", ".join(names[:LISTED_COLUMNS]) + more
 
 
+def require_numbers(frame: Any, name: str, **kinds: str) -> None:
+    """Raise unless these columns of the argument `name` hold numbers of NumPy's `kinds`, without gaps."""
+    for column, kind in kinds.items():
+        if frame[column].dtype.kind not in kind:
+            valid = "numbers" if "f" in kind else "integers"
+            raise InputTypeError(f"column {column!r} of the {name} must hold {valid}, got dtype {frame[column].dtype}")
+        if has_gaps(frame[column]):
+            raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
+
+
 def require_edges(edges: Any, name: str) -> None:
     """Raise unless `edges`, the argument `name`, is a DataFrame of weighted edges without gaps."""
     require_columns(edges, ("src", "dst", "weight"), name)
-    for column, kinds, valid in (("src", "iu", "integers"), ("dst", "iu", "integers"), ("weight", "iuf", "numbers")):
-        if edges[column].dtype.kind not in kinds:
-            raise InputTypeError(f"column {column!r} of the {name} must hold {valid}, got dtype {edges[column].dtype}")
-        if has_gaps(edges[column]):
-            raise ValueError(f"column {column!r} of the {name} holds nulls or NaN")
+    require_numbers(edges, name, src="iu", dst="iu", weight="iuf")
 
 
 def code_categories(X: Any) -> Any:

@@ -16,22 +16,14 @@ TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with t
 
 
 def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Points, bool]:
-    """Check the distances `X` and put them on `device`, as a square matrix. Returns also whether all are finite.
+    """The distances `X`, checked, as a square matrix on `device`, and whether all are finite.
 
-    Parameters
-    ----------
-    X : DataFrame or array of shape (n, n), or array of shape (n(n - 1)/2,)
-        Symmetric, zero on the diagonal, infinite for pairs that are not joined; or the entries above the diagonal, row
-        by row, as `scipy.spatial.distance.pdist` returns them. The two entries of a pair may differ, and a diagonal
-        entry may differ from zero, by the rounding error of a difference of squares: √ε times the largest finite entry
-        (1.5e-8 in float64, 3.5e-4 in float32). Then the entry above the diagonal counts, and the diagonal is ignored.
-    estimate : callable, optional
-        See `as_points`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        See `as_points`. Or `X` is not a distance matrix; the message names the rows.
+    `X` is a frame or an array, (n, n), symmetric, zero on the diagonal, infinite for pairs that are not joined; or a
+    vector of the entries above the diagonal, row by row, as `scipy.spatial.distance.pdist` returns them. The two
+    entries of a pair may differ, and a diagonal entry may differ from zero, by the rounding error of a difference of
+    squares: √ε times the largest finite entry (1.5e-8 in float64, 3.5e-4 in float32). Then the entry above the diagonal
+    counts, and the diagonal is ignored. `estimate` and the errors are those of `as_points`. If `X` is not a distance
+    matrix, the message names the rows.
     """
     if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index is not that of the rows
         X = array_of(X)

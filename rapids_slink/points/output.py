@@ -11,12 +11,7 @@ from typing import Any, Self
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
-CUML_KINDS: dict[Any, tuple[bool, bool]] = {
-    "numpy": (False, False),
-    "cupy": (False, True),
-    "pandas": (True, False),
-    "cudf": (True, True),
-}
+CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}
 
 
 @dataclass(frozen=True)
@@ -25,12 +20,9 @@ class OutputKind:
 
     Attributes
     ----------
-    is_frame : bool
-        A DataFrame or Series, not an array.
-    gpu : bool
-        From cuDF or in GPU memory, not from pandas, NumPy or plain Python.
-    proxy : bool
-        A proxy of ``cudf.pandas``. The results are proxies, too.
+    is_frame : bool, a DataFrame or Series, not an array
+    gpu : bool, from cuDF or in GPU memory, not from pandas, NumPy or plain Python
+    proxy : bool, a proxy of ``cudf.pandas``; the results are proxies, too
     """
 
     is_frame: bool
@@ -52,7 +44,7 @@ class OutputKind:
         if accelerator is not None and accelerator.enabled():
             return self
         settings = getattr(sys.modules.get("cuml"), "global_settings", None)
-        kind = CUML_KINDS.get(getattr(settings, "output_type", None))
+        kind = CUML_KINDS.get(str(getattr(settings, "output_type", None)))
         return self if kind is None else type(self)(*kind)
 
     def array(self, array: Array) -> Any:

@@ -40,6 +40,19 @@ def check_shape(shape: tuple[int, ...], name: str) -> None:
             raise ValueError(f"Found array with 0 {what}(s) (shape={tuple(shape)}) while a minimum of 1 is required.")
 
 
+def check_same_columns(x: tuple[int, list[Any] | None], y: tuple[int, list[Any] | None]) -> None:
+    """Raise unless X and Y, by their numbers of features and a frame's names, have the same columns in one order."""
+    (d, names), (of_y, others) = x, y
+    if d != of_y:
+        raise ValueError(f"X and Y must have the same number of features, got {d} and {of_y}")
+    if names and others and all(isinstance(name, str) for name in names + others) and names != others:
+        i = next(i for i in range(d) if names[i] != others[i])
+        raise ValueError(
+            f"X and Y must have the same columns in the same order, but column {i} is {names[i]!r} in X and "
+            f"{others[i]!r} in Y"
+        )
+
+
 def dimension_error(X: Any) -> str:
     """The message for an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:

@@ -128,7 +128,6 @@ class _Clock:
     started: float = 0.0
     seconds: float = 0.0
     announced: bool = False
-    line: Any = None
 
     def start(self) -> None:
         if not self.depth:
@@ -140,19 +139,9 @@ class _Clock:
         now = time.perf_counter()
         if not self.depth:
             self.seconds += now - self.started
-        if self.seconds + (now - self.started if self.depth else 0.0) > SILENT:
-            self._show()
-
-    def _show(self) -> None:
-        """Log a message once; a terminal also has a line that counts the functions, until `close_line`."""
-        if not self.announced:
+        if not self.announced and self.seconds + (now - self.started if self.depth else 0.0) > SILENT:
             self.announced = True
             LOGGER.warning(TEXT)
-        if self.line is None:
-            from tqdm import tqdm
-
-            self.line = tqdm(bar_format="compiling: {n} functions, {elapsed}", leave=False, disable=None)
-        self.line.update()
 
 
 _clock = _Clock()
@@ -161,13 +150,6 @@ _clock = _Clock()
 def compiled_seconds() -> float:
     """How long this process has compiled."""
     return _clock.seconds
-
-
-def close_line() -> None:
-    """Remove the line that counts compiled functions, if there is one."""
-    if _clock.line is not None:
-        _clock.line.close()
-        _clock.line = None
 
 
 @contextmanager

@@ -35,8 +35,7 @@ class Device:
     Attributes
     ----------
     name : {"cpu", "cuda"}
-    xp : module
-        NumPy or CuPy.
+    xp : module, NumPy or CuPy
     """
 
     name: str

@@ -11,11 +11,8 @@ from fractions import Fraction
 from numbers import Integral
 from typing import Any
 
-UNITS = (
-    {"B": 1}
-    | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
-    | {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
-)
+UNITS = {"B": 1} | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
+UNITS |= {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
 
 
@@ -25,14 +22,10 @@ class MemoryEstimate:
 
     Attributes
     ----------
-    peak : int
-        At its peak, without the chunks of its work.
-    retained : int
-        The part of the peak that is kept for later stages.
-    min_chunk : int
-        The chunks at their smallest.
-    preferred_chunk : int
-        The chunks if there is room.
+    peak : int, bytes at its peak, without the chunks of its work
+    retained : int, the part of the peak that is kept for later stages
+    min_chunk : int, the chunks at their smallest
+    preferred_chunk : int, the chunks if there is room
     """
 
     peak: int

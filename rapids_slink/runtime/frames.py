@@ -24,8 +24,7 @@ class PreallocatedFrame:
 
     Attributes
     ----------
-    columns : dict of str to array
-        Arrays of the device. They must not hold NaN.
+    columns : dict of str to array of the device, without NaN
     device : Device
     """
 

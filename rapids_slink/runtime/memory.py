@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from rapids_slink.runtime.compiling import close_line, watch_numba
+from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
 from rapids_slink.runtime.host import free_on_host
@@ -45,18 +45,12 @@ class _Run:
 
     Attributes
     ----------
-    memory_limit, limit : int or str, int, optional
-        The parameter, and the same in bytes.
-    pool : Pool, optional
-        On a GPU.
-    reserved : int
-        Bytes that were pre-allocated for its stages.
-    interrupted : bool
-        Whether Ctrl-C was pressed.
-    free_bytes : float
-        Bytes that the chunks of a stage's work may take at a time.
-    estimate : MemoryEstimate, optional
-        What was checked last.
+    memory_limit, limit : int or str, int, optional; the parameter, and the same in bytes
+    pool : Pool, optional; on a GPU
+    reserved : int, bytes that were pre-allocated for its stages
+    interrupted : bool, whether Ctrl-C was pressed
+    free_bytes : float, bytes that the chunks of a stage's work may take at a time
+    estimate : MemoryEstimate, optional; what was checked last
     """
 
     memory_limit: Any = None
@@ -122,19 +116,13 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
         raise
     finally:
         _thread.run = outer
-        close_line()
 
 
 def check_memory(device: Device, estimate: MemoryEstimate, what: str, already_taken: int = 0) -> None:
     """Raise unless the estimate for `what` fits; the remaining bytes become `free_bytes`, for chunks of work.
 
-    The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory.
-
-    Parameters
-    ----------
-    device, estimate, what
-    already_taken : int
-        Bytes of the estimate that the run has already taken.
+    The peak and the preferred chunk bytes are pre-allocated from the pool if they are a small part of free memory. The
+    run has `already_taken` bytes of the estimate.
     """
     run = _run()
     run.estimate = estimate

@@ -32,21 +32,16 @@ class Forest:
 
     Attributes
     ----------
-    component : int32
-        The label of each point's component, which is the number of one of its points (the component's root).
-    cursor : int32
-        The position in each point's list up to which it has been read; k when it is exhausted.
-    nearest_outside, nearest_outside_weight : int32, float64
-        The nearest outside point of the last search, -1 if there was none.
+    component : int32, the label of each point's component: the number of one of its points, the component's root
+    cursor : int32, the position in each point's list up to which it has been read; k when it is exhausted
+    nearest_outside, nearest_outside_weight : int32, float64; the result of the last search, -1 if there was none
     bound_weight, bound_code : float64, int64
         Every edge from the point to an unlisted one outside its component comes after this key or equals it; after a
         search, every edge to one outside.
     best_weight, best_code, certified : float64, int64, bool
         By component root: the lightest edge seen in the last round, and whether it is certain.
-    edges : PreallocatedFrame
-        The edges taken so far, ``src < dst``, in the first of its n - 1 rows.
-    n_taken : int32 array of shape (1,)
-        The number of edges taken so far.
+    edges : PreallocatedFrame, the edges taken so far, ``src < dst``, in the first of its n - 1 rows
+    n_taken : int32 array of shape (1,), the number of edges taken so far
     """
 
     component: Array
@@ -96,13 +91,10 @@ class Growth:
 
     Attributes
     ----------
-    edges : int
-        The number of edges taken.
+    edges : int, the number of edges taken
     rounds : int
-    certified : int
-        How many times, over all rounds, a component chose a certain edge.
-    components : int
-        How many components remain. The forest holds the proposals of a last round that was not merged.
+    certified : int, how many times, over all rounds, a component chose a certain edge
+    components : int, how many remain; the forest holds the proposals of a last round that was not merged
     """
 
     edges: int

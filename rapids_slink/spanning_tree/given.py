@@ -33,14 +33,8 @@ def edges_of_matrix(matrix: Array, device: Device) -> EdgeList:
 def forest_of_edges(edges: EdgeList, min_samples: int, device: Device, row_weight: Array = None) -> tuple[Tree, Array]:
     """The minimum spanning forest in the total order with the number of connected components, and core distances.
 
-    Parameters
-    ----------
-    edges : EdgeList
-        The lightest of parallel edges counts. Loops and infinite weights do not.
-    min_samples : int
-        Above 1 the weights become mutual reachability.
-    row_weight : (n,) float64 array, optional
-        How many equal rows each counts for.
+    The lightest of parallel edges counts; loops and infinite weights do not. If `min_samples` is above 1, the weights
+    become mutual reachability. `row_weight`, (n,) float64, is how many equal rows each counts for.
     """
     xp, n = device.xp, edges.n_nodes
     joins = (edges.src != edges.dst) & (edges.weight < xp.inf)

@@ -40,10 +40,8 @@ class Graph:
 
     Attributes
     ----------
-    edges : EdgeList
-        One row for each of the frame's.
-    ids : Index or None
-        The id of each node, in order of first appearance in ``src``, then ``dst``; None if ids are node numbers.
+    edges : EdgeList, one row for each of the frame's
+    ids : Index or None, of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
     """
 
     edges: EdgeList
@@ -63,14 +61,10 @@ class GivenGraph:
 
     Attributes
     ----------
-    frame : DataFrame
-        ``src``, ``dst``, ``weight``. A tree of the graph is some of its rows.
-    n_nodes : int or None
-        The number of nodes, if the graph tells; then ``src`` and ``dst`` hold node numbers.
-    names : Index or None
-        The nodes' names, if they are not their numbers.
-    as_graph : callable
-        The graph of the caller's type with these rows of the frame.
+    frame : DataFrame of ``src``, ``dst``, ``weight``; a tree of the graph is some of its rows
+    n_nodes : int or None, the number of nodes, if the graph tells; then ``src`` and ``dst`` hold node numbers
+    names : Index or None, the nodes' names, if they are not their numbers
+    as_graph : callable, the graph of the caller's type with these rows of the frame
     """
 
     frame: Any

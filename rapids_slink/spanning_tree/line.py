@@ -37,17 +37,9 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
 
 
 def tree_of_line(rows: Array, metric: Metric, device: Device) -> PreallocatedFrame | None:
-    """The tree, or None if a sort does not give it.
+    """n - 1 edges in the total order, their weights surrogate distances; None if a sort does not give the tree.
 
-    Parameters
-    ----------
-    rows : (n, 1) array
-        The result of `neighbors.rows.metric_rows`, n at least 2.
-
-    Returns
-    -------
-    PreallocatedFrame or None
-        n - 1 edges in the total order, their weights surrogate distances.
+    `rows`, (n, 1), n at least 2, is the result of `neighbors.rows.metric_rows`.
     """
     xp, n = device.xp, len(rows)
     x = rows[:, 0].astype("float64")

@@ -26,18 +26,12 @@ def serves(problem: Problem) -> bool:
 
 def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     """Bytes of the rows, the search, which may be chosen, the lists and the tree."""
-    k, settings = list_length(problem.settings), problem.settings
+    n, d, device, min_samples = problem.n, problem.n_features, problem.device, problem.settings.min_samples
+    k = list_length(problem.settings)
     search = estimate_search(
-        problem.n,
-        problem.n_features,
-        problem.itemsize,
-        k,
-        problem.device,
-        min_samples=settings.min_samples,
-        metric=problem.metric,
-        chosen=chosen,
+        n, d, problem.itemsize, k, device, min_samples=min_samples, metric=problem.metric, chosen=chosen
     )
-    return sequential(search, estimate_connect(problem.n, problem.device))
+    return sequential(search, estimate_connect(n, device))
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:

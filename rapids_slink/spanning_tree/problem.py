@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import inf, pi, sin
+from math import inf
 from typing import Self, TypeAlias
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import Metric, surrogate_of
 from rapids_slink.neighbors.rows import row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
@@ -29,14 +29,10 @@ class Problem:
     ----------
     settings : Settings
     device : Device
-    n, n_features, itemsize : int
-        The points and their features, and the bytes of a value, of the input.
-    core : (n,) float64 array, optional
-        Core distances computed on a larger set that contains these points.
-    part_lists : PartLists, optional
-        Neighbour lists already computed within each of two parts of the points.
-    compact_features : int, optional
-        The values of a row of words or codes, if the rows are these; see `neighbors.compact`.
+    n, n_features, itemsize : int, the points and their features, and the bytes of a value, of the input
+    core : (n,) float64 array, optional; core distances computed on a larger set that contains these points
+    part_lists : PartLists, optional; neighbour lists already computed within each of two parts of the points
+    compact_features : int, optional; the values of a row of words or codes, if rows are these: see `neighbors.compact`
     """
 
     settings: Settings
@@ -69,16 +65,10 @@ class Problem:
 
         Infinite if there is no such distance.
         """
-        t, metric = self.settings.max_distance, self.metric
-        if t is None:
+        if self.settings.max_distance is None:
             return inf
         try:
-            if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
-                bound = (2 * sin(min(max(t, 0.0), pi) / 2) + 1e-14) ** 2
-            elif metric.distance == "share":
-                bound = t * self.n_features * (8 if metric.rows == "packed" else 1)
-            else:
-                bound = max(t, 0.0) ** metric.p if metric.distance == "root" else t
+            bound = surrogate_of(self.metric, self.settings.max_distance, self.n_features)
         except OverflowError:
             return inf
         return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
@@ -99,10 +89,8 @@ class Prepared:
 
     Attributes
     ----------
-    make : callable
-        Makes the tree; None where that shows that the way does not serve the points after all.
-    estimate : callable
-        Bytes of the metric's rows and the tree of these points.
+    make : callable, makes the tree; None where that shows that the way does not serve the points after all
+    estimate : callable, bytes of the metric's rows and the tree of these points
     """
 
     make: Callable[[], Tree | None]

@@ -22,22 +22,11 @@ ORDER = ["weight", "src", "dst"]
 
 
 def connect_lists(edges: Any, bounds: Any, search: Search, device: Device) -> Any:
-    """The minimum spanning tree of points, from their k-NN graph and a search over all of them.
+    """The minimum spanning tree of n points, from their k-NN graph and a search over all of them: an edge frame.
 
-    Parameters
-    ----------
-    edges : DataFrame
-        ``src`` < ``dst`` and ``weight``: the listed pairs and their surrogate distances. A pair may come twice.
-    bounds : DataFrame
-        The same columns, a row for each point. In the total order, every pair of the point that is not listed comes
-        after this row or equals it.
-    search
-        A search over all points.
-
-    Returns
-    -------
-    DataFrame
-        n - 1 rows of ``src``, ``dst``, ``weight`` in the total order.
+    `edges` are the listed pairs, ``src`` < ``dst``, and ``weight``, their surrogate distances; a pair may come twice.
+    The result has these columns and n - 1 rows in the total order. So has `bounds`, with a row for each point: in the
+    total order, every pair of the point that is not listed comes after this row or equals it.
     """
     xp, n = device.xp, len(bounds)
     tree: list[Any] = []

@@ -40,12 +40,9 @@ class Repeats:
 
     Attributes
     ----------
-    first : (m,) array
-        The smallest id of each distinct row, ascending.
-    repeated : (n - m,) array
-        The other ids, ascending.
-    of_repeated : (n - m,) array
-        For each of them, the smallest id of its row.
+    first : (m,) array, the smallest id of each distinct row, ascending
+    repeated : (n - m,) array, the other ids, ascending
+    of_repeated : (n - m,) array, for each of them, the smallest id of its row
     """
 
     first: Any

@@ -40,29 +40,17 @@ def read_table(
     columns: str | None = None,
     exclude: str | None = None,
 ) -> tuple[pd.DataFrame, str]:
-    """The points in a file, and a line that says what was read.
+    """The points in a file, a frame of pandas with columns of numbers, and a line that says what was read.
 
-    Parameters
-    ----------
-    path : Path
-        Parquet or text, which may be compressed; the suffix does not matter.
-    sep, decimal, header, encoding : optional
-        How a text is written; None recognises it. The separator " " is any run of blanks and tabs.
-    index_column, columns, exclude : str, optional
-        Names as in a line of CSV: columns that name the rows, columns to use, columns to leave out. Without a header
-        columns are called 0, 1, ...
+    The file is Parquet or text, which may be compressed; the suffix does not matter. How a text is written is
+    recognised where `sep`, `decimal`, `header` or `encoding` is None; `sep` " " is any run of blanks and tabs.
+    `index_column`, `columns` and `exclude` hold names as in a line of CSV: columns that name the rows, columns to use,
+    columns to leave out. Without a header columns are called 0, 1, ... The index is `index_column`, the Parquet file's
+    own or the leading columns without a name. The line has the rows, the columns, those left out and why, and
+    differences from plain CSV.
 
-    Returns
-    -------
-    points : DataFrame (pandas)
-        Columns of numbers. The index is `index_column`, the Parquet file's own or the leading columns without a name.
-    summary : str
-        One line: rows, columns, columns left out and why, and differences from plain CSV.
-
-    Raises
-    ------
-    ValueError
-        The file cannot be read, can be read in more than one way, or a column does not hold numbers.
+    Raises ValueError if the file cannot be read or can be read in more than one way, or if a column does not hold
+    numbers.
     """
     asked, wanted, unwanted = (_split_names(names) for names in (index_column, columns, exclude))
     options = sep, decimal, header, encoding

@@ -40,15 +40,12 @@ class Layout:
 
     Attributes
     ----------
-    separator : str
-        One character; a blank stands for any run of blanks and tabs.
+    separator : str, one character; a blank stands for any run of blanks and tabs
     decimal : {".", ","}
     names : list of str, or list of int without a header
         The columns' names. A column without a name in the header is called "Unnamed: 0", as in pandas.
-    skip : int
-        Lines above the first row of data.
-    index : list of int
-        The leading columns that have values but no name: they name the rows.
+    skip : int, lines above the first row of data
+    index : list of int, the leading columns that have values but no name: they name the rows
     """
 
     separator: str

@@ -18,8 +18,7 @@ class ExactPoints:
 
     Attributes
     ----------
-    queries, points : (m, d) and (n, d) arrays
-        As the metric's formula reads them, of one type; maybe the same array.
+    queries, points : (m, d) and (n, d) arrays, as the metric's formula reads them, of one type; maybe the same array
     metric : Metric
     """
 
@@ -35,10 +34,8 @@ class Candidates:
     Attributes
     ----------
     ids : (rows, capacity) int32 array
-    count : (rows,) int32 array
-        How many there were, including those beyond the capacity.
-    order : (n,) int32 array, optional
-        If given, `ids` are positions in this order of the points.
+    count : (rows,) int32 array, how many there were, including those beyond the capacity
+    order : (n,) int32 array, optional; if given, `ids` are positions in this order of the points
     """
 
     ids: Array
@@ -57,12 +54,9 @@ class TopLists:
 
     Attributes
     ----------
-    ids : (rows, k) int32 array
-        -1 where there is none.
-    weights : (rows, k) float64 array
-        Infinite there.
-    overflowed : (rows,) bool array
-        Whether a row had more candidates than the capacity.
+    ids : (rows, k) int32 array, -1 where there is none
+    weights : (rows, k) float64 array, infinite there
+    overflowed : (rows,) bool array, whether a row had more candidates than the capacity
     """
 
     ids: Array

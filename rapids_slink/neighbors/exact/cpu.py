@@ -53,23 +53,11 @@ def rerank(
     top: TopLists,
     core: Array = None,
 ) -> None:
-    """Merge the candidates with surrogate distances of at most `upper` into the lists.
+    """Merge the candidates of m queries, `rows`, with surrogate distances of at most `upper` into their lists.
 
-    Parameters
-    ----------
-    exact : ExactPoints
-    rows : (m,) int32 array
-        Which of the queries.
-    candidates : Candidates
-        Of these rows.
-    groups
-        Not used: the filter has left out candidates of a row's own group.
-    upper : (m,) float64 array
-        Tightened to the last entries of the lists that are full.
-    top : TopLists
-        Of these rows; `overflowed` is set for those that lost candidates.
-    core : (n,) float64 array, optional
-        As in a `SearchTask`.
+    `upper`, (m,) float64, is tightened to the last entries of the lists that are full, and ``top.overflowed`` is set
+    for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
+    is that of a `SearchTask`.
     """
     points, listed = (exact.queries, exact.points), (candidates.ids, candidates.count)
     state = NO_CORE if core is None else core, upper, top.ids, top.weights

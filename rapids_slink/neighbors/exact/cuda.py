@@ -9,15 +9,7 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity, word_count
 from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.runtime.cuda import (
-    THREADS,
-    c_struct,
-    check_arrays,
-    launch,
-    launch_blocks,
-    power_of_two,
-    value_option,
-)
+from rapids_slink.runtime.cuda import THREADS, c_struct, check_arrays, launch, launch_blocks, power_of_two, value_option
 from rapids_slink.runtime.device import Array
 
 MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU

@@ -38,12 +38,9 @@ class Tile(NamedTuple):
 
     Attributes
     ----------
-    rows : (m, FEATURES) float64 array
-        Some features of its rows.
-    columns : (FEATURES, w) float64 array
-        The same features of its points.
-    total, other : (m, w) float64 arrays
-        The sums; in the end `total` holds the distances.
+    rows : (m, FEATURES) float64 array, some features of its rows
+    columns : (FEATURES, w) float64 array, the same features of its points
+    total, other : (m, w) float64 arrays, the sums; in the end `total` holds the distances
     """
 
     rows: np.ndarray

@@ -177,11 +177,7 @@ def _count_present(x, columns, counts, i, lanes, width):
         q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
         for j in range(lanes):
             a, b, c, d = columns[f, j], columns[f + 1, j], columns[f + 2, j], columns[f + 3, j]
-            has_a, has_b, has_c, has_d = (
-                (a != 0) & (q != 0),
-                (b != 0) & (r != 0),
-                (c != 0) & (s != 0),
-                (d != 0) & (t != 0),
-            )
+            has_a, has_b = (a != 0) & (q != 0), (b != 0) & (r != 0)
+            has_c, has_d = (c != 0) & (s != 0), (d != 0) & (t != 0)
             counts[0, j] += (has_a & (a != q)) + (has_b & (b != r)) + (has_c & (c != s)) + (has_d & (d != t))
             counts[1, j] += has_a + has_b + has_c + has_d

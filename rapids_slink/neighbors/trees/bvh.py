@@ -77,9 +77,8 @@ class BoxSearch:
         self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
         self.start = None  # of the queries, if there are, by position
         if queries is not None:
-            self.start = (
-                cp.searchsorted(codes[along], self._morton_codes(queries, box)).clip(max=n - 1).astype(cp.int32)
-            )
+            place = cp.searchsorted(codes[along], self._morton_codes(queries, box))
+            self.start = place.clip(max=n - 1).astype(cp.int32)
         self.core: Array = None  # of the last task that had core distances; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
         report.count("neighbors", filter="bounding volume hierarchy")

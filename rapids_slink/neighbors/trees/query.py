@@ -25,15 +25,11 @@ class Queries(NamedTuple):
 
     Attributes
     ----------
-    points : (d, m') float64 array
-        Their features: those of row i are column column[i].
+    points : (d, m') float64 array, their features: those of row i are column column[i]
     column : int array
-    start : int array
-        The tree position at which each starts, ascending.
-    rows : int array
-        Which of the task's rows each is.
-    group : int32 array
-        By the task's rows, their groups.
+    start : int array, the tree position at which each starts, ascending
+    rows : int array, which of the task's rows each is
+    group : int32 array, the groups of the task's rows
     """
 
     points: np.ndarray
@@ -72,18 +68,13 @@ class Lanes(NamedTuple):
 
     Attributes
     ----------
-    x : (d, LEAF) float64 array
-        Their features.
-    low, high : (d,) float64 arrays
-        Their bounding box.
+    x : (d, LEAF) float64 array, their features
+    low, high : (d,) float64 arrays, their bounding box
     core, group, bound : (LEAF,) arrays
         Their core distances, groups and distance bounds. A lane without a row has the bound -1: nothing is within it.
-    last_id : (LEAF,) int32 array
-        Of points at the bound only those with smaller ids matter.
-    distance : (LEAF,) float64 array
-        From the node under test.
-    must_visit : (LEAF,) bool array
-        Whether the row has to visit that node.
+    last_id : (LEAF,) int32 array; of points at the bound only those with smaller ids matter
+    distance : (LEAF,) float64 array, from the node under test
+    must_visit : (LEAF,) bool array, whether the row has to visit that node
     """
 
     x: np.ndarray
@@ -107,9 +98,9 @@ def locate(formula, points, low, high, first):
             x[f] = points[f, p]
         v = 0
         while v < leaves:
-            left, right = 2 * v + 1, 2 * v + 2
-            to_left = box_to_box(formula, x, x, low, high, left)
-            v = left if to_left <= box_to_box(formula, x, x, low, high, right) else right
+            left_child, right_child = 2 * v + 1, 2 * v + 2
+            to_left = box_to_box(formula, x, x, low, high, left_child)
+            v = left_child if to_left <= box_to_box(formula, x, x, low, high, right_child) else right_child
         at[p] = first[v]
     return at
 

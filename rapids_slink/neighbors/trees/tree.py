@@ -24,15 +24,12 @@ class Tree(NamedTuple):
 
     Attributes
     ----------
-    columns : (d, n + LEAF) float64 array
-        The features of the points in the order of the leaves, and zeros for the last leaves to read on.
+    columns : (d, n + LEAF) float64 array, the points' features in the order of the leaves, and zeros to read on
     order : (n,) int32 array, the row of each of them
     position : (n,) int32 array, the inverse of `order`
-    first, last : (nodes,) int64 arrays
-        Node v holds points first[v] to last[v] - 1.
+    first, last : (nodes,) int64 arrays; node v holds points first[v] to last[v] - 1
     low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
-    least : (nodes,) int32 array
-        The least row of each node: among points at one distance only rows before those listed are of interest.
+    least : (nodes,) int32 array, the least row of each; of points at one distance only rows before those listed matter
     """
 
     columns: np.ndarray
@@ -57,13 +54,10 @@ def build(values: np.ndarray) -> Tree:
     scratch = np.empty(n), np.empty(n, np.int32)
     # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
-    first[0], last[0] = 0, n
-    _split(columns, order, (first, last), (low, high), scratch, 0, top)
-    for_each_chunk(
-        CPU,
-        lambda v: _split(columns, order, (first, last), (low, high), scratch, v, depth - top + 1),
-        range(2**top - 1, 2 ** (top + 1) - 1),
-    )
+    first[0], last[0], arrays = 0, n, (columns, order, (first, last), (low, high), scratch)
+    _split(*arrays, 0, top)
+    subtrees = range(2**top - 1, 2 ** (top + 1) - 1)
+    for_each_chunk(CPU, lambda v: _split(*arrays, v, depth - top + 1), subtrees)
     return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, last, order))
 
 

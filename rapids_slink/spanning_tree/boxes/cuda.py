@@ -15,17 +15,9 @@ MAX_ROUNDS = 64  # more than can occur: each joins at least half of the componen
 
 
 def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
-    """The minimum spanning tree of all pairs.
+    """The minimum spanning tree of the points of a search: n - 1 edges in any order, weighing surrogate distances.
 
-    Parameters
-    ----------
-    search : BoxSearch
-        Of the points. The tree takes over its memory, so it cannot be used afterwards.
-
-    Returns
-    -------
-    PreallocatedFrame
-        n - 1 edges in any order, weighing surrogate distances.
+    The tree takes over the search's memory, so the search cannot be used afterwards.
     """
     n = search.order.size
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)

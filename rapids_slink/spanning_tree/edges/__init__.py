@@ -48,13 +48,9 @@ def size_text(edges: EdgeList) -> str:
 
 
 def spanning_forest(edges: EdgeList, device: Device) -> tuple[Any, Any]:
-    """Which edges are in the minimum spanning forest, and pointers that lead from each node to its component's root.
+    """Which edges are in the minimum spanning forest, (m,) bool, and pointers from each node to its component's root.
 
-    Returns
-    -------
-    in_forest : bool array of shape (m,)
-    parent : int32 array of shape (n,)
-        For `components`.
+    The pointers, (n,) int32, are for `components`.
     """
     rounds = kernels(device)
     limit = _heaviest_of_lightest(edges, rounds.LARGE, device)

@@ -21,13 +21,10 @@ class State:
     Attributes
     ----------
     parent : int32 array of shape (n,)
-    best : array of shape (n,)
-        A component's best edge so far, by its place in the worklist; -1 for none, and for all roots between rounds.
+    best : array of shape (n,), a component's best edge by its place in the worklist; -1 for none and between rounds
     in_forest : bool array of shape (m,)
-    roots : int32 array
-        The components that had an edge, in ascending order.
-    worklist : tuple of arrays
-        The two ends, the key and the row of each edge, in the order of the rows.
+    roots : int32 array, the components that had an edge, in ascending order
+    worklist : tuple of arrays, the two ends, the key and the row of each edge, in the order of the rows
     """
 
     parent: np.ndarray

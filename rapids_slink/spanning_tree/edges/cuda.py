@@ -33,14 +33,11 @@ class State:
     Attributes
     ----------
     parent : int32 array of shape (n,)
-    best : uint64 array of shape (n,)
-        The least word offered to a component; `NOTHING` for all roots between rounds.
+    best : uint64 array of shape (n,), the least word offered to a component; `NOTHING` for all between rounds
     best_row : uint64 array of shape (n,), or None if the word holds the row
     in_forest : bool array of shape (m,)
-    lists : uint64 arrays of shape (2 or 3, capacity)
-        The worklist and the next one, which change places; edges.cu explains the planes.
-    roots : int32 arrays
-        The components that had an edge, likewise in two arrays.
+    lists : uint64 arrays of shape (2 or 3, capacity), two worklists that change places; edges.cu explains the planes
+    roots : int32 arrays, the components that had an edge, likewise in two arrays
     """
 
     parent: Array

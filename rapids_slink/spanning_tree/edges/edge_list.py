@@ -16,14 +16,10 @@ class EdgeList:
 
     Attributes
     ----------
-    src, dst : int32 or int64 arrays of shape (m,)
-        Both of one type, on the device, contiguous.
-    weight : array of shape (m,), of four or eight bytes, integers or floats
-        No NaN.
-    n_nodes : int
-        Above every number in `src` and `dst`, at most 2³¹ - 1.
-    maximum : bool
-        Whether heavier edges come first. Edges of equal weight keep the order of their rows in both cases.
+    src, dst : int32 or int64 arrays of shape (m,), both of one type, on the device, contiguous
+    weight : array of shape (m,), of four or eight bytes, integers or floats, no NaN
+    n_nodes : int, above every number in `src` and `dst`, at most 2³¹ - 1
+    maximum : bool, whether heavier edges come first; equal ones keep the order of their rows in both cases
     """
 
     src: Array

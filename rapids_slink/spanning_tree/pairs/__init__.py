@@ -46,13 +46,8 @@ def serves(problem: Problem) -> bool:
 
 def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
-    n, d, metric, device, min_samples = (
-        problem.n,
-        problem.d,
-        problem.metric,
-        problem.device,
-        problem.settings.min_samples,
-    )
+    n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
+    min_samples = problem.settings.min_samples
     rows = row_bytes(metric, problem.n_features) * n
     cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
@@ -99,19 +94,10 @@ def stores_distances(d: int, metric: Metric, min_samples: int, device: Device, c
 
 
 def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Device) -> PreallocatedFrame:
-    """The minimum spanning tree of all pairs.
+    """The minimum spanning tree of all pairs: n - 1 edges in the total order, weighing surrogate distances.
 
-    Parameters
-    ----------
-    values : (n, d) array
-        As `neighbors.rows.metric_rows` makes them; for `PRECOMPUTED` the distances.
-    min_samples : int
-        If it is above 1, weights are mutual reachability with core distances of this many neighbours.
-
-    Returns
-    -------
-    PreallocatedFrame
-        n - 1 edges in the total order, their weights surrogate distances or mutual reachability.
+    `values` are the (n, d) rows that `neighbors.rows.metric_rows` makes, or the distances for `PRECOMPUTED`. If
+    `min_samples` is above 1, weights are mutual reachability with core distances of this many neighbours.
     """
     n, d = values.shape
     edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)

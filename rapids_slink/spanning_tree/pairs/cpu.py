@@ -24,10 +24,8 @@ def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.nd
 
     Parameters
     ----------
-    values : (n, d) array
-        As `neighbors.rows.metric_rows` makes them.
-    edges : dict of arrays
-        The columns of an edge frame, n - 1 rows; the weights are surrogate distances.
+    values : (n, d) array, as `neighbors.rows.metric_rows` makes them
+    edges : dict of arrays, the columns of an edge frame, n - 1 rows; the weights are surrogate distances
     """
     n, d = values.shape
     columns = np.zeros((d + -d % PASS, n + STRIP))  # a point each, and zeros that the last are filled up with
