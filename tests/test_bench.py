@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hard_cases import full
 from metric_cases import PACKED
 
 from bench import __main__ as harness
@@ -21,6 +22,7 @@ from rapids_slink.runtime.device import CPU
 QUICK = ["--repeats", "1", "--budget", "1", "--date", "2001-02-03", "--commit", "0" * 40]
 
 
+@pytest.mark.full
 def test_file_says_what_was_measured_on_what(tmp_path, device):
     given = ["--cases", "digits", "rmat-12-16", "--stages", "fit", "cut", "spanning_tree", "--peers", "scipy"]
     assert harness.main([*given, "--out", str(tmp_path), "--device", device, *QUICK]) == 0
@@ -54,7 +56,7 @@ def test_wrong_results_are_told(monkeypatch, capsys, tmp_path):
     assert "| **no** |" in report.table(report.load(tmp_path))
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage not in READERS])
+@pytest.mark.parametrize("stage", [*(stage for stage in STAGES if stage not in (*READERS, "dask")), full("dask")])
 def test_checks_can_fail(stage):
     """One unit in the last place, or one label, must be enough."""
     work = Work(CASES["digits"], CPU, None)
@@ -109,6 +111,7 @@ def test_check_of_a_graph_can_fail():
     assert checks.forest(work, tree.assign(weight=tree["weight"] + np.arange(len(tree)) // (len(tree) - 1)))[0] is False
 
 
+@pytest.mark.full
 def test_cases_are_seeded_and_as_named():
     assert {case.metric for case in cases.METRICS} == set(METRICS) - {"euclidean", *PACKED}
     named = [(CASES[name], re.match(r"[a-z]+-(\d+)(k?)-(\d+)\b", name)) for name in CASES if name[:3] != "nn1"]

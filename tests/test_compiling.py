@@ -39,6 +39,7 @@ def test_two_seconds_are_silent(clock, caplog):
     assert (record.name, record.levelno, record.message) == ("rapids_slink", logging.WARNING, compiling.TEXT)
 
 
+@pytest.mark.full
 def test_a_new_process(tmp_path):
     """Whose cache is empty, and which need wait for less."""
     code = "import rapids_slink; from rapids_slink.runtime import compiling; compiling.SILENT = 0.1\n"

@@ -70,7 +70,7 @@ def test_there_are_pages():
     assert len(EXAMPLES) >= 4
 
 
-QUICK = ("guide", "index", "coming-from")
+QUICK = ("index", "coming-from")
 
 
 @pytest.mark.parametrize(

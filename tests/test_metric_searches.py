@@ -15,7 +15,6 @@ from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints, powers
-from rapids_slink.neighbors.exact.cpu import pair_distances
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.direct import FilterFormula
@@ -27,8 +26,7 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 
 def distances_of_all_pairs(metric, rows):
     """The formula's values on the CPU."""
-    src, dst = (part.ravel().astype(np.int32) for part in np.indices((len(rows), len(rows))))
-    return pair_distances(rows, src, dst, metric=metric).reshape(len(rows), len(rows))
+    return exact_kernels(CPU).all_distances(rows, metric)
 
 
 @pytest.mark.parametrize(("metric", "p", "name"), with_cases(ALL_METRICS, "uneven_blobs_8d", "cauchy_3d", "last_bit"))

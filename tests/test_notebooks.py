@@ -5,16 +5,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hard_cases import full
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
-QUICK = "01_quickstart"
 NEEDS = {"hdbscan": "hdbscan", "jscatter": "explore"}  # what notebooks of such names need besides
 
 
 def test_there_are_notebooks():
-    assert QUICK in NOTEBOOKS
+    assert "01_quickstart" in NOTEBOOKS
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
@@ -25,7 +23,8 @@ def test_notebook_carries_no_outputs(name):
             assert cell["execution_count"] is None
 
 
-@pytest.mark.parametrize("name", [name if name == QUICK else full(name) for name in NOTEBOOKS])
+@pytest.mark.full
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_runs(name, tmp_path, monkeypatch):
     for module in ("ipykernel", "matplotlib", "nbclient", *(module for module, word in NEEDS.items() if word in name)):
         pytest.importorskip(module)

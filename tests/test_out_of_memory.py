@@ -41,7 +41,7 @@ def test_running_out_of_memory(monkeypatch, name, function):
 
 
 def test_running_out_of_memory_leaves_none_taken(monkeypatch):
-    X = points(20000, 12)
+    X = points(12000, 12)
     fit(X[:5000], 3, device="cpu")
     failing = Failing(np.full, MemoryError())
     monkeypatch.setattr(np, "full", failing)

@@ -71,6 +71,7 @@ def test_readme_recipes_run(tmp_path):
     assert pd.read_csv(tmp_path / "belts.csv", keep_default_na=False)["belt"].nunique() == 10794
 
 
+@pytest.mark.full
 def test_readme_script_for_a_cluster_runs(tmp_path):
     """As a file, which the workers import, over parts whose indexes are the same."""
     pytest.importorskip("distributed", reason="distributed is not installed")

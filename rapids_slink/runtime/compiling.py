@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core.caching import IndexDataCacheFile
 
 from rapids_slink.runtime.host import usable_cores
@@ -85,6 +86,13 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return dispatcher
 
     return compiled
+
+
+def read_only(values: np.ndarray) -> np.ndarray:
+    """A view that cannot be written: a kernel is compiled once, whether or not the caller's array can be."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
 
 
 @cache

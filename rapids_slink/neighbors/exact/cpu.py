@@ -18,7 +18,7 @@ from rapids_slink.neighbors.exact import (
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.exact.tiles import comes_before, reachability
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, row_blocks
-from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
 
@@ -59,7 +59,7 @@ def rerank(
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
     is that of a `SearchTask`.
     """
-    points, listed = (exact.queries, exact.points), (candidates.ids, candidates.count)
+    points, listed = (read_only(exact.queries), read_only(exact.points)), (candidates.ids, candidates.count)
     state = NO_CORE if core is None else core, upper, top.ids, top.weights
     tiles.rerank(exact.metric.cpu_formula, points, rows, listed, state, top.overflowed, new_tile(1))
 
@@ -73,7 +73,8 @@ def scan(
     """
     top, stride = empty_lists(rows.size, k), golden_stride(len(exact.points))
     state = NO_CORE if core is None else core, upper, top.ids, top.weights
-    tiles.scan(exact.metric.cpu_formula, (exact.queries, exact.points), rows, groups, state, stride, new_tile())
+    points = read_only(exact.queries), read_only(exact.points)
+    tiles.scan(exact.metric.cpu_formula, points, rows, groups, state, stride, new_tile())
     return top
 
 
@@ -85,7 +86,7 @@ def scan_each_pair(
     Each distance is computed once, for both its points. Blocks of points meet in rounds, in which a block has one
     partner, and so a list one thread.
     """
-    n, state = len(points), (upper, top.ids, top.weights)
+    n, points, state = len(points), read_only(points), (upper, top.ids, top.weights)
     order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
     rounds = _rounds([order[n * b // count : n * (b + 1) // count] for b in range(count)])
 
@@ -129,17 +130,18 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """The surrogate distances of pairs of rows."""
     out = np.empty(src.size)
-    tiles.weigh_pairs(metric.cpu_formula, values, src, dst, new_tile(1), out)
+    src, dst = np.require(src, np.int32, "CW"), np.require(dst, np.int32, "CW")  # a frame's may be read-only
+    tiles.weigh_pairs(metric.cpu_formula, read_only(values), src, dst, new_tile(1), out)
     return out
 
 
 def all_distances(values: Array, metric: Metric) -> np.ndarray:
     """The surrogate distances of all pairs of rows, (n, n), each computed once."""
-    n = len(values)
-    matrix = np.empty((n, n))
+    n, points = len(values), read_only(values)
+    matrix, ids = np.empty((n, n)), np.arange(n, dtype=np.int32)
 
     def fill(rows: slice) -> None:
-        tiles.fill_rows(metric.cpu_formula, values, rows.start, rows.stop, new_tile(), matrix)
+        tiles.fill_rows(metric.cpu_formula, points, ids, rows.start, rows.stop, new_tile(), matrix)
 
     for_each_chunk(CPU, fill, equal_slices(slice(0, n), ROWS))
     return matrix

@@ -20,14 +20,18 @@ def weigh_pairs(formula, values, src, dst, tile, out):
 
 
 @njit(nogil=True, cache=True)
-def fill_rows(formula, values, begin, end, tile, matrix):
-    """The distances of some rows from themselves and from all later ones, and those in the other direction."""
-    rows = np.arange(begin, end)
-    for first in range(begin, values.shape[0], POINTS):
-        points = np.arange(first, min(first + POINTS, values.shape[0]))
+def fill_rows(formula, values, ids, begin, end, tile, matrix):
+    """The distances of some rows from themselves and from all later ones, and those in the other direction.
+
+    `ids` are the numbers of all rows.
+    """
+    rows = ids[begin:end]
+    for first in range(begin, ids.size, POINTS):
+        points = ids[first : first + POINTS]
         weigh(formula, values, rows, values, points, tile)
-        for i in range(rows.size):
-            matrix[begin + i, first : first + points.size] = tile.total[i, : points.size]
+        for i in range(rows.size):  # no slice is assigned, which takes Numba two seconds to compile
+            for j in range(points.size):
+                matrix[begin + i, first + j] = tile.total[i, j]
         for j in range(points.size):
             for i in range(rows.size):
                 matrix[first + j, begin + i] = tile.total[i, j]

@@ -11,8 +11,8 @@ bits of the formula of the features.
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic, overload
+from numba import typeof, types
+from numba.extending import intrinsic
 
 from rapids_slink.metrics import OVERFLOW
 from rapids_slink.neighbors.exact.formulas import (
@@ -35,29 +35,22 @@ from rapids_slink.runtime.compiling import njit
 _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-@njit(nogil=True, cache=True)
-def weigh(formula, x, rows, y, points, tile):
-    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y.
+@intrinsic
+def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any) -> Any:
+    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y: the kernel for x's type.
 
-    `formula` is `Metric.cpu_formula`.
+    `formula` is `Metric.cpu_formula`; rows and points are int32. A function around the kernels would take as long to
+    compile as they do.
     """
-    _weigh_by_type(formula, x, rows, y, points, tile)
-
-
-def _weigh_by_type(formula, x, rows, y, points, tile):
-    """The kernel for the type of x."""
-
-
-@overload(_weigh_by_type)
-def _choose_kernel(formula, x, rows, y, points, tile):
     kernel = weigh_values
     if isinstance(x.dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
+    function = typeof(kernel)
 
-    def weigh_by_kernel(formula, x, rows, y, points, tile):
-        kernel(formula, x, rows, y, points, tile)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_function(function, signature)(builder, arguments)
 
-    return weigh_by_kernel
+    return function.get_call_type(typing_context, (formula, x, rows, y, points, tile), {}), generate
 
 
 @intrinsic

@@ -78,4 +78,4 @@ class TreeSearch:
         points = np.ascontiguousarray(self.queries[task.rows].T, np.float64)
         start = locate(self.metric.cpu_formula, points, tree.low, tree.high, tree.first)
         rows = stable_order(start, np)
-        return Queries(points, rows, start[rows], rows, group)
+        return Queries(points, rows, start[rows], rows.astype(np.int32), group)

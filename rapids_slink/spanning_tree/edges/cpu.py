@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
@@ -61,7 +61,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     """
     a, b, keys, rows = state.worklist
     active = _list_roots(state.parent, state.roots)
-    columns, kind = (edges.src, edges.dst, _bits(edges.weight)), _weight_kind(edges)
+    columns, kind = tuple(map(read_only, (edges.src, edges.dst, _bits(edges.weight)))), _weight_kind(edges)
     size = _collect(columns, kind, (part, limit or 0), state.parent, state.best, state.worklist)
     while True:
         _hook(a, b, rows, size, state.best, state.parent, state.in_forest)
