@@ -39,7 +39,7 @@ def prepare_search(
 ) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
     n, d = values.shape
-    if values.dtype.kind == "u":  # words or codes
+    if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
@@ -86,12 +86,16 @@ def estimate_search(
 
 def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether n points of d features are searched by a tree: the time hardly grows with the number of points then."""
-    return _search_class(n, d, metric, device) is not BruteForceSearch
+    return metric.boxes and _tree_is_worthwhile(n, d, metric, device)
 
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of this number of features."""
-    if not metric.boxes or not _tree_is_worthwhile(n, n_features, metric, device):
+    if device.is_gpu and metric.filter == "codes":
+        from rapids_slink.neighbors.planes.search import PlaneSearch
+
+        return PlaneSearch
+    if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch

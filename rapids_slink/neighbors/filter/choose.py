@@ -4,7 +4,7 @@ from dataclasses import replace
 from math import frexp, log2
 from typing import Any
 
-from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.direct import direct_filter
 from rapids_slink.neighbors.filter.kernels import kernels
@@ -38,12 +38,9 @@ def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None
     exact : ExactPoints
     """
     metric, on_device = exact.metric, kernels(device)
-    are_words = exact.points.dtype == "uint64"
-    if device.is_gpu and (are_words or metric.filter == "codes"):
-        from rapids_slink.neighbors.filter.fused.counts import filter_of_counts
-
-        return filter_of_counts(exact, device), exact
-    if are_words or metric.filter in ("bits", "codes", "none"):
+    if exact.points.dtype == "uint64":
+        return _filter_of_bits(exact, device), exact
+    if metric.filter in ("bits", "codes", "none"):
         return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact
@@ -69,6 +66,16 @@ def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None
     if projection is None:
         return BlasFilter(points, queries, metric, device, scaling), exact
     return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
+
+
+def _filter_of_bits(exact: ExactPoints, device: Device) -> TileFilter | None:
+    if not device.is_gpu:
+        return None
+    from rapids_slink.neighbors.filter.fused.counts import MAX_BITS, CountFilter
+    from rapids_slink.neighbors.filter.fused.launch import has_bit_products
+
+    is_served = has_bit_products() and WORD_BITS * exact.points.shape[1] <= MAX_BITS
+    return CountFilter(exact, device) if is_served else None
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
