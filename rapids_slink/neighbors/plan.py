@@ -40,7 +40,13 @@ def prepare_search(
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
     n, d = values.shape
     if values.dtype.kind == "u":  # words, or a CPU's codes
-        return BruteForceSearch(values, device, report, queries, progress, metric=metric)
+        kind: Any = BruteForceSearch
+        if device.is_gpu and queries is None:
+            from rapids_slink.neighbors.matrix.search import MatrixSearch
+
+            kind = MatrixSearch if MatrixSearch.serves_bits(values) else kind
+        search: Search = kind(values, device, report, queries, progress, metric=metric)
+        return search
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
         from rapids_slink.neighbors.trees.tree import touched_share
@@ -92,9 +98,9 @@ def is_searched_by_tree(n: int, d: int, metric: Metric, device: Device) -> bool:
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of this number of features."""
     if device.is_gpu and metric.filter == "codes":
-        from rapids_slink.neighbors.planes.search import PlaneSearch
+        from rapids_slink.neighbors.matrix.search import MatrixSearch
 
-        return PlaneSearch
+        return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:

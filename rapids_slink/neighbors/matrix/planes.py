@@ -1,4 +1,4 @@
-"""Rows of codes as bit planes, the distances of all pairs by them, and the least of these: launchers of this folder."""
+"""Rows of codes as bit planes, and the distances of all pairs by them: launchers of `planes.cu`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.exact.cuda import MIN_SHARED_MEMORY, WARP, list_entries
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
-from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
 
-PLANES, LEAST = "neighbors/planes/planes.cu", "neighbors/planes/least.cu"
-THREADS, ROW_TILE, POINT_TILE = 256, 128, 64  # as in planes.cu
-LEAST_WARPS = 2  # a block of least.cu
+PLANES = "neighbors/matrix/planes.cu"
+WARP = 32
+THREADS, TILE, NARROW_TILE = 256, 128, 64  # as in planes.cu: a tile's rows, and points unless they share words
 #: Codes of integers that span no more than this are their differences from the least.
 MAX_SPAN = 2.0**16
-#: Distances of fewer features than this, all integers, are stored in 16 bits; see distance.cuh.
+#: Distances of fewer features than this, all integers, are stored in 16 bits; see stored.cuh.
 MAX_SHORT = 2**16 - 1
 
 
@@ -51,9 +49,29 @@ class BitPlanes:
         return BitPlanes(self.lines[:, filled_up], present, rows.size, self.planes, self.n_features)
 
 
+class Codes:
+    """The distances of points and queries, rows of codes, for a `MatrixSearch`."""
+
+    name = "bit planes"
+    options: tuple[str, ...]
+    ones = None, None
+
+    def __init__(self, points: Array, queries: Array, metric: Metric) -> None:
+        self.metric, self.n, self.is_among_points = metric, len(points), queries is points
+        planes = bit_planes([points] if queries is points else [points, queries], metric)
+        self.points, self.queries = planes[0], planes[-1]
+        self.dtype = np.dtype(stored_type(metric, self.points.n_features))
+        self.options = (_distance_option(self.dtype),)
+        self.row_bytes = 4 * len(self.points.lines)  # of rows that are taken
+
+    def put(self, rows: Array | None, out: Array) -> None:
+        """Write the distances of some queries, or of all points, from all points."""
+        put_distances(self.points if rows is None else self.queries.take(rows), self.points, self.metric, out)
+
+
 def padded(n: int) -> int:
     """The number of rows, filled up to whole tiles."""
-    return -(-n // ROW_TILE) * ROW_TILE
+    return -(-n // TILE) * TILE
 
 
 def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
@@ -73,13 +91,12 @@ def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
         planes = max(1, int(largest).bit_length())
         lines = [_empty_lines(len(values), d, planes, metric) for values in parts]
         for values, of_values in zip(parts, lines, strict=True):
-            _put_planes(values, 0, least, of_values, metric)
+            _put_planes(values, d, least, of_values, metric)
     present = [cp.ascontiguousarray(values[:, -1]).astype(cp.int32) if is_counted else None for values in parts]
+    planes = lines[0].shape[1] - metric.missing
     return [
-        BitPlanes(
-            of_values.reshape(-1, of_values.shape[-1]), counts, len(values), of_values.shape[1] - metric.missing, d
-        )
-        for values, of_values, counts in zip(parts, lines, present, strict=True)
+        BitPlanes(of_part.reshape(-1, of_part.shape[2]), counts, len(values), planes, d)
+        for values, of_part, counts in zip(parts, lines, present, strict=True)
     ]
 
 
@@ -88,17 +105,13 @@ def _empty_lines(n: int, d: int, planes: int, metric: Metric) -> Array:
     return cp.empty((-(-d // WARP), planes + metric.missing, padded(n)), cp.uint32)
 
 
-def _put_planes(values: Array, first: int, least: float, lines: Array, metric: Metric, d: int | None = None) -> None:
-    """Write the planes of columns of values from feature `first` on, a multiple of `WARP`."""
+def _put_planes(values: Array, d: int, least: float, lines: Array, metric: Metric) -> None:
+    """Write the planes of the first d columns of the values."""
     n, width = values.shape
-    d = width - (metric.rows == "counted") if d is None else d
-    of_columns, words = lines[first // WARP :], -(-d // WARP)
-    arguments = values, np.int32(width), np.int32(d), np.int64(n), np.float64(least)
-    sizes = np.int32(lines.shape[1] - metric.missing), np.int64(lines.shape[2])
-    grid = -(-lines.shape[2] // THREADS), words
-    launch_blocks(
-        PLANES, "put_planes", grid, THREADS, *arguments, *sizes, of_columns, options=_options(metric, values.dtype)
-    )
+    words, planes, pitch = -(-d // WARP), lines.shape[1] - metric.missing, lines.shape[2]
+    sizes = np.int32(width), np.int32(d), np.int64(n), np.float64(least), np.int32(planes), np.int64(pitch)
+    grid = -(-pitch // THREADS), words
+    launch_blocks(PLANES, "put_planes", grid, THREADS, values, *sizes, lines, options=_options(metric, values.dtype))
 
 
 def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
@@ -110,8 +123,9 @@ def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
     for columns in equal_slices(slice(0, d), max(WARP, BLOCK // n // WARP * WARP)):
         ranks, last = _ranks(cp.concatenate([values[:, columns] for values in parts]).T)
         largest = max(largest, last)
-        for start, end, of_values in zip(ends, ends[1:], lines, strict=False):
-            _put_planes(cp.ascontiguousarray(ranks[:, start:end].T), columns.start, 0, of_values, metric, len(ranks))
+        for start, end, of_part in zip(ends, ends[1:], lines, strict=False):
+            part = cp.ascontiguousarray(ranks[:, start:end].T)
+            _put_planes(part, len(ranks), 0.0, of_part[columns.start // WARP :], metric)
     planes = max(1, largest.bit_length())
     return [cp.concatenate((part[:, :planes], part[:, part.shape[1] - metric.missing :]), axis=1) for part in lines]
 
@@ -123,55 +137,33 @@ def _ranks(columns: Array) -> tuple[Array, int]:
     ascending = cp.take_along_axis(columns, order, axis=1)
     is_next = (ascending[:, 1:] != ascending[:, :-1]) & (ascending[:, 1:] == ascending[:, 1:])
     rank = cp.zeros(columns.shape)
-    cp.cumsum(is_next, axis=1, dtype=cp.float64, out=rank[:, 1:])
+    rank[:, 1:] = cp.cumsum(is_next, axis=1)
     ranks = cp.empty(columns.shape)
     ranks[cp.arange(len(columns))[:, None], order] = rank
     ranks[columns != columns] = cp.nan
     return ranks, int(rank.max())
 
 
-def distance_type(metric: Metric, n_features: int) -> str:
+def stored_type(metric: Metric, n_features: int) -> str:
     """The type in which the distances of all pairs are stored."""
     return "uint16" if metric.formula in ("hamming", "hiercc") and n_features < MAX_SHORT else "float64"
 
 
 def put_distances(rows: BitPlanes, points: BitPlanes, metric: Metric, out: Array) -> None:
-    """Compute the surrogate distances of rows, maybe the points, from all points: `out` (rows, points)."""
+    """Compute the surrogate distances of rows, maybe the points, from all points: `out` (rows, pitch)."""
     check_arrays("uint32", rows.lines, points.lines)
     check_arrays("int32", rows.present, points.present)
-    check_arrays(distance_type(metric, points.n_features), out)
-    grid = points.lines.shape[1] // POINT_TILE, rows.lines.shape[1] // ROW_TILE
+    check_arrays(stored_type(metric, points.n_features), out)
+    tile = TILE if out.dtype == cp.uint16 and not metric.missing else NARROW_TILE
+    grid = points.lines.shape[1] // tile, rows.lines.shape[1] // TILE
     of_rows, of_points = (
         (part.lines, part.present, np.int64(part.n), np.int64(part.lines.shape[1])) for part in (rows, points)
     )
     sizes = map(np.int32, (len(points.lines), points.planes, points.n_features))
     launch_blocks(
-        PLANES, "put_distances", grid, THREADS, *of_rows, *of_points, *sizes, np.bool_(rows is points), out,
-        options=_options(metric, distance=out.dtype),
+        PLANES, "put_distances", grid, THREADS, *of_rows, *of_points, *sizes, np.bool_(rows is points),
+        np.int64(out.shape[1]), out, options=_options(metric, distance=out.dtype),
     )  # fmt: skip
-
-
-def put_least(
-    matrix: Array, where: Any, task: SearchTask, part: slice, upper: Array, ids: Array, weights: Array
-) -> None:
-    """Write the lists of some of a task's rows, whose distances are the matrix's rows `where`, or in turn."""
-    rows, core = task.rows[part], task.core
-    group, (m, k) = task.groups(rows), ids.shape
-    check_arrays("int32", where, rows, group, task.point_group, ids)
-    check_arrays("float64", core, upper, weights)
-    size, entries = list_entries(k)
-    warps = max(1, min(LEAST_WARPS, MIN_SHARED_MEMORY // (12 * entries)))
-    arguments = matrix, np.int32(matrix.shape[1]), where, rows, np.int32(m), group, task.point_group, core, upper
-    launch_blocks(
-        LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, np.int32(k), np.int32(size), ids, weights,
-        options=(_distance_option(matrix.dtype),), shared_memory=12 * entries * warps,
-    )  # fmt: skip
-
-
-def widened(stored: Array) -> Array:
-    """Stored distances as float64, as distance.cuh has it."""
-    wide = stored.astype(cp.float64)
-    return wide if stored.dtype == cp.float64 else cp.where(stored == MAX_SHORT, OVERFLOW, wide)
 
 
 def _options(metric: Metric, values: Any = "float32", distance: Any = "uint16") -> tuple[str, ...]:

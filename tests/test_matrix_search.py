@@ -1,4 +1,4 @@
-"""The search of codes by bit planes against a loop over all pairs."""
+"""The search that compares all pairs of codes, or of bits, against the definitions."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,19 @@ from rapids_slink.runtime.device import to_host
 
 pytestmark = pytest.mark.gpu
 HAMMING = METRICS["hamming"]
-KINDS = {"hamming": HAMMING, **{kind: with_missing(HAMMING, kind) for kind in ("pairwise", "hiercc")}}
+GAPS = {kind: with_missing(HAMMING, kind) for kind in ("pairwise", "hiercc")}
+BITS = {f"bits, {name}": METRICS[name] for name in ("hamming", "jaccard", "dice")}
+KINDS = {"hamming": HAMMING, **GAPS, **BITS}
 
 
 def rows_of(values, kind):
     """Rows as the formula reads them."""
     import cupy
 
+    from rapids_slink.neighbors.exact.cuda import words_of
+
+    if kind in BITS:
+        return words_of(cupy.asarray(values))
     values = np.asarray(values, np.float32 if np.abs(np.nan_to_num(values)).max() < 2**20 else np.float64)
     if kind == "hiercc":
         values = np.column_stack([values, (values == values).sum(axis=1)]).astype(values.dtype)
@@ -32,8 +38,11 @@ def all_pairs(X, Y, kind):
     for i, row in enumerate(X):
         both = present[0][i] & present[1]
         x, c = ((row != Y) & both).sum(axis=1).astype(float), both.sum(axis=1).astype(float)
-        if kind == "hamming":
-            out[i] = x
+        if kind not in GAPS:
+            ones = row.sum() + Y.sum(axis=1)
+            below = {"bits, jaccard": (ones + x) / 2, "bits, dice": ones}.get(kind, np.ones(len(Y)))
+            out[i] = np.divide(x, below, out=np.zeros_like(x), where=below > 0)
+            out[i, (below == 0) & (kind == "bits, dice")] = OVERFLOW
             continue
         none = c == 0
         if kind == "hiercc":
@@ -46,9 +55,9 @@ def all_pairs(X, Y, kind):
     return out
 
 
-def codes(name, n, d, gaps):
+def codes(name, n, d, kind):
     """Families of rows that differ in few features or in many."""
-    rng = np.random.default_rng(d)
+    rng, gaps = np.random.default_rng(d), kind in GAPS
     X = rng.integers(0, 40, (9, d))[rng.integers(0, 9, n)].astype(float)
     changed = rng.random((n, d)) < rng.choice([0, 0.05, 0.5], n)[:, None]
     X = np.where(changed, rng.integers(0, 40, (n, d)), X)
@@ -67,6 +76,9 @@ def codes(name, n, d, gaps):
         X = X * 2.0**40 - 2.0**44
     elif name == "negative":
         X -= 33
+    if kind in BITS:
+        X = np.less(X, rng.choice([1, 5, 20, 39], n)[:, None]).astype(float)
+        X[n // 2] = 0
     if gaps:
         X[rng.random((n, d)) < rng.choice([0, 0.03, 0.3, 0.95], n)[:, None]] = np.nan
         X[n // 2] = np.nan
@@ -77,9 +89,9 @@ CASES = ["codes", "one", "two", "257", "65536", "65537", "reals", "zeros of eith
 
 
 def search_of(X, kind, queries=None):
-    from rapids_slink.neighbors.planes.search import PlaneSearch
+    from rapids_slink.neighbors.matrix.search import MatrixSearch
 
-    return PlaneSearch(rows_of(X, kind), None, Report(), queries, metric=KINDS[kind])
+    return MatrixSearch(rows_of(X, kind), None, Report(), queries, metric=KINDS[kind])
 
 
 def assert_nearest(search, task, distances):
@@ -98,7 +110,7 @@ def assert_nearest(search, task, distances):
 def check(name, n, d, kind, k=3):
     import cupy
 
-    X = codes(name, n, d, kind != "hamming")
+    X = codes(name, n, d, kind)
     distances, search = all_pairs(X, X, kind), search_of(X, kind)
     rows = cupy.arange(n, dtype=cupy.int32)
     apart = distances.copy()
@@ -111,7 +123,7 @@ def check(name, n, d, kind, k=3):
     assert_nearest(search, SearchTask(cupy.asarray(some), 1, groups, groups, upper, per_group_minimum=True), apart)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [HAMMING.name, *GAPS])
 @pytest.mark.parametrize("name", CASES)
 def test_the_nearest_are_those_of_the_definition(name, kind):
     check(name, 300, 70, kind)
@@ -124,7 +136,7 @@ def test_any_number_of_features(d, kind):
 
 
 @pytest.mark.parametrize("n", [2, 127, 128, 129, 1000])
-@pytest.mark.parametrize("kind", ["hamming", "hiercc"])
+@pytest.mark.parametrize("kind", ["hamming", "hiercc", "bits, jaccard"])
 def test_any_number_of_rows_and_neighbours(n, kind):
     check("codes", n, 40, kind, min(40, n - 1))
     check("codes", n, 40, kind, 1)
@@ -132,12 +144,12 @@ def test_any_number_of_rows_and_neighbours(n, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_in_parts(kind, monkeypatch):
-    from rapids_slink.neighbors.planes import search
+    from rapids_slink.neighbors.matrix import search
 
     monkeypatch.setattr(search, "MAX_MATRIX_BYTES", 0)
     monkeypatch.setattr(search, "PART_BYTES", 1)
     check("codes", 400, 70, kind)
-    assert search_of(codes("codes", 400, 70, False), kind)._rows_at_once(1) == 128
+    assert search_of(codes("codes", 400, 70, kind), kind)._rows_at_once(1) == 128
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,7 +157,7 @@ def test_the_same_in_parts(kind, monkeypatch):
 def test_queries(name, kind):
     import cupy
 
-    X, Y = (codes(name, n, 50, kind != "hamming") for n in (300, 150))
+    X, Y = (codes(name, n, 50, kind) for n in (300, 150))
     search = search_of(X, kind, rows_of(Y, kind))
     rows, groups = cupy.arange(150, dtype=cupy.int32), cupy.full(300, -1, cupy.int32)
     assert_nearest(search, SearchTask(rows, 2, rows, groups), all_pairs(Y, X, kind))
@@ -155,9 +167,9 @@ def test_queries(name, kind):
 def test_mutual_reachability_and_long_lists(kind, monkeypatch):
     import cupy
 
-    from rapids_slink.neighbors.planes import search as module
+    from rapids_slink.neighbors.matrix import search as module
 
-    X = codes("codes", 200, 50, kind != "hamming")
+    X = codes("codes", 200, 50, kind)
     distances, search = all_pairs(X, X, kind), search_of(X, kind)
     core = np.sort(distances, axis=1)[:, 4]
     reachable = np.maximum(distances, np.maximum(core[:, None], core))

@@ -13,11 +13,8 @@
 #ifndef VALUE
 #define VALUE float
 #endif
-#ifndef DISTANCE
-#define DISTANCE unsigned short
-#endif
 #include "neighbors/exact/formulas.cuh"
-#include "neighbors/planes/distance.cuh"
+#include "neighbors/matrix/stored.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/copies.cuh"
 #include "runtime/include/threads.cuh"
@@ -26,7 +23,10 @@ typedef unsigned int u32;
 constexpr bool IS_COUNTED = !FORMULA::ALL_PRESENT;
 constexpr int MOST_PLANES = 32;
 constexpr int THREADS = 256, SIDE = 16;                       // of a block, and along either side of its tile
-constexpr int ROWS = 8, POINTS = 4;                           // of a thread
+// Counts below 2^16 share a word, two of them: without others a thread has room for twice the points.
+constexpr bool IS_WIDE = !IS_COUNTED && sizeof(DISTANCE) == 2;
+constexpr int ROWS = 8, POINTS = IS_WIDE ? 8 : 4;             // of a thread
+constexpr int SHARED = IS_WIDE ? 2 : 1;                       // counts in a word
 constexpr int ROW_TILE = SIDE * ROWS, POINT_TILE = SIDE * POINTS;  // of a block
 constexpr int ADJACENT = 4;                                   // rows, or points, that a thread reads at once
 constexpr int LINES = 16, STAGES = 3;                         // planes in shared memory at a time, and how often
@@ -84,18 +84,17 @@ __device__ __forceinline__ void read(u32 (&own)[N], const u32* line, int thread)
     for (int k = 0; k < N; k += ADJACENT) *(uint4*)(own + k) = *(const uint4*)(line + position(k, thread));
 }
 
-// The distances of a tile of rows from a tile of points, out[i * n_points + j]; `present` are the numbers of features that a row
+// The distances of a tile of rows from a tile of points, out[i * pitch + j]; `present` are the numbers of features that a row
 // has. If `symmetric` the rows are the points: then tiles below the diagonal are left to their mirror images.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
     const u32* __restrict__ rows, const int* __restrict__ present, long long n_rows, long long row_pitch,
     const u32* __restrict__ points, const int* __restrict__ point_present, long long n_points, long long point_pitch, int lines,
-    int planes, int features, bool symmetric, DISTANCE* __restrict__ out) {
+    int planes, int features, bool symmetric, long long pitch, DISTANCE* __restrict__ out) {
     constexpr int STAGE = LINES * (ROW_TILE + POINT_TILE);
     __shared__ __align__(16) u32 memory[STAGES * STAGE];
     long long first_row = (long long)blockIdx.y * ROW_TILE, first_point = (long long)blockIdx.x * POINT_TILE;
     if (symmetric && first_point + POINT_TILE <= first_row) return;
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    int across = warp % 2 * 8 + lane % 8, down = warp / 2 * 4 + lane / 8;  // a warp has 4 x 8 threads of 16 x 16
+    int across = threadIdx.x % SIDE, down = threadIdx.x / SIDE;
     auto fetch = [&](const u32* from, long long pitch, int tile, int start, u32* to) {
         for (int i = threadIdx.x; i < LINES * tile / ADJACENT; i += THREADS) {
             int line = i / (tile / ADJACENT), at = i % (tile / ADJACENT) * ADJACENT;
@@ -108,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
         commit_copies();
     };
     u32 mask[ROWS][POINTS] = {};
-    int differ[ROWS][POINTS] = {}, common[ROWS][POINTS] = {};
+    u32 differ[ROWS][POINTS / SHARED] = {}, common[ROWS][POINTS] = {};
     for (int s = 0; s < STAGES - 1; s++) fetch_stage(s * LINES, s);
     for (int start = 0, stage = 0, plane = 0; start < lines; start += LINES, stage = (stage + 1) % STAGES) {
         wait_for_copies<STAGES - 2>();
@@ -135,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
                 for (int c = 0; c < POINTS; c++) {
                     u32 both = IS_COUNTED ? a[r] & b[c] : ~0u;
                     if (IS_COUNTED) common[r][c] += __popc(both);
-                    differ[r][c] += __popc(mask[r][c] & both);
+                    differ[r][c / SHARED] += __popc(mask[r][c] & both) << 16 * (c % SHARED);
                     mask[r][c] = 0;
                 }
         }
@@ -150,10 +149,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) put_distances(
             long long i = first_row + position(r, down);
             if (i >= n_rows) continue;
             FORMULA sum;
-            sum.put(differ[r][c], common[r][c]);
+            sum.put(IS_WIDE ? differ[r][c / SHARED] >> 16 * (c % SHARED) & 0xffff : differ[r][c], common[r][c]);
             DISTANCE distance = narrow<DISTANCE>(sum.of(present ? present[i] : 0, others, features));
-            out[i * n_points + j] = distance;
-            if (symmetric) out[j * n_points + i] = distance;
+            out[i * pitch + j] = distance;
+            if (symmetric) out[j * pitch + i] = distance;
         }
     }
 }
