@@ -14,6 +14,7 @@ within two parts of the points are known, only pairs between the parts are forme
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
@@ -53,6 +54,8 @@ class BruteForceSearch:
     progress : bool
         Whether to show progress bars.
     metric : Metric
+    max_weight : float
+        The largest surrogate distance that is wanted in most tasks.
     """
 
     def __init__(
@@ -63,13 +66,14 @@ class BruteForceSearch:
         queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
+        max_weight: float = inf,
     ) -> None:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
-        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device)
+        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight)
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:

@@ -1,8 +1,10 @@
 """The choice of a filter."""
 
 from dataclasses import replace
-from math import frexp, log2
+from math import frexp, inf, log2
 from typing import Any
+
+import numpy as np
 
 from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
@@ -22,13 +24,15 @@ CPU_COSTS = FilterCosts(2e-11, 1e-7, 2.5e-10, rounding=1e-6)
 SHORTEST_ROW = 1e-140
 
 
-def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None, ExactPoints]:
+def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -> tuple[TileFilter | None, ExactPoints]:
     """The filter for some points and queries, and these in the type that is re-ranked fastest.
 
     Parameters
     ----------
     exact : ExactPoints
     device : Device
+    max_weight : float
+        The largest surrogate distance that is wanted.
 
     Returns
     -------
@@ -58,11 +62,12 @@ def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None
         values = on_device.to_uint8(points, scaling)
         rows = values if queries is points else on_device.to_uint8(queries, scaling)
         exact = replace(exact, points=values, queries=rows)
+    within = float(metric.true_distance_bound(np.float64(max_weight), points.shape[1], np))
     if fused:
-        return fused(points, queries, metric, device, scaling, exact), exact
+        return fused(points, queries, metric, device, scaling, exact, within=within), exact
     from rapids_slink.neighbors.filter.blas import BlasFilter, ProjectedFilter
 
-    projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device)
+    projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device, within)
     if projection is None:
         return BlasFilter(points, queries, metric, device, scaling), exact
     return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
