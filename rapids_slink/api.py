@@ -56,7 +56,6 @@ def plan(
     n_neighbors: int | None = None,
     min_samples: int | None = None,
     missing: str | None = None,
-    missing_value: float | None = None,
     max_distance: float | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
@@ -70,7 +69,7 @@ def plan(
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
-    metric, p, n_neighbors, min_samples, missing, missing_value, max_distance, device, memory_limit : optional
+    metric, p, n_neighbors, min_samples, missing, max_distance, device, memory_limit : optional
         See `SingleLinkage`.
 
     Returns
@@ -101,7 +100,6 @@ def plan(
         n_neighbors=n_neighbors,
         min_samples=min_samples,
         missing=missing,
-        missing_value=missing_value,
         max_distance=max_distance,
         device=device,
         memory_limit=memory_limit,

@@ -95,7 +95,6 @@ PLANNED = {
     "repeats": (np.random.default_rng(0).integers(0, 3, (20_000, 7)).astype(float), {}),
     "codes": (CODES, {"metric": "hamming"}),
     "gaps": (np.where(CODES, CODES, np.nan), {"metric": "hamming", "missing": "hiercc", "max_distance": 79.0}),
-    "zeros for gaps": (CODES, {"metric": "hamming", "missing": "pairwise", "missing_value": 0}),
     "one row": rows(1, 3),
     "distances": (np.abs(np.subtract.outer(np.arange(50.0), np.arange(50.0))), {"metric": "precomputed"}),
 }

@@ -52,7 +52,6 @@ class BruteForceSearch:
     queries : (m, d) array, optional
         Likewise.
     progress : bool
-        Whether to show progress bars.
     metric : Metric
     max_weight : float
         The largest surrogate distance that is wanted in most tasks.
@@ -91,17 +90,15 @@ class BruteForceSearch:
             return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
         fused = fused_filter(device) if metric.filter in ("product", "bits", "codes") else None
         a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
-        if metric.filter in ("direct", "codes"):
-            a_row += 4 * d
+        a_row += 4 * d * (metric.filter == "direct")
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
         # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
         packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
         packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
         chunks = workers(device) * MIN_ROWS * _row_bytes(n, d, k, device)
         peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
-        preferred = 0
-        if metric.filter == "product":
-            preferred = 4 * min(m * n_seeds(n, k), kernels.TILE_ROWS * kernels.TILE_POINTS)  # the seeds' products
+        products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
+        preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
         if fused and m == n:
             preferred += fused.symmetric_bytes(n, k)
         return MemoryEstimate(peak, quantized + lists, chunks, preferred)
@@ -124,7 +121,7 @@ class BruteForceSearch:
         if filtered:
             unproven, far = self._first_pass(task, unproven, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
-            finer = self.filter.for_unproven()
+            finer = self.filter  # at first, with the bounds that the rows have reached
             while unproven.size and finer is not None:
                 unproven = self._pass(task, finer, unproven, reached, again=True)
                 finer = finer.finer() if unproven.size else None
@@ -135,8 +132,7 @@ class BruteForceSearch:
         else:
             self._scan(task, unproven, reached)
             self._scan(task, far, reached)
-        scanned = unproven.size + far.size
-        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": scanned}
+        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size + far.size}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         if task.per_group_minimum:

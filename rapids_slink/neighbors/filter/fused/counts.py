@@ -85,10 +85,6 @@ class CountFilter(ImageFilter):
         size = max(SEED_POINTS, 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 
-    def is_coarse(self, survivors: Survivors) -> bool:
-        """No other encoding is finer."""
-        return False
-
     def tighten(self, survivors: Survivors, bound: Array, k: int) -> None:
         """Tighten the bounds to each row's k-th survivor's distance, which follows from its count."""
         check_arrays("int32", survivors.ids, survivors.half_sq_dist, survivors.count)

@@ -94,7 +94,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return tiles_in_strides(by_bound, n), by_bound[n:].astype(cp.int32)
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """Whether too many rows have more survivors than there is room for: a finer encoding takes less time."""
+        """As of an `ImageFilter`."""
         if self.encoding.sum_type != "int32":
             return False
         overflowed = int((survivors.count > survivors.capacity).sum())
