@@ -133,10 +133,7 @@ OPTIONS = {
         [(VALUES[0], "-DFORMULA=hamming", DISTANCES[0]), (VALUES[1], "-DFORMULA=present_hamming", DISTANCES[1])],
         [(*formula, *rest) for formula in CODE_OPTIONS for rest in product(VALUES, DISTANCES)],
     ),
-    "neighbors/matrix/least.cu": (
-        [*((option,) for option in DISTANCES), *((option, "-DCOMMON_BITS=1") for _, option in BIT_OPTIONS)],
-        [],
-    ),
+    "neighbors/matrix/least.cu": ([(option,) for option in DISTANCES], []),
     "neighbors/filter/fused/counts.cu": (
         [(BIT_OPTIONS[0][1], *defined(KEYS_PER_LANE=4))],
         [(option, *defined(KEYS_PER_LANE=keys)) for _, option in BIT_OPTIONS for keys in (4, 256)],

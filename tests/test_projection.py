@@ -84,8 +84,8 @@ def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
     make_products_slow(engine, monkeypatch)
     X = falling(1000, 160, 0.0)
     X = np.concatenate([X, X + 1e-3 * np.random.default_rng(1).standard_normal(X.shape)]).astype(np.float32)
-    near = rapids_slink.fit(X, max_distance=0.5, metric=metric, n_neighbors=3, device=engine.name)
+    near = rapids_slink.fit(X, max_distance=0.05, metric=metric, n_neighbors=3, device=engine.name)
     assert "coordinates" in near.report_["neighbors"]["filter"]
     whole = rapids_slink.fit(X, 1, metric=metric, n_neighbors=3, device=engine.name)
     heights = to_host(whole.linkage_["height"].values)
-    np.testing.assert_array_equal(to_host(near.linkage_["height"].values), heights[heights <= 0.5])
+    np.testing.assert_array_equal(to_host(near.linkage_["height"].values), heights[heights <= 0.05])

@@ -45,13 +45,7 @@ def prepare_search(
     """
     n, d = values.shape
     if values.dtype.kind == "u":  # words, or a CPU's codes
-        kind: Any = BruteForceSearch
-        if device.is_gpu and queries is None:
-            from rapids_slink.neighbors.matrix.search import MatrixSearch
-
-            kind = MatrixSearch if MatrixSearch.serves_bits(values) else kind
-        search: Search = kind(values, device, report, queries, progress, metric=metric)
-        return search
+        return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
         from rapids_slink.neighbors.trees.tree import touched_share

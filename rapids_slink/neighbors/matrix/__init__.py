@@ -1,1 +1,1 @@
-"""All pairs of rows of codes or of bits, compared on a GPU and stored, and the search among them."""
+"""All distances of rows of codes, computed on a GPU and stored, and the search among them."""

@@ -45,28 +45,9 @@ class BitPlanes:
         """Some rows."""
         filled_up = cp.zeros(padded(rows.size), cp.int32)
         filled_up[: rows.size] = rows
+        lines = cp.ascontiguousarray(cp.take(self.lines, filled_up, axis=1))
         present = None if self.present is None else self.present[rows]
-        return BitPlanes(self.lines[:, filled_up], present, rows.size, self.planes, self.n_features)
-
-
-class Codes:
-    """The distances of points and queries, rows of codes, for a `MatrixSearch`."""
-
-    name = "bit planes"
-    options: tuple[str, ...]
-    ones = None, None
-
-    def __init__(self, points: Array, queries: Array, metric: Metric) -> None:
-        self.metric, self.n, self.is_among_points = metric, len(points), queries is points
-        planes = bit_planes([points] if queries is points else [points, queries], metric)
-        self.points, self.queries = planes[0], planes[-1]
-        self.dtype = np.dtype(stored_type(metric, self.points.n_features))
-        self.options = (_distance_option(self.dtype),)
-        self.row_bytes = 4 * len(self.points.lines)  # of rows that are taken
-
-    def put(self, rows: Array | None, out: Array) -> None:
-        """Write the distances of some queries, or of all points, from all points."""
-        put_distances(self.points if rows is None else self.queries.take(rows), self.points, self.metric, out)
+        return BitPlanes(lines, present, rows.size, self.planes, self.n_features)
 
 
 def padded(n: int) -> int:
@@ -167,8 +148,9 @@ def put_distances(rows: BitPlanes, points: BitPlanes, metric: Metric, out: Array
 
 
 def _options(metric: Metric, values: Any = "float32", distance: Any = "uint16") -> tuple[str, ...]:
-    return *metric.cuda_options, value_option(values), _distance_option(distance)
+    return *metric.cuda_options, value_option(values), distance_option(distance)
 
 
-def _distance_option(distance: Any) -> str:
+def distance_option(distance: Any) -> str:
+    """The compiler's option that tells a source the type of the matrix."""
     return value_option(distance).replace("VALUE", "DISTANCE")

@@ -1,15 +1,12 @@
-"""Search of codes and of bits on a GPU: every pair of rows is compared, and what that gives is stored.
+"""Search of codes on a GPU: every distance is computed and stored.
 
-    codes ──▶ bit planes ──▶ distances      ─┐
-              planes.cu                      ├──▶ a matrix of all pairs ──▶ each row's least
-    bits  ──────────────▶ common ones       ─┘                              least.cu
-              bits.cu
+    codes ──▶ bit planes ──▶ a matrix of distances ──▶ each row's least
+              planes.cu                                least.cu
 
-A comparison takes one instruction for 32 features in one bit of their codes, or for many bits on tensor cores, and the
-distance follows from the counts to the bit. So there is no filter: in families of profiles only the whole number of
-different features tells which of two unrelated rows is nearer. Each pair is compared once for both its rows, and the
-matrix serves all searches. If it does not fit into memory, rows are taken in parts, whose pairs with all points are
-compared in each search; bits are left to a filter then.
+One instruction compares 32 features in one bit of their codes, and the distance follows from the counts to the bit. So
+there is no filter: in families of profiles only the whole number of different features tells which of two unrelated
+rows is nearer. Each pair is compared once for both its rows, and the matrix serves all searches. If it does not fit
+into memory, rows are taken in parts, whose distances from all points are computed in each search.
 """
 
 from typing import Any
@@ -19,8 +16,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cuda import MAX_LIST, MIN_SHARED_MEMORY, list_entries, lists_by_sorting
-from rapids_slink.neighbors.matrix.bits import CommonBits, counts_in_16_bits
-from rapids_slink.neighbors.matrix.planes import TILE, Codes, padded, stored_type
+from rapids_slink.neighbors.matrix.planes import TILE, bit_planes, distance_option, padded, put_distances, stored_type
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
@@ -32,9 +28,9 @@ from rapids_slink.runtime.threads import with_progress
 
 LEAST = "neighbors/matrix/least.cu"
 WARP, LEAST_WARPS, THREADS = 32, 2, 256  # the warps of a block of `least_of_rows`
-#: A matrix of all pairs is stored if it takes at most this, and at most this share of what is free.
+#: All distances are stored if they take at most this, and at most this share of what is free.
 MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
-#: Bytes of what is stored of some rows, where not all pairs are.
+#: Bytes of the distances of some rows, where not all are stored.
 PART_BYTES = 2**30
 PITCH = 8  # a row of the matrix has a multiple of this
 #: Planes of values that are no small integers: their ranks among fewer than 2**20 rows.
@@ -49,7 +45,7 @@ class MatrixSearch:
     Parameters
     ----------
     values : (n, d) array
-        As `rows.metric_rows` makes them for `metric`: words, or codes.
+        As `rows.metric_rows` makes them for `metric`, whose filter is "codes".
     device, report, queries, progress, metric
         As of a `BruteForceSearch`.
     """
@@ -63,16 +59,13 @@ class MatrixSearch:
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
     ) -> None:
-        self.report, self.progress, self.free_bytes = report, progress, free_bytes()
-        kind = CommonBits if values.dtype == "uint64" else Codes
-        self.pairs: Any = kind(values, values if queries is None else queries, metric)
-        self.matrix: Any = None  # of all pairs, once it is made
-        report.count("neighbors", filter=self.pairs.name)
-
-    @staticmethod
-    def serves_bits(words: Array) -> bool:
-        """Whether to search these rows of bits: few enough that all counts are stored."""
-        return counts_in_16_bits(words.shape[1]) and _is_stored(len(words), 2, free_bytes())
+        self.report, self.progress, self.metric, self.free_bytes = report, progress, metric, free_bytes()
+        self.points, *others = bit_planes([values] if queries is None else [values, queries], metric)
+        self.queries = others[0] if others else self.points
+        self.dtype = np.dtype(stored_type(metric, self.points.n_features))
+        self.options = (distance_option(self.dtype),)
+        self.matrix: Any = None  # of all distances, once they are computed
+        report.count("neighbors", filter="bit planes")
 
     @staticmethod
     def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
@@ -80,7 +73,7 @@ class MatrixSearch:
         line = 4 * (USUAL_PLANES + metric.missing) * -(-d // 32)
         planes, lists = line * (padded(n) + (padded(m) if m != n else 0)), m * (12 * k + 8)
         ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK) + planes
-        itemsize = 8 if metric.filter == "codes" and stored_type(metric, d) == "float64" else 2
+        itemsize = np.dtype(stored_type(metric, d)).itemsize
         matrix = itemsize * n * n if m == n and itemsize * n * n <= MAX_MATRIX_BYTES else PART_BYTES
         part = TILE * _row_bytes(n, k, itemsize, line)
         return MemoryEstimate(planes + max(ranking, lists), planes + lists, part, matrix)
@@ -89,18 +82,18 @@ class MatrixSearch:
         """The neighbours of a task's rows."""
         m, k = task.rows.size, task.k
         ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
-        has_all = self._has_all_pairs(m)
+        has_all = self._has_all_distances(m)
         parts = equal_slices(slice(0, m), max(1, m) if has_all and k <= MAX_LIST else self._rows_at_once(k))
         for part in with_progress(parts, len(parts), task.progress(self.progress)):
             rows = task.rows[part]
-            matrix, where = (self.matrix, rows) if has_all else (self._compared(rows), None)
-            stored = matrix, np.int32(self.pairs.n), np.int64(matrix.shape[1]), where, rows
+            matrix, where = (self.matrix, rows) if has_all else (self._distances(rows), None)
+            stored = matrix, np.int32(self.points.n), np.int64(matrix.shape[1]), where
             if k <= MAX_LIST:
                 self._put_least(stored, task, rows, upper[part], ids[part], weights[part])
                 continue
-            distances = cp.empty((rows.size, self.pairs.n))
-            arguments = *stored, *self.pairs.ones, task.groups(rows), task.point_group, distances
-            launch_blocks(LEAST, "distances_of_rows", rows.shape, THREADS, *arguments, options=self.pairs.options)
+            distances = cp.empty((rows.size, self.points.n))
+            arguments = *stored, task.groups(rows), task.point_group, distances
+            launch_blocks(LEAST, "distances_of_rows", rows.shape, THREADS, *arguments, options=self.options)
             top = lists_by_sorting(distances, rows, upper[part], k, task.core)
             ids[part], weights[part] = top.ids, top.weights
         stage = "connect" if task.per_group_minimum else "neighbors"
@@ -116,45 +109,36 @@ class MatrixSearch:
         check_arrays("float64", task.core, upper, weights)
         size, entries = list_entries(k)
         warps = max(1, min(LEAST_WARPS, MIN_SHARED_MEMORY // (12 * entries)))
-        arguments = *stored, np.int32(m), *self.pairs.ones, *groups, task.core, upper, np.int32(k), np.int32(size)
+        arguments = *stored, rows, np.int32(m), *groups, task.core, upper, np.int32(k), np.int32(size)
         launch_blocks(
             LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, ids, weights,
-            options=self.pairs.options, shared_memory=12 * entries * warps,
+            options=self.options, shared_memory=12 * entries * warps,
         )  # fmt: skip
 
-    def _has_all_pairs(self, rows: int) -> bool:
-        """Whether all pairs are stored. They are compared when all points look for neighbours among themselves."""
-        n, itemsize = self.pairs.n, self.pairs.dtype.itemsize
-        if (
-            self.matrix is None
-            and self.pairs.is_among_points
-            and rows == n
-            and _is_stored(n, itemsize, self.free_bytes)
-        ):
+    def _has_all_distances(self, rows: int) -> bool:
+        """Whether all are stored. They are computed when all points look for neighbours among themselves."""
+        n = self.points.n
+        fits = self.dtype.itemsize * n * (n + PITCH) <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * self.free_bytes)
+        if self.matrix is None and fits and self.queries is self.points and rows == n:
             self.matrix = self._room(n)
-            self.pairs.put(None, self.matrix)
+            put_distances(self.points, self.points, self.metric, self.matrix)
         return self.matrix is not None
 
-    def _compared(self, rows: Array) -> Array:
-        """What is stored of some rows."""
+    def _distances(self, rows: Array) -> Array:
+        """The distances of some rows from all points."""
         out = self._room(rows.size)
-        self.pairs.put(rows, out)
+        put_distances(self.queries.take(rows), self.points, self.metric, out)
         return out
 
     def _room(self, rows: int) -> Array:
-        return cp.empty((rows, -(-self.pairs.n // PITCH) * PITCH), self.pairs.dtype)
+        return cp.empty((rows, -(-self.points.n // PITCH) * PITCH), self.dtype)
 
     def _rows_at_once(self, k: int) -> int:
-        a_row = _row_bytes(self.pairs.n, k, self.pairs.dtype.itemsize, self.pairs.row_bytes)
+        a_row = _row_bytes(self.points.n, k, self.dtype.itemsize, 4 * len(self.points.lines))
         rows = int(min(PART_BYTES, self.free_bytes * MATRIX_SHARE) / a_row)
         return max(TILE, rows // TILE * TILE)
 
 
-def _is_stored(n: int, itemsize: int, free: float) -> bool:
-    """Whether the matrix of all pairs of n points is."""
-    return itemsize * n * (n + PITCH) <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * free)
-
-
-def _row_bytes(n: int, k: int, itemsize: int, taken: int) -> int:
-    """Bytes of what is stored of a row, and of the row itself; for long lists all distances are sorted."""
-    return n * (itemsize + (64 if k > MAX_LIST else 0)) + taken
+def _row_bytes(n: int, k: int, itemsize: int, line_bytes: int) -> int:
+    """Bytes of a row's distances and of its planes; for long lists all distances are sorted."""
+    return n * (itemsize + (64 if k > MAX_LIST else 0)) + line_bytes

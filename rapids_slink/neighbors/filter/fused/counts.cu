@@ -1,16 +1,25 @@
-// Rows of zeros and ones as bits, and which counts of common bits leave two rows within a bound: see least_count.cuh.
+// Rows of zeros and ones as bits, and which counts of common bits leave two rows within a bound.
+//
+// Let c be the count, and v and w the two rows' numbers of ones. The distance is at most t only if
+//
+//     bit_hamming       v + w - 2c <= t
+//     bit_jaccard       c(2 - t) >= (1 - t)(v + w), from (v + w - 2c) / (v + w - c) <= t
+//     bit_braycurtis    2c >= (1 - t)(v + w)
+//
+// which is a line in v: c >= slope·v + intercept. With at most 2^24 bits float64 errs by less than SLACK in it, the roundings of
+// the distance included. Slope and intercept are rounded down to float32, and v >= 0.
 #ifndef FORMULA
 #define FORMULA bit_jaccard
 #endif
 #include "neighbors/exact/formulas.cuh"
-#include "neighbors/filter/fused/least_count.cuh"
+#include "neighbors/filter/fused/line.cuh"
 #include "neighbors/filter/upper_bound.cuh"
 #include "runtime/include/threads.cuh"
 
 #ifndef KEYS_PER_LANE
 #define KEYS_PER_LANE 4
 #endif
-constexpr double INFINITE = 1.0 / 0.0;
+constexpr double SLACK = 1e-6, INFINITE = 1.0 / 0.0;
 constexpr int PADDING_NORM = 3 << 29;    // as in quantize.cu
 constexpr int TILE = 128, ATOM = 8;      // rows of a tile, chunks of 16 bytes of an atom: see pass.cuh
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;
@@ -38,6 +47,19 @@ extern "C" __global__ void put_bits(
     if (lane == 0) half_norm[r] = r < m ? 0 : -PADDING_NORM, ones[r] = count;
 }
 
+struct Bound {
+    double slope, intercept;
+};
+__device__ Bound least_count(bit_hamming, double t, double w) { return {0.5, (w - t) / 2}; }
+__device__ Bound least_count(bit_jaccard, double t, double w) {
+    double slope = t < 1 ? (1 - t) / (2 - t) : 0;
+    return {slope, slope * w};
+}
+__device__ Bound least_count(bit_braycurtis, double t, double w) {
+    double slope = t < 1 ? (1 - t) / 2 : 0;
+    return {slope, slope * w};
+}
+
 // The least of each tile's values; rows after m have none.
 __device__ __forceinline__ float least_of_tile(float value) {
     __shared__ float of_warp[TILE / WARP];
@@ -61,7 +83,7 @@ extern "C" __global__ void lines_of_rows(
     Line* __restrict__ of_tile) {
     long long r = thread_index();
     Bound least = r < m ? least_count(FORMULA{}, bound[r], ones[r]) : Bound{0, 0};
-    Line line = rounded_down(least);
+    Line line{__double2float_rd(least.slope), __double2float_rd(least.intercept - SLACK)};
     of_row[r] = line;
     float slope = least_of_tile(line.slope), intercept = least_of_tile(line.intercept);
     if (threadIdx.x == 0) of_tile[blockIdx.x] = Line{slope, intercept};
