@@ -55,6 +55,8 @@ def plan(
     p: float = 2.0,
     n_neighbors: int | None = None,
     min_samples: int | None = None,
+    missing: str | None = None,
+    max_distance: float | None = None,
     device: str = "auto",
     memory_limit: int | str | None = None,
 ) -> Report:
@@ -67,7 +69,7 @@ def plan(
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
-    metric, p, n_neighbors, min_samples, device, memory_limit : optional
+    metric, p, n_neighbors, min_samples, missing, max_distance, device, memory_limit : optional
         See `SingleLinkage`.
 
     Returns
@@ -93,7 +95,14 @@ def plan(
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
     model = SingleLinkage(
-        metric=metric, p=p, n_neighbors=n_neighbors, min_samples=min_samples, device=device, memory_limit=memory_limit
+        metric=metric,
+        p=p,
+        n_neighbors=n_neighbors,
+        min_samples=min_samples,
+        missing=missing,
+        max_distance=max_distance,
+        device=device,
+        memory_limit=memory_limit,
     )
     return local.plan(X, model._settings())
 

@@ -1,11 +1,10 @@
-"""The filters of bits and codes keep every pair within the bound, and of bits few others; by either body."""
+"""The filter of bits keeps every pair within the bound, and few others; by either body."""
 
 import numpy as np
 import pytest
 from hard_cases import full
 
 from rapids_slink.metrics import METRICS
-from rapids_slink.missing import with_missing
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
@@ -39,15 +38,6 @@ def bits(rng, n, d):
     X[: n // 4] = X[n // 4 : n // 2]
     X[:, 0] |= ~X.any(axis=1)
     return X
-
-
-def codes(rng, n, d, missing):
-    """Families of rows that differ in few features or in many."""
-    X = rng.integers(-3, 40, (9, d))[rng.integers(0, 9, n)].astype(float)
-    changed = rng.random((n, d)) < rng.choice([0, 0.05, 0.5], n)[:, None]
-    X = np.where(changed, rng.integers(-3, 40, (n, d)), X)
-    X[X == 0] *= rng.choice([-1, 1])
-    return np.where(rng.random((n, d)) < rng.choice([0, 0.03, 0.3], n)[:, None], np.nan, X) if missing else X
 
 
 def kept_and_wanted(filter_, exact, rng, n):
@@ -90,23 +80,6 @@ def test_of_bits_what_passes_is_near(d, metric):
         assert np.isin(wanted, passed).all()
         surplus, unwanted = surplus + passed.size - wanted.size, unwanted + others
     assert surplus <= 0.4 * unwanted  # a tile takes the line of its least number of ones, and seven tiles have them all
-
-
-@pytest.mark.parametrize("kind", ["hamming", "pairwise", "hiercc"])
-@pytest.mark.parametrize("d", [65, 500, *map(full, (129, 4097))])
-def test_of_codes_no_near_pair_is_lost(d, kind):
-    from rapids_slink.neighbors.filter.codes import CodeFilter
-    from rapids_slink.neighbors.filter.fused.counts import CountFilter
-
-    rng, n = np.random.default_rng(d), 900
-    metric = METRICS["hamming"] if kind == "hamming" else with_missing(METRICS["hamming"], kind)
-    exact = exact_points(metric, codes(rng, n, d, kind != "hamming"))
-    for made in CountFilter, CodeFilter:
-        surplus = 0
-        for passed, wanted, _ in kept_and_wanted(made(exact, resolve("cuda")), exact, rng, n):
-            assert np.isin(wanted, passed).all()
-            surplus += passed.size - wanted.size
-        assert made is CountFilter or surplus < 300  # hashes of 16 bits hardly ever are equal
 
 
 def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():

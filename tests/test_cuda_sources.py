@@ -97,6 +97,8 @@ def product_of(values: list[str], formulas: list[tuple[str, ...]]) -> list[tuple
 #: Of rows of words.
 BIT_OPTIONS = [(value_option("uint64"), f"-DFORMULA=bit_{name}") for name in ("hamming", "jaccard", "braycurtis")]
 
+#: Of codes, and of the matrix of their distances.
+DISTANCES = "-DDISTANCE=unsigned short", "-DDISTANCE=double"
 CODE_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.filter == "codes"))
 
 
@@ -127,11 +129,14 @@ OPTIONS = {
         product_of(VALUES, FORMULA_OPTIONS),
     ),
     "neighbors/filter/direct.cu": (direct_options(), []),
-    "neighbors/filter/codes.cu": ([(VALUES[0], *options) for options in CODE_OPTIONS], []),
+    "neighbors/matrix/planes.cu": (
+        [(VALUES[0], "-DFORMULA=hamming", DISTANCES[0]), (VALUES[1], "-DFORMULA=present_hamming", DISTANCES[1])],
+        [(*formula, *rest) for formula in CODE_OPTIONS for rest in product(VALUES, DISTANCES)],
+    ),
+    "neighbors/matrix/least.cu": ([(option,) for option in DISTANCES], []),
     "neighbors/filter/fused/counts.cu": (
-        [(*BIT_OPTIONS[0], *defined(KEYS_PER_LANE=4)), (VALUES[1], *CODE_OPTIONS[-1])],
-        [(*options, *defined(KEYS_PER_LANE=keys)) for options in BIT_OPTIONS for keys in (4, 256)]
-        + [(VALUES[1], *options) for options in CODE_OPTIONS],
+        [(BIT_OPTIONS[0][1], *defined(KEYS_PER_LANE=4))],
+        [(option, *defined(KEYS_PER_LANE=keys)) for _, option in BIT_OPTIONS for keys in (4, 256)],
     ),
     # `long_lists.cu` has each formula between boxes; the others take as long for each.
     "neighbors/trees/long_lists.cu": (in_boxes(), [(value, *defined(FEATURES=d)) for value in VALUES for d in EACH]),

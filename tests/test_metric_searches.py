@@ -82,7 +82,6 @@ FILTERED = [
     for metric, p in ALL_METRICS
     for device in ("cpu", "cuda")
     if (kind := get_metric(metric, p).filter) == "product"
-    or (kind == "codes" and device == "cuda")
     or (kind == "direct" and device == "cuda" and FilterFormula.of(get_metric(metric, p)))
 ]
 

@@ -79,6 +79,7 @@ def rows(n, d, **how):
     return np.random.default_rng(0).standard_normal((n, d)), how
 
 
+CODES = np.random.default_rng(0).integers(0, 40, (9000, 80))
 PLANNED = {
     "line": rows(3000, 1),
     "few": rows(900, 12),
@@ -92,6 +93,8 @@ PLANNED = {
     "booleans": (np.random.default_rng(0).random((9000, 40)) < 0.5, {"metric": "jaccard"}),
     "sphere": (np.random.default_rng(0).uniform(-1, 1, (9000, 2)), {"metric": "haversine"}),
     "repeats": (np.random.default_rng(0).integers(0, 3, (20_000, 7)).astype(float), {}),
+    "codes": (CODES, {"metric": "hamming"}),
+    "gaps": (np.where(CODES, CODES, np.nan), {"metric": "hamming", "missing": "hiercc", "max_distance": 79.0}),
     "one row": rows(1, 3),
     "distances": (np.abs(np.subtract.outer(np.arange(50.0), np.arange(50.0))), {"metric": "precomputed"}),
 }

@@ -5,6 +5,7 @@ import pytest
 from hard_cases import combinations
 from oracles import assert_lists, least, squared_distances, without_self
 
+import rapids_slink
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter import projection
@@ -45,17 +46,21 @@ def test_coordinates_are_no_farther_apart_than_points(m, kind, engine):
         assert partial.mean() > 0.5 * distance.mean()
 
 
-@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
-    from rapids_slink.metrics import METRICS
-    from rapids_slink.neighbors.rows import metric_rows
-
+def make_products_slow(engine, monkeypatch):
     monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, 0)
     if engine.is_gpu:
         from rapids_slink.neighbors.filter.fused import encodings
 
         slow = projection.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
         monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
+    from rapids_slink.metrics import METRICS
+    from rapids_slink.neighbors.rows import metric_rows
+
+    make_products_slow(engine, monkeypatch)
     n, k = 3000 if engine.is_gpu else 1500, 5
     for power, projects in ((0.0, False), (1.5, True)):
         X, report = falling(n, 160, power).astype(np.float32), Report()
@@ -71,3 +76,16 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
             plain = neighbor_lists(BruteForceSearch(rows, engine, Report(), metric=METRICS[metric]), n, k, engine)
             monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, 0)
             assert_lists(lists, (to_host(plain.ids), to_host(plain.weights)))
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
+    """Of near duplicates, whatever the spectrum."""
+    make_products_slow(engine, monkeypatch)
+    X = falling(1000, 160, 0.0)
+    X = np.concatenate([X, X + 1e-3 * np.random.default_rng(1).standard_normal(X.shape)]).astype(np.float32)
+    near = rapids_slink.fit(X, max_distance=0.05, metric=metric, n_neighbors=3, device=engine.name)
+    assert "coordinates" in near.report_["neighbors"]["filter"]
+    whole = rapids_slink.fit(X, 1, metric=metric, n_neighbors=3, device=engine.name)
+    heights = to_host(whole.linkage_["height"].values)
+    np.testing.assert_array_equal(to_host(near.linkage_["height"].values), heights[heights <= 0.05])

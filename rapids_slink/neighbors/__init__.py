@@ -10,6 +10,7 @@ the task in which every point is a group; the search of connect has the componen
     exact/           surrogate distances in float64, and lists of the least
     filter/          tests in low precision that rule pairs out: matrix products, fused on Hopper GPUs; float32 terms
     brute_force.py   all pairs: filter, re-rank, prove
+    matrix/          all distances of codes, stored, on a GPU
     trees/           few features: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
 

@@ -14,6 +14,7 @@ within two parts of the points are known, only pairs between the parts are forme
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
@@ -43,7 +44,7 @@ class BruteForceSearch:
     """Search among `values` (the points) for neighbours of `queries` (default: the same points).
 
     Both are as `rows.metric_rows` makes them for `metric`, (n, d) and (m, d). `progress` is whether to show progress
-    bars.
+    bars, and `max_weight` the largest surrogate distance that is wanted in most tasks.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class BruteForceSearch:
         queries: Array = None,
         progress: bool = False,
         metric: Metric = EUCLIDEAN,
+        max_weight: float = inf,
     ) -> None:
         self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
         self.queries = values if queries is None else queries
         self.kernels = exact_kernels(device)
         self.free_bytes = free_bytes()  # read here, since the threads that work on chunks belong to no run
         self.filter: Any  # a TileFilter, or None
-        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device)
+        self.filter, self.exact = choose_filter(ExactPoints(self.queries, values, metric), device, max_weight)
         self.core: Array = None  # the core distances by which the points are ordered, and these in ascending order
         self.ascending_core: Array = None
         if self.filter is not None:
@@ -78,17 +80,15 @@ class BruteForceSearch:
             return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
         fused = fused_filter(device) if metric.filter in ("product", "bits", "codes") else None
         a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
-        if metric.filter in ("direct", "codes"):
-            a_row += 4 * d
+        a_row += 4 * d * (metric.filter == "direct")
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
         # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
         packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
         packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
         chunks = workers(device) * MIN_ROWS * _row_bytes(n, d, k, device)
         peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
-        preferred = 0
-        if metric.filter == "product":
-            preferred = 4 * min(m * n_seeds(n, k), kernels.TILE_ROWS * kernels.TILE_POINTS)  # the seeds' products
+        products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
+        preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
         if fused and m == n:
             preferred += fused.symmetric_bytes(n, k)
         return MemoryEstimate(peak, quantized + lists, chunks, preferred)
@@ -111,7 +111,7 @@ class BruteForceSearch:
         if filtered:
             unproven, far = self._first_pass(task, unproven, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
-            finer = self.filter.for_unproven()
+            finer = self.filter  # at first, with the bounds that the rows have reached
             while unproven.size and finer is not None:
                 unproven = self._pass(task, finer, unproven, reached, again=True)
                 finer = finer.finer() if unproven.size else None
@@ -122,8 +122,7 @@ class BruteForceSearch:
         else:
             self._scan(task, unproven, reached)
             self._scan(task, far, reached)
-        scanned = unproven.size + far.size
-        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": scanned}
+        counts = {"rows_certified": certified, "rows_redone": redone, "rows_scanned_exactly": unproven.size + far.size}
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         if task.per_group_minimum:

@@ -1,6 +1,7 @@
 """The choice of the neighbour search, and the estimate of its memory."""
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
@@ -36,10 +37,14 @@ def prepare_search(
     queries: Array = None,
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
+    max_weight: float = inf,
 ) -> Search:
-    """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them."""
+    """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
+
+    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that.
+    """
     n, d = values.shape
-    if values.dtype.kind == "u":  # words or codes
+    if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
@@ -48,7 +53,10 @@ def prepare_search(
         search = TreeSearch(values, device, report, progress=progress, metric=metric)
         if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE:
             return search
-    return _search_class(n, d, metric, device)(values, device, report, queries, progress, metric=metric)
+    kind = _search_class(n, d, metric, device)
+    more = {"max_weight": max_weight} if kind is BruteForceSearch else {}
+    search = kind(values, device, report, queries, progress, metric=metric, **more)
+    return search
 
 
 def estimate_search(
@@ -98,6 +106,10 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of this number of features."""
+    if device.is_gpu and metric.filter == "codes":
+        from rapids_slink.neighbors.matrix.search import MatrixSearch
+
+        return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
     if device.is_gpu:

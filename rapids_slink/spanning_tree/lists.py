@@ -40,13 +40,16 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
     if not device.is_gpu:
         compile_ahead(COMPILER)
     with report.stage("neighbors", device):
-        search = prepare_search(rows, device, report, progress=settings.progress, metric=problem.metric)
+        max_weight = _bound_of_use(problem, rows)
+        of_lists = inf if problem.by_reachability or problem.part_lists is not None else max_weight
+        search = prepare_search(
+            rows, device, report, progress=settings.progress, metric=problem.metric, max_weight=of_lists
+        )
 
     def make() -> Tree:
         k = list_length(settings)
         with report.stage("neighbors", device):
             samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
-            max_weight = _bound_of_use(problem, rows)
             lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight)
         release_cached()
         with report.stage("components", device):

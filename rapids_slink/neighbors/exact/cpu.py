@@ -130,7 +130,7 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """The surrogate distances of pairs of rows."""
     out = np.empty(src.size)
-    src, dst = np.require(src, np.int32, "CW"), np.require(dst, np.int32, "CW")  # a frame's may be read-only
+    src, dst = (np.require(end, np.int32, ["C", "W"]) for end in (src, dst))  # a frame's may be read-only
     tiles.weigh_pairs(metric.cpu_formula, read_only(values), src, dst, new_tile(1), out)
     return out
 

@@ -42,8 +42,8 @@ def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: 
     `formula` is `Metric.cpu_formula`; rows and points are int32. A function around the kernels would take as long to
     compile as they do.
     """
-    kernel = weigh_values
-    if isinstance(x.dtype, types.Integer):
+    kernel, dtype = weigh_values, x.dtype
+    if isinstance(dtype, types.Integer):
         kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
     function = typeof(kernel)
 

@@ -1,10 +1,12 @@
 """The choice of a filter."""
 
 from dataclasses import replace
-from math import frexp, log2
+from math import frexp, inf, log2
 from typing import Any
 
-from rapids_slink.neighbors.exact import ExactPoints
+import numpy as np
+
+from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.direct import direct_filter
 from rapids_slink.neighbors.filter.kernels import kernels
@@ -22,13 +24,15 @@ CPU_COSTS = FilterCosts(2e-11, 1e-7, 2.5e-10, rounding=1e-6)
 SHORTEST_ROW = 1e-140
 
 
-def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None, ExactPoints]:
+def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -> tuple[TileFilter | None, ExactPoints]:
     """The filter for some points and queries, and these in the type that is re-ranked fastest.
 
     Parameters
     ----------
     exact : ExactPoints
     device : Device
+    max_weight : float
+        The largest surrogate distance that is wanted.
 
     Returns
     -------
@@ -38,12 +42,9 @@ def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None
     exact : ExactPoints
     """
     metric, on_device = exact.metric, kernels(device)
-    are_words = exact.points.dtype == "uint64"
-    if device.is_gpu and (are_words or metric.filter == "codes"):
-        from rapids_slink.neighbors.filter.fused.counts import filter_of_counts
-
-        return filter_of_counts(exact, device), exact
-    if are_words or metric.filter in ("bits", "codes", "none"):
+    if exact.points.dtype == "uint64":
+        return _filter_of_bits(exact, device), exact
+    if metric.filter in ("bits", "codes", "none"):
         return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact
@@ -61,14 +62,25 @@ def choose_filter(exact: ExactPoints, device: Device) -> tuple[TileFilter | None
         values = on_device.to_uint8(points, scaling)
         rows = values if queries is points else on_device.to_uint8(queries, scaling)
         exact = replace(exact, points=values, queries=rows)
+    within = float(metric.true_distance_bound(np.float64(max_weight), points.shape[1], np))
     if fused:
-        return fused(points, queries, metric, device, scaling, exact), exact
+        return fused(points, queries, metric, device, scaling, exact, within=within), exact
     from rapids_slink.neighbors.filter.blas import BlasFilter, ProjectedFilter
 
-    projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device)
+    projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device, within)
     if projection is None:
         return BlasFilter(points, queries, metric, device, scaling), exact
     return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
+
+
+def _filter_of_bits(exact: ExactPoints, device: Device) -> TileFilter | None:
+    if not device.is_gpu:
+        return None
+    from rapids_slink.neighbors.filter.fused.counts import MAX_BITS, CountFilter
+    from rapids_slink.neighbors.filter.fused.launch import has_bit_products
+
+    is_served = has_bit_products() and WORD_BITS * exact.points.shape[1] <= MAX_BITS
+    return CountFilter(exact, device) if is_served else None
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:

@@ -136,10 +136,6 @@ class TileFilter:
         candidates = same_candidates(sample, rows.size, self.device)
         self.exact_kernels.rerank(self.exact, rows, candidates, groups, bound, top, task.core)
 
-    def for_unproven(self) -> TileFilter | None:
-        """The first filter for rows that this one has left unproven: itself, with the bounds that they have reached."""
-        return self
-
     def finer(self) -> TileFilter | None:
         """A more precise filter, if there is one, for rows that this one leaves unproven."""
         return None

@@ -15,7 +15,7 @@ random: its leading columns span nearly the leading eigenvectors' space, for eve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from typing import Any
 
 from rapids_slink.neighbors.filter.quantize import Scaling
@@ -106,12 +106,13 @@ class Projection:
 
 
 def worthwhile_projection(
-    points: Array, n_queries: int, scaling: Scaling, costs: FilterCosts, device: Device
+    points: Array, n_queries: int, scaling: Scaling, costs: FilterCosts, device: Device, within: float = inf
 ) -> Projection | None:
     """The projection with which testing all pairs takes the least time, or None if that is with none.
 
     Survivors are counted on a sample, the pairs whose partial distance, less what rounding may hide, is within the
-    exact distance of a query's `NEIGHBORS`-th nearest; and on a quarter of it, which shows how their number grows.
+    exact distance of a query's `NEIGHBORS`-th nearest; and on a quarter of it, which shows how their number grows. No
+    distance above `within` is wanted: for a short one few axes do, whatever the covariance is.
     """
     xp, (n, d) = device.xp, points.shape
     if float(n_queries) * n * d < MIN_PRODUCTS[device.name] or d < 2 * STEP:
@@ -120,15 +121,16 @@ def worthwhile_projection(
     sample -= sample.mean(axis=0)
     covariance = sample.T @ sample / len(sample)
     total = float(xp.trace(covariance))
-    if not 0 < total < float("inf") or total**2 > MAX_FLATNESS * d * float((covariance**2).sum()):
+    is_flat = within == inf and total**2 > MAX_FLATNESS * d * float((covariance**2).sum())
+    if not 0 < total < inf or is_flat:
         return None
     covariance /= total
     axes = xp.linalg.qr(covariance @ (covariance @ xp.random.default_rng(0).standard_normal((d, d))))[0]
     rows = ((points[:: _stride(n, d, POINTS)] - scaling.centre) * scaling.scale).astype("float32")
     z = rows @ axes.astype("float32")
     queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
-    sampled = _Sample(queries, z, xp)
-    best, best_time, itemsize = d, float("inf"), points.dtype.itemsize
+    sampled = _Sample(queries, z, within * scaling.scale, xp)
+    best, best_time, itemsize = d, inf, points.dtype.itemsize
     for m in [*(end for end in (STEP * s - REST for s in STEPS) if end + REST <= MAX_SHARE * d), d]:
         width = m + REST if m < d else -(-d // STEP) * STEP
         survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
@@ -145,7 +147,7 @@ def _stride(n: int, d: int, rows: int) -> int:
 class _Sample:
     """Queries and points on all axes; the distances on the first of them grow from call to call."""
 
-    def __init__(self, queries: Array, z: Array, xp: Any) -> None:
+    def __init__(self, queries: Array, z: Array, within: float, xp: Any) -> None:
         self.queries, self.z, self.xp = queries, z, xp
         self.norms = [(rows * rows).sum(axis=1) for rows in (queries, z)]
         exact = self._distances(slice(None))
@@ -155,7 +157,7 @@ class _Sample:
         self.bounds = []  # each query's, among a quarter of the points and among all
         for some in (slice(None, None, 4), slice(None)):
             nearest = xp.partition(exact[:, some], NEIGHBORS - 1, axis=1)[:, NEIGHBORS - 1]
-            self.bounds.append((some, xp.sqrt(xp.maximum(nearest, 0))))
+            self.bounds.append((some, xp.minimum(xp.sqrt(xp.maximum(nearest, 0)), within)))
 
     def _distances(self, axes: slice) -> Array:
         a, b = self.queries[:, axes], self.z[:, axes]

@@ -14,3 +14,16 @@ __device__ __forceinline__ void copy(void* to, const void* from) {
     for (int i = 0; i < SIZE / 4; i++) ((int*)to)[i] = ((const int*)from)[i];
 #endif
 }
+
+// Ends a group of copies.
+__device__ __forceinline__ void commit_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Waits for all copies but the last LATER groups.
+template <int LATER> __device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
+#endif
+}

@@ -1,26 +1,15 @@
-// Rows as bits, and which counts of common bits leave two rows within a bound.
+// Rows of zeros and ones as bits, and which counts of common bits leave two rows within a bound.
 //
-//     zeros and ones   are the bits: the distance is a formula of the count
-//     codes            SYMBOLS bits a feature, of which the hash of its value sets one, and none if it is missing: equal
-//                      values share their bit, so the count is at least the number of features that are equal
-//
-// Let c be the count, v and w the two rows' numbers of ones, which for codes are the features that are present, and L that of all
-// features. The distance is at most t only if
+// Let c be the count, and v and w the two rows' numbers of ones. The distance is at most t only if
 //
 //     bit_hamming       v + w - 2c <= t
 //     bit_jaccard       c(2 - t) >= (1 - t)(v + w), from (v + w - 2c) / (v + w - c) <= t
 //     bit_braycurtis    2c >= (1 - t)(v + w)
-//     hamming           c >= L - t
-//     present_hamming   c >= (1 - t)s, and the s features that are present in both are at least v + w - L
-//     hiercc            c >= s(1 - (t + 1/2)/L), and s, in which missing features may count, is at least v + w - L and w - L/20
 //
 // which is a line in v: c >= slope·v + intercept. With at most 2^24 bits float64 errs by less than SLACK in it, the roundings of
 // the distance included. Slope and intercept are rounded down to float32, and v >= 0.
 #ifndef FORMULA
 #define FORMULA bit_jaccard
-#endif
-#ifndef VALUE
-#define VALUE unsigned long long
 #endif
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fused/line.cuh"
@@ -31,7 +20,6 @@
 #define KEYS_PER_LANE 4
 #endif
 constexpr double SLACK = 1e-6, INFINITE = 1.0 / 0.0;
-constexpr int SYMBOLS = 16;              // as in counts.py
 constexpr int PADDING_NORM = 3 << 29;    // as in quantize.cu
 constexpr int TILE = 128, ATOM = 8;      // rows of a tile, chunks of 16 bytes of an atom: see pass.cuh
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;
@@ -40,62 +28,36 @@ struct __align__(16) Chunk {
     unsigned long long bits[2];
 };
 
-// The c-th 128 bits of a row of n features, or of n words.
-__device__ __forceinline__ Chunk chunk_of(const word* x, int n, int c) {
-    return {{2 * c < n ? x[2 * c] : 0, 2 * c + 1 < n ? x[2 * c + 1] : 0}};
-}
-template <class V> __device__ __forceinline__ Chunk chunk_of(const V* x, int n, int c) {
-    constexpr int FEATURES = 64 / SYMBOLS;
-    Chunk chunk{};
-#pragma unroll
-    for (int i = 0; i < 2 * FEATURES; i++) {
-        int f = 2 * FEATURES * c + i;
-        double value = f < n ? plus(widen(x[f]), 0.0) : __longlong_as_double(-1);  // of -0.0 the hash of 0.0; NaN after the end
-        unsigned long long hash = __double_as_longlong(value);
-        hash = (hash ^ hash >> 32) * 0x9e3779b97f4a7c15ull >> 32;
-        if (value == value) chunk.bits[i / FEATURES] |= 1ull << i % FEATURES * SYMBOLS + hash % SYMBOLS;
-    }
-    return chunk;
-}
-
-// The image of m rows of d columns, filled up by padding, and their numbers of ones. A warp a row; the d-th column of words, and of
-// hiercc, is no feature.
+// The image of m rows of d columns, filled up by padding, and their numbers of ones. A warp a row, whose
+// last column is its number of ones.
 extern "C" __global__ void put_bits(
-    const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, int atoms, Chunk* __restrict__ image,
+    const word* __restrict__ values, int d, const int* __restrict__ rows, long long m, int atoms, Chunk* __restrict__ image,
     int* __restrict__ half_norm, float* __restrict__ ones) {
-    int lane = threadIdx.x, count = 0, n = FORMULA::summed(d);
+    int lane = threadIdx.x, count = 0;
     long long r = blockIdx.x;
-    const VALUE* x = r < m ? values + (size_t)rows[r] * d : nullptr;
+    const word* x = values + (size_t)(r < m ? rows[r] : 0) * d;
+    auto word_at = [&](int i) { return r < m && i < d - 1 ? x[i] : 0; };
     for (int c = lane; c < atoms * ATOM; c += WARP) {
-        Chunk chunk = x ? chunk_of(x, n, c) : Chunk{};
+        Chunk chunk{{word_at(2 * c), word_at(2 * c + 1)}};
         long long piece = r / TILE * atoms + c / ATOM, row = r % TILE;
         image[(piece * TILE + row) * ATOM + (c % ATOM ^ row % ATOM)] = chunk;
         count += __popcll(chunk.bits[0]) + __popcll(chunk.bits[1]);
     }
     count = warp_sum(count);
-    if (lane == 0) half_norm[r] = x ? 0 : -PADDING_NORM, ones[r] = count;
+    if (lane == 0) half_norm[r] = r < m ? 0 : -PADDING_NORM, ones[r] = count;
 }
 
 struct Bound {
     double slope, intercept;
 };
-__device__ Bound least_count(bit_hamming, double t, double w, double) { return {0.5, (w - t) / 2}; }
-__device__ Bound least_count(bit_jaccard, double t, double w, double) {
+__device__ Bound least_count(bit_hamming, double t, double w) { return {0.5, (w - t) / 2}; }
+__device__ Bound least_count(bit_jaccard, double t, double w) {
     double slope = t < 1 ? (1 - t) / (2 - t) : 0;
     return {slope, slope * w};
 }
-__device__ Bound least_count(bit_braycurtis, double t, double w, double) {
+__device__ Bound least_count(bit_braycurtis, double t, double w) {
     double slope = t < 1 ? (1 - t) / 2 : 0;
     return {slope, slope * w};
-}
-__device__ Bound least_count(hamming, double t, double, double features) { return {0, features - t}; }
-__device__ Bound least_count(present_hamming, double t, double w, double features) {
-    double slope = fmax(1 - t, 0.0);
-    return {slope, slope * (w - features)};
-}
-__device__ Bound least_count(hiercc, double t, double w, double features) {
-    double share = fmax(1 - (t + 0.5) / features, 0.0);
-    return w < 0.95 * features ? Bound{0, share * (w - features / 20)} : Bound{share, share * (w - features)};
 }
 
 // The least of each tile's values; rows after m have none.
@@ -117,29 +79,26 @@ extern "C" __global__ void least_ones(long long m, const float* __restrict__ one
 
 // The lines of m rows with these bounds, and a line below those of each tile; 0 for the rows after them. A block a tile.
 extern "C" __global__ void lines_of_rows(
-    long long m, const double* __restrict__ bound, const float* __restrict__ ones, int features, Line* __restrict__ of_row,
+    long long m, const double* __restrict__ bound, const float* __restrict__ ones, Line* __restrict__ of_row,
     Line* __restrict__ of_tile) {
     long long r = thread_index();
-    Bound least = r < m ? least_count(FORMULA{}, bound[r], ones[r], features) : Bound{0, 0};
+    Bound least = r < m ? least_count(FORMULA{}, bound[r], ones[r]) : Bound{0, 0};
     Line line{__double2float_rd(least.slope), __double2float_rd(least.intercept - SLACK)};
     of_row[r] = line;
     float slope = least_of_tile(line.slope), intercept = least_of_tile(line.intercept);
     if (threadIdx.x == 0) of_tile[blockIdx.x] = Line{slope, intercept};
 }
 
-// The distance of rows of zeros and ones by their count, and what hamming of codes is at least.
-template <class F> __device__ double distance_of(F sum, int common, double w, double v, int) {
+__device__ double distance_of(int common, double w, double v) {
+    FORMULA sum;
     sum.common = common;
     return sum.of(w, v);
 }
-__device__ double distance_of(hamming, int common, double, double, int features) { return features - common; }
-__device__ double distance_of(present_hamming, int, double, double, int) { return INFINITE; }
-__device__ double distance_of(hiercc, int, double, double, int) { return INFINITE; }
 
 // Tightens each row's bound to its k-th survivor's distance, and keeps those within it. A row with more than `capacity`
 // survivors, some of which are lost, keeps all. A warp a row.
 extern "C" __global__ void tighten(
-    int m, int k, int capacity, int features, const float* __restrict__ ones, double* __restrict__ bound, int* __restrict__ ids,
+    int m, int k, int capacity, const float* __restrict__ ones, double* __restrict__ bound, int* __restrict__ ids,
     int* __restrict__ negative_counts, int* __restrict__ count) {
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
@@ -151,7 +110,7 @@ extern "C" __global__ void tighten(
     for (int e = 0; e < KEYS_PER_LANE; e++) {
         bool real = e * WARP + lane < n;
         id[e] = real ? ids[e * WARP + lane] : 0, common[e] = real ? -negative_counts[e * WARP + lane] : 0;
-        key[e] = real ? __float_as_int(__double2float_ru(distance_of(FORMULA{}, common[e], own, ones[id[e]], features))) : EMPTY_KEY;
+        key[e] = real ? __float_as_int(__double2float_ru(distance_of(common[e], own, ones[id[e]]))) : EMPTY_KEY;
     }
     int cut = kth_least(key, n, k, 1), kept = 0;
     double within = fmin(bound[i], (double)__int_as_float(cut));

@@ -180,14 +180,14 @@ class Projected(Int8):
         return image
 
 
-def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device) -> Fp16 | Int8:
+def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, within: float) -> Fp16 | Int8:
     """The encoding with which the queries take the least time.
 
     fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
     `FP16_SURVIVORS` fewer a query. Bytes are exact in either.
     """
     (n, d), cost = points.shape, COSTS[is_hopper()]
-    projection = worthwhile_projection(points, n_queries, scaling, cost, device)
+    projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
     saved = FP16_SURVIVORS * (cost.survivor + cost.byte * d * points.dtype.itemsize)

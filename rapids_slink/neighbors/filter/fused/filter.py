@@ -1,5 +1,6 @@
 """The product filter over a whole band of points in one launch."""
 
+from math import inf
 from typing import Any
 
 import cupy as cp
@@ -44,6 +45,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         The same as they are re-ranked.
     tier : int
         `ON_AXES` where that takes less time, `ALL_FEATURES` or `PRECISE`.
+    within : float
+        The largest distance that is wanted.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         scaling: Scaling,
         exact: ExactPoints,
         tier: int = 0,
+        within: float = inf,
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
         self.exact = exact
@@ -64,7 +68,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         elif tier == ALL_FEATURES:
             self.encoding = Int8(points, scaling)
         else:
-            self.encoding = cheapest(points, len(queries), scaling, device)
+            self.encoding = cheapest(points, len(queries), scaling, device, within)
         self.name = self.encoding.name
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
         self.radius_struct = c_struct(*terms)
@@ -90,7 +94,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return tiles_in_strides(by_bound, n), by_bound[n:].astype(cp.int32)
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """Whether too many rows have more survivors than there is room for: a finer encoding takes less time."""
+        """As of an `ImageFilter`."""
         if self.encoding.sum_type != "int32":
             return False
         overflowed = int((survivors.count > survivors.capacity).sum())

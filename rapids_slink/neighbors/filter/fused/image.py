@@ -59,6 +59,10 @@ class ImageFilter(TileFilter):
         """
         raise NotImplementedError
 
+    def is_coarse(self, survivors: Survivors) -> bool:
+        """Whether too many rows have more survivors than there is room for: a finer encoding takes less time."""
+        return False
+
     def image(self) -> QuantizedPoints:
         """All points in their order."""
         if self.points_image is None:

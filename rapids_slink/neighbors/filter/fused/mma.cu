@@ -21,17 +21,6 @@ template <int BYTES> __device__ __forceinline__ void copy_bytes(char* to, const 
 #pragma unroll
     for (int b = 0; b < BYTES; b += THREADS * 16) copy<16>(to + own + b, from + own + b);
 }
-__device__ __forceinline__ void commit_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-// Waits for all copies but the last LATER groups.
-template <int LATER> __device__ __forceinline__ void wait_for_copies() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
-#endif
-}
 
 // As append_survivors of wgmma.cu, with the same arguments.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
