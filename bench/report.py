@@ -52,14 +52,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(folder: Path) -> list[dict[str, Any]]:
-    """The newest result of CPUs, and of each GPU, of each `identity`, with its ``device``, ``date`` and ``file``."""
-    newest = {}
+    """The newest result of CPUs, and of each GPU, of each `identity`, with its ``device``, ``date`` and ``file``.
+
+    One without peers does not replace one that was measured beside them.
+    """
+    newest: dict[Any, dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):  # names start with the date
         run = json.loads(path.read_text())
         for result in entries_of(run):
             case, stage, *more = identity(result)
             key = (slug(run), stage, case, *more)
-            newest[key] = {**result, "date": run["date"], "file": path.name}
+            if result["peers"] or not (key in newest and newest[key]["peers"]):
+                newest[key] = {**result, "date": run["date"], "file": path.name}
     return [newest[key] for key in sorted(newest)]
 
 
