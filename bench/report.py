@@ -62,7 +62,7 @@ def load(folder: Path) -> list[dict[str, Any]]:
         for result in entries_of(run):
             case, stage, *more = identity(result)
             key = (slug(run), stage, case, *more)
-            if result["peers"] or not (key in newest and newest[key]["peers"]):
+            if result.get("peers") or not (key in newest and newest[key].get("peers")):
                 newest[key] = {**result, "date": run["date"], "file": path.name}
     return [newest[key] for key in sorted(newest)]
 

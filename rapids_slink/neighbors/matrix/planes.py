@@ -10,7 +10,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.cuda import c_name, check_arrays, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
 
 PLANES = "neighbors/matrix/planes.cu"
@@ -153,4 +153,4 @@ def _options(metric: Metric, values: Any = "float32", distance: Any = "uint16") 
 
 def distance_option(distance: Any) -> str:
     """The compiler's option that tells a source the type of the matrix."""
-    return value_option(distance).replace("VALUE", "DISTANCE")
+    return f"-DDISTANCE={c_name(distance)}"
