@@ -104,7 +104,7 @@ def append(
         ends = tuple(device.asarray(column_values(model.tree[end], device), "int32") for end in ("src", "dst"))
 
     def grow(problem: Problem, rows: Array, report: Report) -> Tree:
-        return tree_of_appended(rows, ends, problem, report), 1
+        return tree_of_appended(rows, len(old), ends, problem, report), 1
 
     report["way"] = "append"
     tree = tree_of_points(values, problem, report, grow)
@@ -161,6 +161,7 @@ def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Devi
     with report.stage("prediction_data", device):
         points = copy_out(device, values) if device.is_gpu else values.copy()
         kept: dict[str, Any] = {"_metric_": (settings.metric.name, settings.metric.p), "_points_": points}
+        kept["_max_distance_"] = settings.max_distance
         if rule.predicts_by_density:
             kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
     return kept

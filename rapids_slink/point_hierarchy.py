@@ -35,6 +35,7 @@ class PointHierarchy(Hierarchy, Estimator):
     memory_limit: int | str | None
     prediction_data: bool
     _metric_: tuple[str, float]
+    _max_distance_: float | None
     _points_: Any  # with prediction_data: the rows' values
 
     def _cluster_rule(self) -> ClusterRule:
@@ -130,6 +131,9 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError("append is for rows without sample_weight")
         if settings.metric != rows.metric:
             raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
+        limit = getattr(self, "_max_distance_", None)  # above which edges of the old tree are missing
+        if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
+            raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
         return self._take(engine_of(X).append(X, Fitted(rows, self.mst_, self._index, self._output), settings, rule))
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:

@@ -98,6 +98,24 @@ def test_a_hub_between_new_rows(scale, device):
     assert_as_fitted(model, X, device)
 
 
+@pytest.mark.parametrize(("d", "limit"), [(9, 2.5), (9, 1e3), (2, 0.3)])
+def test_a_tree_up_to_a_distance(d, limit, device):
+    X = np.random.default_rng(0).normal(size=(900, d))
+    X[::2] += 50
+    how = {"n_clusters": None, "max_distance": limit, "device": device}
+    whole = SingleLinkage(**how).fit(X)
+    assert (len(whole.mst_) == 899) == (limit == 1e3)
+    for first in (800, 899, 1):
+        model = SingleLinkage(prediction_data=True, **how).fit(X[:first]).append(X[first:])
+        assert bits(model) == bits(whole)
+    for other in (None, limit * 1.01):
+        with pytest.raises(ValueError, match=f"continues a fit with max_distance={limit}, and it is now {other}"):
+            model.set_params(n_clusters=450, max_distance=other).append(X[:1])
+    how["max_distance"] = limit / 10
+    model.set_params(n_clusters=None, max_distance=limit / 10).append(X[:1])
+    assert bits(model) == bits(SingleLinkage(**how).fit(np.concatenate([X, X[:1]])))
+
+
 SHAPES = st.tuples(st.integers(2, 40), st.integers(1, 4))
 
 

@@ -116,17 +116,20 @@ class AppendedSearch:
         ids[replaced], weights[replaced] = other[replaced], weight[replaced]
 
 
-def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, report: Report) -> PreallocatedFrame:
+def tree_of_appended(
+    rows: Array, n_old: int, tree: tuple[Array, Array], problem: Problem, report: Report
+) -> PreallocatedFrame:
     """The tree of old and new points, in the total order, weighing surrogate distances.
 
     Parameters
     ----------
     rows : (n, d) array
         The old points and then the new ones, as `neighbors.rows.metric_rows` makes them.
+    n_old : int
     tree : two int32 arrays
-        The ends of the old points' tree.
+        The ends of the old points' tree, or of its edges that are within `Settings.max_distance`.
     """
-    device, xp, n, n_old = problem.device, problem.device.xp, problem.n, tree[0].size + 1
+    device, xp, n = problem.device, problem.device.xp, problem.n
     with report.stage("neighbors", device):
         search = AppendedSearch(rows, n_old, problem, report)
         weight = kernels(device).pair_distances(rows, *tree, problem.metric)
@@ -146,8 +149,8 @@ def tree_of_appended(rows: Array, tree: tuple[Array, Array], problem: Problem, r
 def _listed_height(tree: PreallocatedFrame, n_old: int, n_new: int) -> Any:
     """The surrogate distance up to which each old point lists new ones."""
     xp = tree.device.xp
-    if n_old == 1:
-        return xp.full(1, xp.inf)
+    if n_old == 1 or tree.columns["src"].size < n_old - 1:
+        return xp.full(n_old, xp.inf)
     left, right, height, size = build_linkage(tree, n_old).columns.values()
     return heights_of_size(left, right, height, size, NEW_A_CLUSTER * max(1, n_old // n_new), xp)
 
