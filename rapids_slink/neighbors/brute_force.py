@@ -78,7 +78,7 @@ class BruteForceSearch:
 
             tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
             return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
-        fused = fused_filter(device) if metric.filter in ("product", "bits", "codes") else None
+        fused = fused_filter(device) if metric.filter in ("product", "bits") else None
         a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
         a_row += 4 * d * (metric.filter == "direct")
         quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers

@@ -55,8 +55,7 @@ def prepare_search(
             return search
     kind = _search_class(n, d, metric, device)
     more = {"max_weight": max_weight} if kind is BruteForceSearch else {}
-    search = kind(values, device, report, queries, progress, metric=metric, **more)
-    return search
+    return kind(values, device, report, queries, progress, metric=metric, **more)
 
 
 def estimate_search(
