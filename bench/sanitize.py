@@ -33,6 +33,7 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.distances import as_distances
 from rapids_slink.points.kernels import kernels as point_kernels
+from rapids_slink.points.output import on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime import cuda as launches
 from rapids_slink.runtime.device import CPU, Device, cuda, to_host
@@ -171,6 +172,12 @@ def connect(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return tuple(columns.values())
 
 
+def append_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """The tree of points of which the last 60 are appended."""
+    model = rapids_slink.fit(points[:-60], 1, prediction_data=True, device=device.name).append(points[-60:])
+    return tuple(on_host(model.mst_)[name].to_numpy() for name in EDGE_TYPES)
+
+
 def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Lists longer than a kernel's."""
     values, rows = device.asarray(points), device.xp.arange(len(points), dtype="int32")
@@ -262,6 +269,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"{d} columns", partial(interleave, points=rng.integers(0, 256, (300, d)).astype(np.uint8))
     for name in ("float32", "bytes", "300 features"):
         yield f"component pairs by the filter, {name}", partial(connect, points=points[name])
+        yield f"appended rows, {name}", partial(append_rows, points=points[name])
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")

@@ -2,6 +2,7 @@
 
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import device_of, to_host
+
+#: By model, its condensed tree and what predictions read of it: a copy on the host.
+_READ: Any = WeakKeyDictionary()
 
 
 class DensityHierarchy(PointHierarchy):
@@ -116,8 +120,13 @@ class DensityHierarchy(PointHierarchy):
 
     def _density(self) -> density.Density:
         """What predictions read of the model."""
-        rows, tree = self._fitted_rows(), condense.from_frame(self.condensed_tree_, self.n_leaves_)
-        return density.Density(rows, self._core_, self.report_.get("min_samples", 1), tree, to_host(self._selected_))
+        rows, min_samples = self._fitted_rows(), self.report_.get("min_samples", 1)
+        frame, read = _READ.get(self, (None, None))
+        if read is None or frame is not self.condensed_tree_:
+            tree = condense.from_frame(self.condensed_tree_, self.n_leaves_)
+            read = density.Density(rows, self._core_, min_samples, tree, to_host(self._selected_))
+            _READ[self] = self.condensed_tree_, read
+        return read
 
     @property
     def relative_validity_(self) -> float:

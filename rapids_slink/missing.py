@@ -43,6 +43,11 @@ def with_missing(metric: Metric, missing: Any) -> Metric:
     return Metric(metric.name, formula, distance=distance, rows=rows, filter=kind, missing=True)
 
 
+def missing_of(metric: Metric) -> str | None:
+    """The parameter `missing` that the metric was made with."""
+    return next((kind for kind, names in MISSING.items() if names.get(metric.name, ("",))[0] == metric.formula), None)
+
+
 def check_missing_value(value: Any, missing: Any) -> Any:
     """The parameter `missing_value`; refuse what is no number, or one without `missing`."""
     if value is None:

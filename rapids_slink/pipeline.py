@@ -10,6 +10,7 @@ from rapids_slink.centers import centroids, medoids
 from rapids_slink.dendrogram import build_linkage, estimate_linkage
 from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, distances
+from rapids_slink.missing import missing_of
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_points, is_sparse
@@ -98,17 +99,24 @@ def append(
         size = MemoryEstimate(n * old.shape[1] * old.dtype.itemsize, n * old.shape[1] * old.dtype.itemsize)
         stages = estimate_appended(problem, len(old)), estimate_linkage(n, device), MemoryEstimate(rule.row_bytes * n)
         check_memory(device, sequential(size, *stages), f"append to {counted(len(old), 'row')}")
-        values = device.xp.concatenate([old, added])
+        with outside_pool(device):  # since the model keeps them
+            values = device.xp.concatenate([old, added])
         points = Points(values, model.rows.names, model.index_with(new), model.output)
-        check_finite({"X": points}, settings.metric, device)
-        ends = tuple(device.asarray(column_values(model.tree[end], device), "int32") for end in ("src", "dst"))
+        if values.dtype != "float32":  # whose squares fit into float64
+            check_finite({"X": points}, settings.metric, device)
+
+        def column(frame: Any, name: str) -> Array:
+            return device.asarray(column_values(frame[name], device), "int32")
+
+        edges = column(model.tree, "src"), column(model.tree, "dst")
+        merges = column(model.linkage, "left"), column(model.linkage, "right"), column(model.linkage, "size")
 
     def grow(problem: Problem, rows: Array, report: Report) -> Tree:
-        return tree_of_appended(rows, len(old), ends, problem, report), 1
+        return tree_of_appended(rows, len(old), edges, merges, problem, report), 1
 
     report["way"] = "append"
     tree = tree_of_points(values, problem, report, grow)
-    return attributes_of(points, tree, values.shape, problem.settings, rule, device, report)
+    return attributes_of(points, tree, values.shape, problem.settings, rule, device, report, is_own=True)
 
 
 def attributes_of(
@@ -119,14 +127,15 @@ def attributes_of(
     rule: ClusterRule,
     device: Device,
     report: Report,
+    is_own: bool = False,
 ) -> dict[str, Any]:
-    """The attributes of a model of rows and features, from its tree."""
+    """The attributes of a model of rows and features, from its tree. `is_own`: it may keep the points themselves."""
     (tree, components), (n, d) = tree_and_components, shape
     release_cached()
     with report.stage("linkage", device):
         merges = build_linkage(tree, n)
     flat = rule.choose(merges, n, device, report)
-    kept = kept_rows(points.values, settings, rule, device, report) if settings.prediction_data else {}
+    kept = kept_rows(points.values, settings, rule, device, report, is_own) if settings.prediction_data else {}
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
@@ -156,12 +165,20 @@ def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: D
     return {name: points.output.array(copy_out(device, array)) for name, array in centers.items()}
 
 
-def kept_rows(values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
-    """What a model keeps of its rows: these, and core distances if its predictions need them."""
+def kept_rows(
+    values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
+) -> dict[str, Any]:
+    """What a model keeps of its rows: these, copied unless `is_own`; core distances if its predictions need them."""
     with report.stage("prediction_data", device):
-        points = copy_out(device, values) if device.is_gpu else values.copy()
-        kept: dict[str, Any] = {"_metric_": (settings.metric.name, settings.metric.p), "_points_": points}
-        kept["_max_distance_"] = settings.max_distance
+        points = values
+        if not is_own:
+            points = copy_out(device, values) if device.is_gpu else values.copy()
+        kept: dict[str, Any] = {
+            "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
+            "_missing_value_": settings.missing_value,
+            "_max_distance_": settings.max_distance,
+            "_points_": points,
+        }
         if rule.predicts_by_density:
             kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
     return kept

@@ -34,7 +34,8 @@ class PointHierarchy(Hierarchy, Estimator):
     progress: bool
     memory_limit: int | str | None
     prediction_data: bool
-    _metric_: tuple[str, float]
+    _metric_: tuple[str, float, str | None]
+    _missing_value_: Any
     _max_distance_: float | None
     _points_: Any  # with prediction_data: the rows' values
 
@@ -134,7 +135,8 @@ class PointHierarchy(Hierarchy, Estimator):
         limit = getattr(self, "_max_distance_", None)  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
-        return self._take(engine_of(X).append(X, Fitted(rows, self.mst_, self._index, self._output), settings, rule))
+        model = Fitted(rows, self.mst_, self.linkage_, self._index, self._output)
+        return self._take(engine_of(X).append(X, model, settings, rule))
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:
         """Fit and return `labels_`: one int32 label per row."""
@@ -159,8 +161,6 @@ class PointHierarchy(Hierarchy, Estimator):
     def _keeps_rows(self) -> bool:
         if self.prediction_data and self.metric == PRECOMPUTED.name:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
-        if self.prediction_data and self.missing is not None:
-            raise ValueError("prediction_data=True is for rows without missing values")
         return bool(self.prediction_data)
 
     def _fitted_rows(self) -> FittedRows:
@@ -170,7 +170,9 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
         names = getattr(self, "feature_names_in_", None)
         names = None if names is None else names.tolist()
-        return FittedRows(self._points_, names, get_metric(*self._metric_), type(self).__name__)
+        name, p, *missing = self._metric_  # models saved by former versions have no more
+        metric = with_missing(get_metric(name, p), *missing or (None,))
+        return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_value_", None))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))

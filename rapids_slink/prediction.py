@@ -9,7 +9,7 @@ import numpy as np
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import nearest_neighbors, neighbor_lists
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
-from rapids_slink.neighbors.rows import metric_rows
+from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.output import OutputKind, is_dataframe, without_proxy
 from rapids_slink.report import Report
@@ -29,12 +29,14 @@ class FittedRows:
     names : list of str or None, the columns' names
     metric : Metric
     kind : str, the model's class, for errors
+    missing_value : number, optional, for a missing value in new rows
     """
 
     values: Array
     names: list[str] | None
     metric: Metric
     kind: str
+    missing_value: Any = None
 
     def read(self, X: Any, device: Device) -> tuple[Points, tuple[Array, Array]]:
         """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
@@ -43,7 +45,7 @@ class FittedRows:
             if sorted(map(str, X)) != sorted(self.names):
                 raise ValueError(f"X must have the columns that {self.kind} was fitted on, {self.names}, got {list(X)}")
             X = X[self.names]
-        points = as_points(X, device, metric=self.metric)
+        points = as_points(X, device, metric=self.metric, missing_value=self.missing_value)
         d, of_fit = points.values.shape[1], self.values.shape[1]
         if d != of_fit:
             raise ValueError(f"X has {d} features, but {self.kind} is expecting {of_fit} features as input")
@@ -59,13 +61,14 @@ class Fitted:
     Attributes
     ----------
     rows : FittedRows
-    tree : DataFrame, its `mst_`
+    tree, linkage : DataFrame, its `mst_` and `linkage_`
     index : Index or None, of its rows
     output : OutputKind
     """
 
     rows: FittedRows
     tree: Any
+    linkage: Any
     index: Any
     output: OutputKind
 
@@ -83,6 +86,8 @@ def nearest_labels(X: Any, fitted: FittedRows, labels: Array, height: float, dev
     with report.stage("predict", device):
         output = OutputKind.of(X, device)[1]
         points, (new, old) = fitted.read(X, device)
+        if fitted.metric.missing:
+            require_common_features_with(new, old, device)
         edges = nearest_neighbors(new, old, fitted.metric, device)
         near = device.asarray(edges["weight"].values) < height
         label = device.xp.where(near, device.asarray(labels)[device.asarray(edges["dst"].values)], -1)

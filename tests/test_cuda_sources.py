@@ -186,10 +186,11 @@ def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options)
 
 
 FUSED = "neighbors/filter/fused/"
-#: What one launch does: all rows with some points, each pair for both its points, or between components.
+#: What one launch does: all rows with some points, each pair for both its points, or pairs within the threshold of
+#: their components or of their row and tile.
 TYPES = {"fp16": {"INT8": 0, "BITS": 0}, "int8": {"INT8": 1, "BITS": 0}, "bits": {"INT8": 1, "BITS": 1}}
-PASSES = {"rows": (0, 0), "symmetric": (1, 0), "between components": (0, 1)}
-KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if (pass_, type_) != ("between components", "bits")]
+PASSES = {"rows": (0, 0, 0), "symmetric": (1, 0, 0), "between components": (0, 1, 0), "by tile": (0, 1, 1)}
+KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if not (PASSES[pass_][1] and type_ == "bits")]
 
 
 @pytest.mark.parametrize(
@@ -202,10 +203,10 @@ KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if (pass_, ty
 )
 def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):
     """The compiler says so if it has each of their instructions wait for the one before."""
-    symmetric, between = PASSES[pass_]
+    symmetric, between, by_tile = PASSES[pass_]
     flags = defined(
         RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
-        **TYPES[type_],
+        BY_TILE=by_tile, **TYPES[type_],
     )  # fmt: skip
     assert "serialized" not in assert_compiles(FUSED + "wgmma.cu", "sm_90a", *flags)
 
@@ -230,10 +231,10 @@ TARGETS = [
 )
 def test_mma_compiles(architecture, launch, pass_, type_):
     warps, stages, resident = launch
-    symmetric, between = PASSES[pass_]
+    symmetric, between, by_tile = PASSES[pass_]
     flags = defined(
         WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
-        BETWEEN_COMPONENTS=between, **TYPES[type_],
+        BETWEEN_COMPONENTS=between, BY_TILE=by_tile, **TYPES[type_],
     )  # fmt: skip
     assert_compiles(FUSED + "mma.cu", architecture, *flags)
 

@@ -11,7 +11,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from sklearn.metrics.pairwise import nan_euclidean_distances
 
-from rapids_slink import SingleLinkage, fit
+from rapids_slink import SingleLinkage, fit, load
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
 
@@ -227,3 +227,40 @@ def test_dask_collections_are_refused():
     dask = pytest.importorskip("dask.array")
     with pytest.raises(ValueError, match="missing= takes points in one piece, not a Dask collection"):
         fit(dask.from_array(np.ones((4, 2))), 1, missing="pairwise", device="cpu")
+
+
+@pytest.mark.parametrize(("metric", "missing"), EVERY)
+def test_new_rows(metric, missing, device):
+    """Each is labelled by its nearest row, and appended rows give the bits of a fit of all."""
+    rng = np.random.default_rng(0)
+    X = with_gaps(rng, rng.integers(1, 5, (150, 12)) if metric == "hamming" else rng.normal(size=(150, 12)), 0.2)
+    how = {"metric": metric, "missing": missing, "device": device}
+    model = SingleLinkage(5, prediction_data=True, **how).fit(X[:120])
+    distances = in_pairs(X, metric, missing)[120:, :120]
+    labels = np.where(distances.min(axis=1) < model._cut_height(), to_host(model.labels_)[distances.argmin(axis=1)], -1)
+    np.testing.assert_array_equal(to_host(model.predict(X[120:])), labels)
+    whole, grown = SingleLinkage(5, **how).fit(X), model.append(X[120:])
+    np.testing.assert_array_equal(grown.to_scipy(), whole.to_scipy())
+    np.testing.assert_array_equal(to_host(grown.labels_), to_host(whole.labels_))
+
+
+def test_new_rows_with_a_missing_value_or_without_common_features(device, tmp_path):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    X = np.random.default_rng(0).integers(0, 5, (60, 6)).astype(float)
+    how = {"metric": "hamming", "missing": "hiercc", "missing_value": 0, "device": device}
+    X[:, 0] = np.maximum(X[:, 0], 1)
+    SingleLinkage(3, prediction_data=True, **how).fit(X[:50]).save(tmp_path / "model.slink")
+    model = load(tmp_path / "model.slink")
+    predicted = to_host(model.predict(X[50:]))
+    as_nan = {**how, "missing_value": None}
+    other = SingleLinkage(3, prediction_data=True, **as_nan).fit(np.where(X[:50] == 0, NAN, X[:50]))
+    np.testing.assert_array_equal(predicted, to_host(other.predict(np.where(X[50:] == 0, NAN, X[50:]))))
+    np.testing.assert_array_equal(model.append(X[50:]).to_scipy(), SingleLinkage(3, **how).fit(X).to_scipy())
+    alone = np.zeros((1, 6))
+    alone[0, 1:] = X[7, 1:] == 0
+    with pytest.raises(ValueError, match=r"row 0 of X and row \d+ of the fitted rows have no feature that is present"):
+        model.predict(alone)
+    full, lacking = np.ones((3, 6)), np.array([[1.0, 0, 0, 0, 0, 0]])  # the fitted row is the one with few features
+    sparse = SingleLinkage(1, prediction_data=True, **how).fit(np.concatenate([full, lacking]))
+    with pytest.raises(ValueError, match="row 1 of X and row 3 of the fitted rows"):
+        sparse.predict(np.array([[1.0] * 6, [0.0] + [1.0] * 5]))

@@ -132,27 +132,50 @@ def _require_booleans(values: Array, metric: Metric, name: str, device: Device) 
 
 
 def _require_common_features(values: Array, name: str, device: Device) -> None:
-    """Raise if no feature is present in both of some two rows. Rows with more than half of all features have one."""
-    xp, (n, d) = device.xp, values.shape
-    count = xp.concatenate([(values[rows] == values[rows]).sum(axis=1) for rows in row_blocks(n, d)])
-    few, others = xp.flatnonzero(2 * count <= d), xp.flatnonzero(count <= d - count.min())
+    """Raise if no feature is present in both of some two rows."""
+    if pair := _pair_without_common_feature(values, values, device):
+        raise ValueError(
+            f"rows {min(pair)} and {max(pair)} of {name} have no feature that is present in both, so no distance. Drop "
+            "one of them, or fill its missing values."
+        )
 
-    def present(rows: Any) -> Any:
-        return (values[rows] == values[rows]).astype("float32")
 
-    for at in row_blocks(few.size, d):
-        rows = few[at]
-        is_present = present(rows)
-        for columns in (others[block] for block in row_blocks(others.size, d)):
-            without = (is_present @ present(columns).T == 0) & (rows[:, None] != columns)
-            if all_true(~without):
-                continue
-            i, j = divmod(int(without.argmax()), columns.size)
-            first, second = sorted((int(rows[i]), int(columns[j])))
-            raise ValueError(
-                f"rows {first} and {second} of {name} have no feature that is present in both, so no distance. Drop "
-                "one of them, or fill its missing values."
-            )
+def require_common_features_with(new: Array, fitted: Array, device: Device) -> None:
+    """Raise if no feature is present in both a new and a fitted row."""
+    pair = _pair_without_common_feature(new, fitted, device)
+    if pair is None and (reverse := _pair_without_common_feature(fitted, new, device)):
+        pair = reverse[::-1]
+    if pair:
+        raise ValueError(
+            f"row {pair[0]} of X and row {pair[1]} of the fitted rows have no feature that is present in both, so no "
+            "distance. Drop the row of X, or fill its missing values."
+        )
+
+
+def _pair_without_common_feature(values: Array, others: Array, device: Device) -> tuple[int, int] | None:
+    """A row of `values` with at most half of all features, and one of `others` that has none of these.
+
+    Two rows with more than half of all features have one in common. `others` may be `values` itself.
+    """
+    xp, d = device.xp, values.shape[1]
+
+    def present(array: Array, rows: Any) -> Any:
+        return (array[rows] == array[rows]).astype("float32")
+
+    counts = (present(array, rows).sum(axis=1) for array in (values, others) for rows in row_blocks(len(array), d))
+    count = xp.concatenate(list(counts))
+    count, of_others = count[: len(values)], count[len(values) :]
+    few, eligible = xp.flatnonzero(2 * count <= d), xp.flatnonzero(of_others <= d - count.min())
+    for rows in (few[block] for block in row_blocks(few.size, d)):
+        is_present = present(values, rows)
+        for columns in (eligible[block] for block in row_blocks(eligible.size, d)):
+            without = is_present @ present(others, columns).T == 0
+            if others is values:
+                without &= rows[:, None] != columns
+            if not all_true(~without):
+                i, j = divmod(int(without.argmax()), columns.size)
+                return int(rows[i]), int(columns[j])
+    return None
 
 
 def _require_finite_squares(values: Array, metric: Metric, name: str, device: Device) -> None:

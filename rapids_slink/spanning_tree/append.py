@@ -1,7 +1,10 @@
 """The minimum spanning tree of points to which new ones are added.
 
 A pair of old points that is not in their tree is the heaviest of a cycle of old points, and stays that. So the edges of
-the new tree are in the old one or have a new end. Borůvka's rounds (`forest`) run on these edges alone. A new point
+the new tree are in the old one or have a new end. If a GPU's fused filter serves the points, one pass finds the few
+edges with a new end that may be in the tree (`added`), and the tree is that of these edges and the old ones.
+
+Otherwise Borůvka's rounds (`forest`) run on neighbour lists of these edges alone. A new point
 lists its nearest others. An old one lists its nearest new points, up to a height of the old tree, and its lightest
 edges of that tree; its lower bound is that of the first edge it does not list, of either kind. The height is that at
 which its cluster has a certain size: until then the lists certify clusters of old points, whose lightest edges are no
@@ -19,10 +22,12 @@ from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.spanning_tree.added import candidate_edges
 from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
+from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.forest import Forest
 from rapids_slink.spanning_tree.problem import Problem
 
@@ -71,10 +76,9 @@ class TreeEdges:
 class AppendedSearch:
     """The nearest point outside a row's component: for an old row among new points and its unlisted tree edges."""
 
-    def __init__(self, rows: Array, n_old: int, problem: Problem, report: Report) -> None:
+    def __init__(self, rows: Array, n_old: int, among_all: Search, problem: Problem, report: Report) -> None:
         device, metric, progress = problem.device, problem.metric, problem.settings.progress
-        self.n_old, self.xp = n_old, device.xp
-        self.among_all: Search = prepare_search(rows, device, report, progress=progress, metric=metric)
+        self.n_old, self.xp, self.among_all = n_old, device.xp, among_all
         self.among_new: Search = prepare_search(rows[n_old:].copy(), device, report, rows, progress, metric)
         self.unlisted: TreeEdges
 
@@ -117,7 +121,12 @@ class AppendedSearch:
 
 
 def tree_of_appended(
-    rows: Array, n_old: int, tree: tuple[Array, Array], problem: Problem, report: Report
+    rows: Array,
+    n_old: int,
+    edges: tuple[Array, Array],
+    merges: tuple[Array, Array, Array],
+    problem: Problem,
+    report: Report,
 ) -> PreallocatedFrame:
     """The tree of old and new points, in the total order, weighing surrogate distances.
 
@@ -126,33 +135,59 @@ def tree_of_appended(
     rows : (n, d) array
         The old points and then the new ones, as `neighbors.rows.metric_rows` makes them.
     n_old : int
-    tree : two int32 arrays
-        The ends of the old points' tree, or of its edges that are within `Settings.max_distance`.
+    edges : src, dst
+        int32 arrays: the old points' tree, or those of its edges that are within `Settings.max_distance`.
+    merges : left, right, size
+        int32 arrays: the linkage of these edges in their order.
     """
     device, xp, n = problem.device, problem.device.xp, problem.n
     with report.stage("neighbors", device):
-        search = AppendedSearch(rows, n_old, problem, report)
-        weight = kernels(device).pair_distances(rows, *tree, problem.metric)
-        columns = {"src": tree[0].copy(), "dst": tree[1].copy(), "weight": weight}
+        progress, metric = problem.settings.progress, problem.metric
+        among_all = prepare_search(rows, device, report, progress=progress, metric=metric)
+        weight = kernels(device).pair_distances(rows, *edges, metric)
+        columns = {"src": edges[0].copy(), "dst": edges[1].copy(), "weight": weight}
+        if not all_true(weight[1:] >= weight[:-1]):  # distances that are rounded may have another order
+            sort_in_place(columns, xp)
+            left, right, weight, size = build_linkage(PreallocatedFrame(columns, device), n_old).columns.values()
+            merges = left, right, size
+        is_tree, added = weight.size == n_old - 1, None
+        if is_tree:
+            added = candidate_edges(rows, merges, weight, among_all, n_old)
+    if added is not None:
+        return _tree_within(columns, added, n, device, report)
+    with report.stage("neighbors", device):
         sort_in_place(columns, xp)
-        edges = TreeEdges.of(columns, xp)
-        search.unlisted = edges.at(xp.flatnonzero(edges.place >= TREE_LISTED))
-        upper = _listed_height(PreallocatedFrame(columns, device), n_old, n - n_old)
-        lists, bound = _lists(search, edges, upper, n, device)
+        search = AppendedSearch(rows, n_old, among_all, problem, report)
+        of_old = TreeEdges.of(columns, xp)
+        search.unlisted = of_old.at(xp.flatnonzero(of_old.place >= TREE_LISTED))
+        upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
+        if is_tree and n_old > 1:
+            upper = heights_of_size(merges[0], merges[1], columns["weight"], merges[2], min_size, xp)
+        lists, bound = _lists(search, of_old, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
-    connect_forest(forest, lists, search, device, report, among_all=search.among_all)
+    connect_forest(forest, lists, search, device, report, among_all=among_all)
     with report.stage("spanning_tree", device):
         sort_in_place(forest.edges.columns, xp)
     return forest.edges
 
 
-def _listed_height(tree: PreallocatedFrame, n_old: int, n_new: int) -> Any:
-    """The surrogate distance up to which each old point lists new ones."""
-    xp = tree.device.xp
-    if n_old == 1 or tree.columns["src"].size < n_old - 1:
-        return xp.full(n_old, xp.inf)
-    left, right, height, size = build_linkage(tree, n_old).columns.values()
-    return heights_of_size(left, right, height, size, NEW_A_CLUSTER * max(1, n_old // n_new), xp)
+def _tree_within(
+    old: dict[str, Array], added: tuple[Array, Array, Array], n: int, device: Device, report: Report
+) -> PreallocatedFrame:
+    """The tree of all n points, whose edges are among the old tree's and these."""
+    xp = device.xp
+    report.count("neighbors", candidate_edges=added[2].size)
+    with report.stage("spanning_tree", device):
+        columns = {name: xp.concatenate(parts) for name, *parts in zip(EDGE_TYPES, old.values(), added, strict=True)}
+        sort_in_place(columns, xp)
+        src, dst, weight = columns.values()
+        in_tree = xp.flatnonzero(spanning_forest(EdgeList(src, dst, weight, n), device)[0])
+        if in_tree.size != n - 1:
+            raise RuntimeError("some new points have no edge to the tree: please report this")
+        tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
+        for name, column in tree.columns.items():
+            column[...] = columns[name][in_tree]
+    return tree
 
 
 def _lists(

@@ -21,6 +21,7 @@ RERANK, LISTS, REACHABILITY, ALL_DISTANCES = (
 DISTANCE_TILE = 32  # as in all_distances.cu
 WARP = 32
 RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
+PAIR_WARPS = 2  # a block, in the kernel that gives each pair a lane
 SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
@@ -122,9 +123,12 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     """The surrogate distances of pairs of rows."""
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
-    out, m = cp.empty(src.size), src.size
-    options = _options(values, metric)
-    launch(RERANK, "pair_distances", m, values, np.int32(values.shape[1]), np.int64(m), src, dst, out, options=options)
+    out, m, d = cp.empty(src.size), src.size, values.shape[1]
+    layout, threads = _warp_scratch(1, d, values.dtype.itemsize, _is_aligned(values))[0], PAIR_WARPS * WARP
+    launch_blocks(
+        RERANK, "pair_distances", (-(-m // threads),), threads, values, np.int32(d), np.int64(m), src, dst, layout, out,
+        options=_options(values, metric), shared_memory=2 * threads * int(layout["f3"]),
+    )  # fmt: skip
     return out
 
 
@@ -231,12 +235,16 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, d = points.dtype.itemsize, points.shape[1]
-    aligned = d * itemsize % 16 == 0 and points.data.ptr % 16 == 0
-    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, aligned)
+    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _is_aligned(points))
     launch_blocks(
         RERANK, name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d), *arguments, layout, *outputs,
         options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
+
+
+def _is_aligned(values: Any) -> bool:
+    """Whether all rows start at multiples of 16 bytes."""
+    return bool(values.shape[1] * values.dtype.itemsize % 16 == 0 and values.data.ptr % 16 == 0)
 
 
 def list_entries(k: int) -> tuple[int, int]:

@@ -140,21 +140,28 @@ class FusedFilter(ImageFilter, ProductFilter):
         arranged = self.order, self.far
         self.arrange(order)
         try:
-            image = self.image()
-            # A row's radius is its own error; the component pair's threshold is added to it.
-            products, radii = Products(image, len(items), 1, (0, 0), order.size), Radii(image.error, None)
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
             for capacity in sorted({min(FIRST_PAIRS, most), min(MAX_PAIRS // 4, most), most}):
-                counts = cp.zeros(2, cp.uint64)  # found, and the next work item
-                pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
-                self._append(products, radii, Destination(pairs, counts[1:], None, order, items, thresholds))
-                n_found = int(counts[0])
-                if n_found <= capacity:
-                    src, dst, pair = pairs.ids[:, :n_found]
+                pairs = self.pairs_of_items(items, thresholds, capacity)
+                if pairs is not None:
+                    src, dst, pair = pairs
                     return src, dst, pair
             return None
         finally:
             self.arrange(*arranged)
+
+    def pairs_of_items(self, items: Any, thresholds: Any, capacity: int, first_row: int = 0) -> Any:
+        """As `component_pairs` if there are at most `capacity`, of the points as they are arranged.
+
+        A row's radius is its own error and one of the `thresholds`: that of its component pair or, (tiles, rows), that
+        of the tile and the row, whose position is counted from `first_row`.
+        """
+        image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
+        products, radii = Products(image, len(items), 1, (0, 0), self.order.size), Radii(image.error, None)
+        pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
+        self._append(products, radii, Destination(pairs, counts[1:], None, self.order, items, thresholds, first_row))
+        n_found = int(counts[0])
+        return pairs.ids[:, :n_found] if n_found <= capacity else None
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
         """Set the largest error of each tile, and what half a squared distance by this image lacks."""

@@ -109,7 +109,9 @@ class Destination:
     items : (m, 4) int32 array, optional
         Between components, the work items.
     thresholds : float32 array, optional
-        Between components, what is added to the rows' radii, by component pair.
+        Between components, what is added to the rows' radii: by component pair or, of two dimensions, by tile and row.
+    first_row : int
+        Of the rows that have thresholds by tile.
     """
 
     candidates: Candidates
@@ -118,6 +120,7 @@ class Destination:
     point_group: Array = None
     items: Array = None
     thresholds: Array = None
+    first_row: int = 0
 
 
 def append_survivors(
@@ -148,13 +151,15 @@ def append_survivors(
         raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.of_row)} have a radius")
     atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
-    kind = half_sq_dist is not None, into.items is not None, *types
+    by_tile = into.thresholds is not None and into.thresholds.ndim == 2
+    kind = half_sq_dist is not None, into.items is not None, by_tile, *types
     body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
     arguments = (
         rows.y, image.y, image.half_norm, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
         *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
         radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
         survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
+        c_struct(into.first_row, into.thresholds.shape[1] if by_tile else 0),
     )  # fmt: skip
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
     if blocks := min(items, body.blocks * multiprocessors()):
@@ -190,7 +195,7 @@ class _Body:
 
 @cache
 def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "INT8", "BITS"
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BY_TILE", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms <= 4 else 0

@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold) {
+    const float* __restrict__ threshold, RowRange threshold_rows) {
     extern __shared__ __align__(128) char shared[];
     constexpr int STAGE_BYTES = STAGE_PIECES * PIECE_BYTES + NORM_BYTES, PARTS = ROWS / (BLOCK_TILES * COLUMNS);
     char *resident = shared, *stages = shared + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
 #pragma unroll
         for (int s = 0; s < 2; s++)
             strips[s].load(survivors.first_row + 16 * s, lane, half_norm, radius, tile_error,
-                           BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
+                           BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) copy_bytes<RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES>(resident, own);
         int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0;
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
 #pragma unroll
             for (int s = 0; s < 2; s++) {
                 bool both = for_columns(i, blocks, among);
-                TileTest test = strips[s].test_of(t, both, lane, radius, tile_radius, tile_error);
+                TileTest test = strips[s].test_of(t, both, lane, radius, tile_radius, tile_error, threshold, threshold_rows);
                 push_passing(sum[s], test, strips[s], survivors, item, i, t, both, n_columns);
             }
         }

@@ -27,7 +27,7 @@
 // least in the other's tile is taken: counts.cu says why. It stands in the place of the tile's error.
 //
 // BETWEEN_COMPONENTS: the work items are given, each of 256 rows and a range of tiles; the pairs wanted are those within their
-// component pair's threshold.
+// component pair's threshold. BY_TILE: they are those within a threshold of the row and the tile.
 #pragma once
 #include "runtime/include/copies.cuh"
 
@@ -48,6 +48,9 @@
 #endif
 #ifndef BETWEEN_COMPONENTS
 #define BETWEEN_COMPONENTS 0
+#endif
+#ifndef BY_TILE
+#define BY_TILE 0
 #endif
 typedef unsigned int u32;
 typedef unsigned long long u64;

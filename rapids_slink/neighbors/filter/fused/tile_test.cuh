@@ -62,9 +62,11 @@ struct Strip {
 #endif
         error = SYMMETRIC ? tile_error[first / COLUMNS] : 0;
     }
-    // The test with tile t, whose radii and errors are at `radii`, `tile_radius` and `tile_error`.
+    // The test with tile t, whose radii and errors are at `radii`, `tile_radius` and `tile_error`. BY_TILE: `threshold` has what
+    // is added to the radii of `threshold_rows`, tile by tile.
     __device__ __forceinline__ TileTest test_of(
-        int t, bool for_columns, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error) const {
+        int t, bool for_columns, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error,
+        const float* threshold, RowRange threshold_rows) const {
         TileTest test;
         sum_t of_columns = product_slack(SYMMETRIC && for_columns ? tile_radius[t] : no_radius(error), error);
         if (SYMMETRIC)
@@ -77,7 +79,11 @@ struct Strip {
         float worst_error = tile_error[t];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            test.half_norm[r] = half_norm[r], test.row_slack[r] = product_slack(radius[r], worst_error);
+            radius_t own = radius[r];
+#if BY_TILE
+            own += threshold[(u64)t * threshold_rows.n + (first_row - threshold_rows.first) + (lane >> 2) + 8 * r];
+#endif
+            test.half_norm[r] = half_norm[r], test.row_slack[r] = product_slack(own, worst_error);
             test.threshold[r] = half_norm[r] - max(test.row_slack[r], of_columns);
         }
         return test;

@@ -67,14 +67,14 @@ __device__ __forceinline__ void form_tile(
 // and the one after the last, and their component pair, whose `threshold` is added to the row's radius. By `column_group` both
 // are points, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
-// are started.
+// are started. BY_TILE: `threshold` has one for each of `threshold_rows`, tile by tile.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
     int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold) {
+    const float* __restrict__ threshold, RowRange threshold_rows) {
     extern __shared__ __align__(1024) char shared[];
     __shared__ __align__(8) Ring ring;
     const Memory memory(shared);
@@ -111,12 +111,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         WorkItem item(taken, splits, first_tile, last_tile, given);
         Strip strip;
         survivors.first_row = item.row_tile * COLUMNS + g * 64 + warp * 16;
-        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
+        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
         for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
             bool both = for_columns(i, blocks, among);
-            TileTest test = strip.test_of(t, both, lane, radius, tile_radius, tile_error);
+            TileTest test = strip.test_of(t, both, lane, radius, tile_radius, tile_error, threshold, threshold_rows);
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
                 for (u32 s = turn - (RESIDENT_ATOMS ? RESIDENT_ATOMS : 2); s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
