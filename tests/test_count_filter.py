@@ -106,6 +106,6 @@ def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():
         assert np.unique(passed).size == passed.size
         assert np.isin(wanted[wanted != row], passed).all()
     tight = cupy.asarray(np.full(n, np.inf))
-    filter_.tighten(survivors, tight, 20)
+    filter_.tighten(survivors, tight, 20, False)
     np.testing.assert_allclose(to_host(tight), np.sort(distances[order], axis=1)[:, 20], rtol=1e-6)
     assert (to_host(tight) >= np.sort(distances[order], axis=1)[:, 20]).all()

@@ -182,7 +182,7 @@ class BruteForceSearch:
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
             # Rows that are done again have the memory of a full chunk for their candidates.
-            room = rows_a_chunk * candidate_capacity(task.k) // ids.size
+            room = min(rows_a_chunk, task.rows.size) * candidate_capacity(task.k) // ids.size
             capacity = min(room, self.values.shape[0]) if again else None
             for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
@@ -227,7 +227,7 @@ class BruteForceSearch:
                 self.filter = filter_.finer()
                 self.report.count("neighbors", filter=self.filter.name)
                 return self._symmetric_pass(task, reached)
-            filter_.tighten(survivors, bound, k)
+            filter_.tighten(survivors, bound, k, offsets is slices[-1])
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)

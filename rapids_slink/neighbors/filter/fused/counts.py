@@ -85,7 +85,7 @@ class CountFilter(ImageFilter):
         size = max(SEED_POINTS, 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 
-    def tighten(self, survivors: Survivors, bound: Array, k: int) -> None:
+    def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
         """Tighten the bounds to each row's k-th survivor's distance, which follows from its count."""
         check_arrays("int32", survivors.ids, survivors.half_sq_dist, survivors.count)
         check_arrays("float64", bound)

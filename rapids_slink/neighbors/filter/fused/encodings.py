@@ -190,7 +190,6 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    saved = FP16_SURVIVORS * (cost.survivor + cost.byte * d * points.dtype.itemsize)
-    if scaling.byte_values or n * d * FP16_TIME[is_hopper()] > saved:
+    if scaling.byte_values or n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor:
         return Int8(points, scaling)
     return Fp16(d, scaling)

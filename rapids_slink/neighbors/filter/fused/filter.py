@@ -100,8 +100,11 @@ class FusedFilter(ImageFilter, ProductFilter):
         overflowed = int((survivors.count > survivors.capacity).sum())
         return overflowed > MAX_OVERFLOWED * survivors.count.size
 
-    def tighten(self, survivors: Survivors, bound: Array, k: int) -> None:
-        """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them."""
+    def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:
+        """Tighten the bounds to what each row's k-th survivor is at most, and drop those that cannot be within them.
+
+        `last`: they are measured as far as that is worthwhile, since no other slice follows.
+        """
         image, n = self.image(), self.order.size
         check_arrays("int32", survivors.ids, survivors.count)
         check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
@@ -112,8 +115,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         launch_blocks(
             TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
             np.int32(n), np.int32(k), np.int32(survivors.capacity), self.points, np.int32(self.n_features), self.order,
-            image.error, self.tile_error, self.radius_struct, known, np.float32(self.missing), bound, survivors.ids,
-            survivors.half_sq_dist, survivors.count,
+            image.error, self.tile_error, self.largest_error, self.radius_struct, known, np.float32(self.missing),
+            np.bool_(last), bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
@@ -169,6 +172,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
         sizes = (self.tile_error.size,), TILE, np.int64(self.order.size)
         launch_blocks(TIGHTEN, "largest_of_tiles", *sizes, image.error, self.tile_error)
+        self.largest_error = self.tile_error.max()
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
         """`bounds.filter_radius` of rows with these bounds and errors (None: of no error), in one launch."""

@@ -15,20 +15,29 @@
 #ifndef VALUE
 #define VALUE float
 #endif
-// A survivor's half squared distance, and what orders these.
+// A survivor's half squared distance, and what orders these. Of int8 the half of one that was measured is kept as -2 - half, rounded
+// up: halves of products are -1 at least.
 #if INT8
 typedef int sum_t;
-constexpr int TOLERANCE = 1;
-__device__ __forceinline__ int key_of(int half) { return half; }
+__device__ __forceinline__ bool is_measured(int half) { return half < -1; }
+__device__ __forceinline__ int key_of(int half) { return is_measured(half) ? -2 - half : half; }
 __device__ __forceinline__ float half_of(int key) { return key; }
 #else
 typedef float sum_t;
-constexpr int TOLERANCE = KEY_TOLERANCE;
+__device__ __forceinline__ bool is_measured(float) { return false; }
 __device__ __forceinline__ int key_of(float half) { return __float_as_int(fmaxf(half, 0)); }
 __device__ __forceinline__ float half_of(int key) { return __int_as_float(key); }
 #endif
 
 constexpr int TILE = 128;  // rows, as in pass.cuh
+constexpr int WARPS = 2;  // of a block
+// Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
+constexpr double INT8_TOLERANCE = 0x1p-12;
+constexpr int FLOAT_TOLERANCE = 1 << 12;
+template <class T> constexpr bool is_float32 = false;
+template <> constexpr bool is_float32<float> = true;
+constexpr bool IS_FLOAT32 = is_float32<VALUE>;
+constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
 // Position i of `order` gets points of `sorted`: whole tiles of them in a low-discrepancy order, tile i times `stride` modulo
@@ -72,71 +81,131 @@ extern "C" __global__ void radius_of_rows(
     of_row[r] = r < m ? radius.of(bound[r], error ? error[r] : 0) : 0;
     put_largest(of_row[r], of_tile);
 }
-// The distance of two points times `scale`, rounded up, by a warp in float32. A difference is off by 2^-24 of itself, a square by
-// as much more, a lane's sum and the warp's by d / 32 + 5 roundings; underflow loses less than 2^-126 of each square.
-__device__ __forceinline__ float distance_bound(const VALUE* x, const VALUE* y, int d, double scale, int lane) {
+
+// Eight lanes measure a distance, so that a warp measures four at a time.
+constexpr int MEASURING = 8;
+
+// The distance of two points times `scale`, rounded up, by MEASURING lanes in float32. A difference is off by 2^-24 of itself, a
+// square by twice as much more, a lane's sum and that of the lanes by d / 8 + 3 roundings; underflow loses less than 2^-126 of
+// each square. `in_float32`: differences are formed in float32, and the scale is so small that underflow, 3 * 2^-126 of values,
+// loses less than 2^-62.5 of each.
+__device__ __forceinline__ float distance_bound(
+    const VALUE* x, const VALUE* y, int d, double scale, bool in_float32, int lane) {
     float sum = 0;
-    for (int f = lane; f < d; f += WARP) {
-        float difference = (float)times(minus(widen(x[f]), widen(y[f])), scale);
-        sum += difference * difference;
-    }
-    return sqrtf(warp_sum(sum) + d * 0x1p-125f) * (1 + (d / WARP + 12) * 0x1p-24f);
+    if (in_float32) {
+        float float_scale = scale;
+#pragma unroll 4
+        for (int f = lane % MEASURING; f < d / 4; f += MEASURING) {
+            float4 a = ((const float4*)x)[f], b = ((const float4*)y)[f];
+            for (float difference : {a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w})
+                difference *= float_scale, sum += difference * difference;
+        }
+    } else
+        for (int f = lane % MEASURING; f < d; f += MEASURING) {
+            float difference = times(minus(widen(x[f]), widen(y[f])), scale);
+            sum += difference * difference;
+        }
+    for (int step = MEASURING / 2; step; step /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, step);
+    return sqrtf(sum + d * 0x1p-124f) * (1 + (d / MEASURING + 12) * 0x1p-24f) + sqrtf(d) * 0x1p-62f;
 }
+
+// A row of which a warp measures survivors, four at a time, by their slots.
+struct MeasuredRow {
+    const VALUE *points, *x;
+    const int *order, *ids;
+    sum_t* half_sq_dist;
+    int d, lane;
+    double scale;
+    bool in_float32;
+    float unit;  // of the image, in which halves are, by those of distances times `scale`
+    int* slots;  // of shared memory, up to 2 * WARP
+    int waiting;
+    float farthest;
+
+    // The half of a squared distance, rounded up, and what a distance with that half is at most.
+    __device__ __forceinline__ int half(float distance) const {
+        float root = distance * unit * 0.70710678f;
+        return fminf(root * root * (1 + 0x1p-20f) + 1, 0x1p30f);
+    }
+    __device__ __forceinline__ float distance(int half) const {
+        return half < 1 << 30 ? sqrtf(half) * (1.4142136f / unit) * (1 + 0x1p-20f) : __int_as_float(0x7f800000);
+    }
+    __device__ __forceinline__ void measure(int n) {
+        for (int s = lane / MEASURING; s - lane / MEASURING < n; s += WARP / MEASURING) {
+            int slot = slots[waiting - n + min(s, n - 1)];
+            float distance = distance_bound(x, points + (size_t)order[ids[slot]] * d, d, scale, in_float32, lane);
+            farthest = fmaxf(farthest, distance);
+#if INT8
+            if (lane % MEASURING == 0) half_sq_dist[slot] = -2 - half(distance);
+#endif
+        }
+        waiting -= n;
+        __syncwarp();
+    }
+    // Measures the survivors of the lanes that want it, together with others if they are few and not the last.
+    __device__ __forceinline__ void add(bool wanted, int slot, bool last) {
+        unsigned votes = __ballot_sync(ALL_LANES, wanted);
+        if (wanted) slots[waiting + __popc(votes & ((1u << lane) - 1))] = slot;
+        waiting += __popc(votes);
+        __syncwarp();
+        if (waiting >= WARP || last) measure(last ? waiting : WARP);
+    }
+};
 
 // Tightens each row's bound to what the farthest of its k nearest survivors, by their halves, is at most, and keeps those
 // survivors that may be within the bound. Half a squared distance exceeds the half by at most `moved`: if that and the errors
-// are small, halves bound the farthest, and otherwise its distance is computed. A row with more than `capacity` survivors,
-// some of which are lost, keeps all. A warp a row.
-extern "C" __global__ void tighten(
+// are small, halves bound the farthest, and otherwise its distance is measured, once. `last`: so are those of all that is kept. A
+// row with more than `capacity` survivors, some of which are lost, keeps all. A warp a row.
+extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
     int m, int k, int capacity, const VALUE* __restrict__ points, int d, const int* __restrict__ order,
-    const float* __restrict__ error, const float* __restrict__ tile_error, const FilterRadius radius, const SurrogateBound known,
-    float moved, double* __restrict__ bound, int* __restrict__ ids, sum_t* __restrict__ half_sq_dist, int* __restrict__ count) {
-    int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    const float* __restrict__ error, const float* __restrict__ tile_error, const float* __restrict__ largest_error, const FilterRadius radius,
+    const SurrogateBound known, float moved, bool last, double* __restrict__ bound, int* __restrict__ ids, sum_t* __restrict__ half_sq_dist,
+    int* __restrict__ count) {
+    int lane = threadIdx.x % WARP, i = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
     bool overflowed = count[i] > capacity;
-    int n = overflowed ? capacity : count[i], id[KEYS_PER_LANE], key[KEYS_PER_LANE];
-    sum_t half[KEYS_PER_LANE];
+    int n = overflowed ? capacity : count[i], key[KEYS_PER_LANE];
     ids += (size_t)i * capacity, half_sq_dist += (size_t)i * capacity;
-#pragma unroll UNROLLED
-    for (int e = 0; e < KEYS_PER_LANE; e++) {
-        bool real = e * WARP + lane < n;
-        id[e] = real ? ids[e * WARP + lane] : 0, half[e] = real ? half_sq_dist[e * WARP + lane] : 0;
-        key[e] = real ? key_of(half[e]) : EMPTY_KEY;
-    }
-    int cut = kth_least(key, n, k, TOLERANCE), measured = 0;
-    const VALUE* x = points + (size_t)order[i] * d;
-    float half_cut = half_of(cut), root = sqrtf(fmaxf(half_cut, 0) + moved) * (1 + 0x1p-20f), farthest = 0, worst = 0;
-#pragma unroll UNROLLED
-    for (int e = 0; e < KEYS_PER_LANE; e++)
-        if (key[e] <= cut) worst = fmaxf(worst, tile_error[id[e] / TILE]);
-    root += error[i] + warp_max(worst);
-    // Points are read only if the bound is likely to come down by more than a hundredth.
+    float own_error = error[i];
     double own = bound[i], scaled = radius.scaled_distance(own);
-    bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < 0.495 * scaled * scaled;
-    if (by_halves) farthest = root * (1.4142136 * known.scale / radius.scale);
 #pragma unroll UNROLLED
-    for (int e = 0; e < KEYS_PER_LANE && measures; e++) {
-        if (e * WARP >= n) break;
-        for (unsigned near = __ballot_sync(ALL_LANES, key[e] <= cut); near && measured < k; near &= near - 1, measured++) {
-            int other = __shfl_sync(ALL_LANES, id[e], __ffs(near) - 1);
-            farthest = fmaxf(farthest, distance_bound(x, points + (size_t)order[other] * d, d, known.scale, lane));
-        }
+    for (int e = 0; e < KEYS_PER_LANE; e++) key[e] = e * WARP + lane < n ? key_of(half_sq_dist[e * WARP + lane]) : EMPTY_KEY;
+    int cut = kth_least(key, n, k, INT8 ? (scaled < 0x1p20 ? max(1, (int)(scaled * scaled * INT8_TOLERANCE)) : 1) : FLOAT_TOLERANCE);
+    float half_cut = half_of(cut), root = sqrtf(fmaxf(half_cut, 0) + moved) * (1 + 0x1p-20f) + own_error + *largest_error;
+    // Points are read only if the bound is likely to come down.
+    bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < LIKELY * scaled * scaled;
+    __shared__ int slots[WARPS][2 * WARP];
+    bool in_float32 = IS_FLOAT32 && d % 4 == 0 && (size_t)points % sizeof(float4) == 0 && known.scale >= 0x1p-120 && known.scale <= 0x1p60;
+    MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, known.scale, in_float32,
+                    (float)(radius.scale / known.scale), slots[threadIdx.x / WARP], 0, 0};
+    if (by_halves) row.farthest = root * (1.4142136 * known.scale / radius.scale);
+    for (int s = lane; measures && s - lane < n; s += WARP) {
+        sum_t half = s < n ? half_sq_dist[s] : 0;
+        bool is_near = s < n && key_of(half) <= cut;
+        if (is_near && is_measured(half)) row.farthest = fmaxf(row.farthest, row.distance(key_of(half)));
+        row.add(is_near && !is_measured(half), s, s - lane + WARP >= n);
     }
-    double within = by_halves || measures ? fmin(own, known.of(farthest)) : own;
-    float threshold = radius.of(within, error[i]);
-    __syncwarp();
+    double within = by_halves || measures ? fmin(own, known.of(warp_max<float>(row.farthest))) : own;
+    float threshold = radius.of(within, own_error), exact = radius.of(within, 0);
+    float measured_threshold = exact * exact * (1 + (d / MEASURING + 24) * 0x1p-21f) + 2;  // above how far measuring rounds up
     if (lane == 0) bound[i] = within;
     if (overflowed) return;
+    for (int s = lane; INT8 && last && s - lane < n; s += WARP) {
+        sum_t half = s < n ? half_sq_dist[s] : 0;
+        float q = threshold + (s < n ? tile_error[ids[s] / TILE] : 0);
+        row.add(s < n && !is_measured(half) && half <= q * q, s, s - lane + WARP >= n);
+    }
     int kept = 0;
-#pragma unroll UNROLLED
-    for (int e = 0; e < KEYS_PER_LANE; e++) {
-        if (e * WARP >= n) break;
-        float q = threshold + tile_error[id[e] / TILE];
-        bool passes = e * WARP + lane < n && half[e] <= q * q;
+    for (int s = lane; s - lane < n; s += WARP) {
+        int id = s < n ? ids[s] : 0;
+        sum_t half = s < n ? half_sq_dist[s] : 0;
+        float q = threshold + tile_error[id / TILE];
+        bool passes = s < n && (is_measured(half) ? key_of(half) <= measured_threshold : half <= q * q);
         unsigned votes = __ballot_sync(ALL_LANES, passes);
         int slot = kept + __popc(votes & ((1u << lane) - 1));
-        if (passes) ids[slot] = id[e], half_sq_dist[slot] = half[e];
+        if (passes) ids[slot] = id, half_sq_dist[slot] = half;
         kept += __popc(votes);
+        __syncwarp();
     }
     if (lane == 0) count[i] = kept;
 }
