@@ -66,8 +66,8 @@ def _bound_of_use(problem: Problem, rows: Array) -> float:
         return bound
     if problem.metric.formula == "cosine":
         return bound if bound < 2 else inf
-    span = rows.max(axis=0).astype("float64") - rows.min(axis=0)
-    return bound if bound < float((span * span).sum()) else inf
+    span = float(rows.max()) - float(rows.min())  # by columns CuPy takes thirty times as long
+    return bound if bound < span * span * rows.shape[1] else inf
 
 
 def list_length(settings: Settings) -> int:
