@@ -49,6 +49,7 @@ COSTS = {
     hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
     for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
 }
+#: Seconds by which a product of one feature takes longer in fp16, and how many survivors of a Gaussian point it saves.
 FP16_TIME, FP16_SURVIVORS = {True: 0.5e-15, False: 1.7e-15}, 200
 
 
