@@ -249,6 +249,18 @@ def test_results_are_collections(client, blocks, tmp_path):
         model.cut(441)
 
 
+@pytest.mark.gpu
+def test_results_of_a_gpu_are_of_the_input_s_kind(client, blocks):
+    frame = pd.DataFrame(blobs(0), columns=["x", "y"])
+    model = SingleLinkage(6, device="cuda").fit(dd.from_pandas(frame, npartitions=5))
+    expected = SingleLinkage(6, device="cpu").fit(frame)
+    for name in ("linkage_", "mst_"):
+        pd.testing.assert_frame_equal(getattr(model, name).compute(), getattr(expected, name))
+    pd.testing.assert_series_equal(model.cut(9).compute(), expected.cut(9))
+    np.testing.assert_array_equal(model.distances_.compute(), expected.distances_)
+    pickle.loads(pickle.dumps(model)).cut(9)
+
+
 @pytest.mark.filterwarnings("ignore:.*inplace keyword")  # Dask's reader
 def test_parquet(client, blocks, tmp_path):
     """Whose partitions Dask puts together where few columns are read."""

@@ -97,13 +97,18 @@ def attributes(run: Run, results: Future, layout: Layout | None = None, of_rows:
     by_name = {}
     for name, (value, divisions) in described.items():
         by_name[name] = value
-        if divisions is not None:
-            whole = run.task(name, getitem, results, name, worker=worker)
-            if layout is not None and (value.ndim == 1 or name in of_rows):
-                by_name[name] = layout.collection(name, whole, value)
-            else:
-                by_name[name] = frame_of_parts(name, [whole], value, divisions)
+        if divisions is not None and layout is not None and (value.ndim == 1 or name in of_rows):
+            by_name[name] = layout.collection(name, run.task(name, getitem, results, name, worker=worker), value)
+        elif divisions is not None:
+            output = None if layout is None else layout.output
+            whole = run.task(name, _frame_of, results, name, output, worker=worker)
+            by_name[name] = frame_of_parts(name, [whole], _frame_of({name: value}, name, output), divisions)
     return by_name
+
+
+def _frame_of(results: dict[str, Any], name: str, output: OutputKind | None) -> Any:
+    """The frame of this name, in that kind of output if there is one."""
+    return results[name] if output is None else output.frame(results[name])
 
 
 def _described(results: dict[str, Any]) -> tuple[str, dict[str, tuple[Any, tuple[Any, Any] | None]]]:
