@@ -156,6 +156,7 @@ class ProductFilter(TileFilter):
         self.scaling = scaling
         self.name = self.name or self.kernels.FILTER_NAME
         self.workspace = self.kernels.Workspace()
+        self.seeds: Any = None  # the order and the number of the first bounds' points, and these
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
@@ -165,7 +166,9 @@ class ProductFilter(TileFilter):
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
         """Tighten the rows' infinite bounds by the converse of the test, for a sample of points."""
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
-        points, ids = self.seed_points(sample), self.order[sample]
+        if self.seeds is None or self.seeds[0] is not self.order or self.seeds[1] != sample.stop:
+            self.seeds = self.order, sample.stop, self.seed_points(sample)
+        points, ids = self.seeds[2], self.order[sample]
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
