@@ -188,8 +188,8 @@ def read_points(X: Any, settings: Settings, device: Device, estimate: Following)
     """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges."""
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
-    value = settings.missing_value
-    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=True), None
+    value, categories = settings.missing_value, not settings.prediction_data  # new rows would have other codes
+    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=categories), None
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:
