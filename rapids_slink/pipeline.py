@@ -139,6 +139,8 @@ def attributes_of(
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
+    if settings.prediction_data and points.names is not None:
+        kept["_columns_"] = tuple(points.names)
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):

@@ -38,6 +38,7 @@ class PointHierarchy(Hierarchy, Estimator):
     _missing_value_: Any
     _max_distance_: float | None
     _points_: Any  # with prediction_data: the rows' values
+    _columns_: tuple[Any, ...]  # and a frame's columns
 
     def _cluster_rule(self) -> ClusterRule:
         """The rule that the parameters describe. Raises if they are not valid for any data."""
@@ -168,10 +169,10 @@ class PointHierarchy(Hierarchy, Estimator):
         self._require_fit()
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
-        names = getattr(self, "feature_names_in_", None)
-        names = None if names is None else names.tolist()
+        names = getattr(self, "_columns_", getattr(self, "feature_names_in_", None))
         name, p, *missing = self._metric_  # models saved by former versions have no more
         metric = with_missing(get_metric(name, p), *missing or (None,))
+        names = None if names is None else list(names)
         return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_value_", None))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:

@@ -193,6 +193,24 @@ def test_frames_go_by_name(device):
                 model.predict(wrong)
 
 
+@pytest.mark.parametrize("names", [[0, 1, 2], ["a", 1, 2.5], [("a", 0), ("a", 1), ("b", 0)], ["a", "a", "b"]], ids=str)
+def test_columns_of_any_names(names, tmp_path, device):
+    X, Y = (pd.DataFrame(values) for values in fitted_and_new(0, 3))
+    for frame in X, Y:
+        frame.columns = pd.MultiIndex.from_tuples(names) if isinstance(names[0], tuple) else names
+    model = fit(X, 5, prediction_data=True, device=device)
+    model.save(tmp_path / "model.slink")
+    for again in model, load(tmp_path / "model.slink"):
+        expected = on_host(again.predict(Y.to_numpy()))
+        np.testing.assert_array_equal(again.predict(Y).to_numpy(), expected)
+        turned = Y.iloc[:, ::-1]
+        if len(set(names)) == 3:
+            np.testing.assert_array_equal(again.predict(turned).to_numpy(), expected)
+        for wrong in (Y.iloc[:, :2], Y.iloc[:, [0, 1, 1]]) if len(set(names)) == 3 else (turned,):
+            with pytest.raises(ValueError, match="X must have the columns that SingleLinkage was fitted on"):
+                again.predict(wrong)
+
+
 @pytest.mark.gpu
 def test_kinds_of_the_gpu():
     import cudf

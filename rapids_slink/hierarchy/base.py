@@ -96,7 +96,7 @@ class Hierarchy(Exports, Drawn):
         ImportError
             pyarrow, which writes Parquet, is not installed.
         TypeError
-            A parameter or the index holds objects that neither Parquet nor JSON can keep.
+            A parameter, a column's name or the index holds objects that neither Parquet nor JSON can keep.
         OSError
             The file cannot be written.
         """
