@@ -178,7 +178,6 @@ def kept_rows(
         kept: dict[str, Any] = {
             "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
             "_missing_value_": settings.missing_value,
-            "_max_distance_": settings.max_distance,
             "_points_": points,
         }
         if rule.predicts_by_density:

@@ -177,6 +177,8 @@ def test_below_the_height_of_the_cut(n_clusters, device):
 def test_at_the_height_of_the_cut(device):
     model = fit(np.array([[0.0], [1.0], [3.0]]), 2, prediction_data=True, device=device)
     assert on_host(model.predict([[5.0], [np.nextafter(5, 0)], [2.0], [0.5]])).tolist() == [-1, 1, 0, 0]
+    model = SingleLinkage(None, distance_threshold=1.5, prediction_data=True, device=device).fit([[0.0], [1.0], [3.0]])
+    assert on_host(model.set_params(distance_threshold=9.0).predict([[4.5], [4.0]])).tolist() == [-1, 1]  # as fitted
 
 
 def test_frames_go_by_name(device):
