@@ -151,7 +151,8 @@ class HDBSCAN(DensityHierarchy):
             Ignored; a `Pipeline` passes it.
         sample_weight : array or Series of shape (n,), optional
             Numbers above 0. A row of weight w gives the clusters of w equal rows: the size of a cluster is the sum of
-            its weights, and core distances count the copies. Predictions count each row once.
+            its weights, and core distances count the copies. Equal heights are taken in another order. Predictions
+            count each row once.
 
         Returns
         -------

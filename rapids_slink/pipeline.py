@@ -139,6 +139,8 @@ def attributes_of(
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
+    if settings.prediction_data and points.names is not None:
+        kept["_columns_"] = tuple(points.names)
     if settings.weights is not None:
         kept["_weighted_"] = True
     with report.stage("output", device), outside_pool(device):
@@ -176,7 +178,6 @@ def kept_rows(
         kept: dict[str, Any] = {
             "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
             "_missing_value_": settings.missing_value,
-            "_max_distance_": settings.max_distance,
             "_points_": points,
         }
         if rule.predicts_by_density:
@@ -188,8 +189,8 @@ def read_points(X: Any, settings: Settings, device: Device, estimate: Following)
     """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges."""
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
-    value = settings.missing_value
-    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=True), None
+    value, categories = settings.missing_value, not settings.prediction_data  # new rows would have other codes
+    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=categories), None
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:

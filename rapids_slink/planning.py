@@ -45,7 +45,8 @@ def plan(X: Any, settings: Settings, device: Device, report: Report) -> None:
             if min(n, d) < 0 or (settings.metric is PRECOMPUTED and n != d):
                 raise ValueError(f"X is no shape of points, or of a square matrix of distances: {X}")
             check_shape((n, d), "X")
-            check_memory(device, estimate(n, d, 8), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+            itemsize = 1 if settings.metric.rows == "packed" else 8
+            check_memory(device, estimate(n, d, itemsize), f"{counted(n, 'row')} of {counted(d, 'feature')}")
         else:
             points, edges = read_points(X, settings, device, estimate)
             values = points.values
@@ -91,9 +92,11 @@ def is_shape(X: Any) -> bool:
 
 
 def _sample(problem: Problem) -> Array:
-    """Standard normal rows, or random booleans, in place of points whose values are not known."""
-    n, d = min(problem.n, SAMPLE_ROWS), problem.n_features
-    values = np.random.default_rng(0).standard_normal((n, d))
+    """Standard normal rows, or random booleans or bits, in place of points whose values are not known."""
+    n, d, rng = min(problem.n, SAMPLE_ROWS), problem.n_features, np.random.default_rng(0)
+    if problem.metric.rows == "packed":
+        return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
+    values = rng.standard_normal((n, d))
     if problem.metric.rows == "boolean":
         values = (values > 0).astype(np.float64)
     return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows == "sphere" else values)

@@ -36,8 +36,10 @@ class PointHierarchy(Hierarchy, Estimator):
     prediction_data: bool
     _metric_: tuple[str, float, str | None]
     _missing_value_: Any
-    _max_distance_: float | None
+    _max_distance_: float | None = None  # the parameters of these names at the fit
+    _distance_threshold_: float | None = None
     _points_: Any  # with prediction_data: the rows' values
+    _columns_: tuple[Any, ...]  # and a frame's columns
 
     def _cluster_rule(self) -> ClusterRule:
         """The rule that the parameters describe. Raises if they are not valid for any data."""
@@ -88,7 +90,8 @@ class PointHierarchy(Hierarchy, Estimator):
     def _take(self, fitted: dict[str, Any]) -> Self:
         """Replace all fitted attributes."""
         kept = {name: value for name, value in vars(self).items() if not name.endswith("_") and name != "_layout"}
-        self.__dict__ = {**kept, **fitted}  # at once
+        fitted_by = {f"_{name}_": getattr(self, name, None) for name in ("max_distance", "distance_threshold")}
+        self.__dict__ = {**kept, **fitted_by, **fitted}  # at once
         return self
 
     @WithRows
@@ -132,7 +135,7 @@ class PointHierarchy(Hierarchy, Estimator):
             raise ValueError("append is for rows without sample_weight")
         if settings.metric != rows.metric:
             raise ValueError(f"append continues a fit by {rows.metric.name}, and metric is now {self.metric!r}")
-        limit = getattr(self, "_max_distance_", None)  # above which edges of the old tree are missing
+        limit = self._max_distance_  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
         model = Fitted(rows, self.mst_, self.linkage_, self._index, self._output)
@@ -168,10 +171,10 @@ class PointHierarchy(Hierarchy, Estimator):
         self._require_fit()
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
-        names = getattr(self, "feature_names_in_", None)
-        names = None if names is None else names.tolist()
+        names = getattr(self, "_columns_", getattr(self, "feature_names_in_", None))
         name, p, *missing = self._metric_  # models saved by former versions have no more
         metric = with_missing(get_metric(name, p), *missing or (None,))
+        names = None if names is None else list(names)
         return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_value_", None))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:

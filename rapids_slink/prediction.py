@@ -26,14 +26,14 @@ class FittedRows:
     Attributes
     ----------
     values : (n, d) array, of either device
-    names : list of str or None, the columns' names
+    names : list or None, the columns' names
     metric : Metric
     kind : str, the model's class, for errors
     missing_value : number, optional, for a missing value in new rows
     """
 
     values: Array
-    names: list[str] | None
+    names: list[Any] | None
     metric: Metric
     kind: str
     missing_value: Any = None
@@ -42,9 +42,12 @@ class FittedRows:
         """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
         X, _ = without_proxy(X, device) if self.names is not None else (X, False)
         if self.names is not None and is_dataframe(X):
-            if sorted(map(str, X)) != sorted(self.names):
-                raise ValueError(f"X must have the columns that {self.kind} was fitted on, {self.names}, got {list(X)}")
-            X = X[self.names]
+            columns = list(X)
+            if columns != self.names:
+                if set(columns) != set(self.names) or len(columns) != len(set(columns)):
+                    valid = f"X must have the columns that {self.kind} was fitted on, {self.names}"
+                    raise ValueError(f"{valid}, got {columns}")
+                X = X[self.names]
         points = as_points(X, device, metric=self.metric, missing_value=self.missing_value)
         d, of_fit = points.values.shape[1], self.values.shape[1]
         if d != of_fit:

@@ -175,8 +175,8 @@ class SingleLinkage(PointHierarchy):
 
     def _cut_height(self) -> float:
         """The distance at which the clusters of `labels_` would merge further."""
-        if self.distance_threshold is not None:
-            return float(self.distance_threshold)
+        if self._distance_threshold_ is not None:
+            return float(self._distance_threshold_)
         heights = self.linkage_["height"]
         kept = self.n_leaves_ - self.n_clusters_
         return float(heights.iloc[kept]) if kept < len(heights) else inf

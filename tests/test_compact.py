@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hard_cases import full
 from hypothesis import given
@@ -168,12 +169,43 @@ def test_text_with_nulls(dtype, engine):
     np.testing.assert_array_equal(found, expected)
 
 
+ARROW_TYPES = pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())
+
+
+@pytest.mark.parametrize("dtype", ARROW_TYPES, ids=str)
+def test_text_of_arrow(dtype):
+    frame, options = alleles(), {"metric": "hamming", "device": "cpu"}
+    typed, gaps = frame.astype(pd.ArrowDtype(dtype)), (frame == "D") & (np.arange(9) > 4)
+    np.testing.assert_array_equal(fit(typed, 3, **options).distances_, fit(frame, 3, **options).distances_)
+    options["missing"] = "pairwise"
+    expected = fit(frame.mask(gaps), 3, **options).distances_
+    np.testing.assert_array_equal(fit(typed.mask(gaps), 3, **options).distances_, expected)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "category", "some categories", "text"])
+def test_a_missing_value_is_no_code(dtype, engine):
+    """What means missing is a value of the frame, not the number that stands for it."""
+    values = np.random.default_rng(0).integers(1, 5, (80, 25))
+    frame = pd.DataFrame(values)
+    if dtype == "text":
+        frame[1] = frame[1].map({1: "d", 2: "c", 3: "b", 4: "a"})
+        values = np.column_stack([values[:, :1], values[:, 1] + 10, values[:, 2:]])
+    else:
+        frame = frame.astype(dict.fromkeys([0, 3], "category") if dtype == "some categories" else dtype)
+    options = {"metric": "hamming", "missing": "pairwise", "missing_value": 2}
+    expected = fit(values, 3, **options, device="cpu").to_scipy()
+    model = fit(on_device(frame, engine), 3, **options, device=engine.name)
+    np.testing.assert_array_equal(model.to_scipy(), expected)
+
+
 def test_text_is_for_hamming_of_all_rows(engine):
     X = on_device(alleles(), engine)
     with pytest.raises(TypeError, match=r"column .locus 0. has dtype .*not numeric|it holds text"):
         fit(X, 3, device=engine.name)
     with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # X's codes would not be Y's
         nearest_neighbors(X, X, metric="hamming", device=engine.name)
+    with pytest.raises(TypeError, match=r"not numeric|it holds text"):  # nor those of rows to come
+        fit(X, 3, metric="hamming", prediction_data=True, device=engine.name)
 
 
 # ------------------------------------------------------------------------------------------ which rows are compact

@@ -142,6 +142,9 @@ def test_what_is_refused(df, model):
         model.explore(df[1:])
     with pytest.raises(ValueError, match="x and y name two columns: give both or neither"):
         model.explore(df, x="a")
+    weighted = rapids_slink.HDBSCAN(device="cpu").fit(df, sample_weight=np.ones(1000))
+    with pytest.raises(ValueError, match="the explorer counts rows, and these have weights: fit without"):
+        weighted.explore(df)
     with pytest.raises(Exception, match="not fitted yet"):
         rapids_slink.SingleLinkage(device="cpu").explore(df)
 

@@ -119,6 +119,8 @@ def test_cuts_that_the_part_does_not_have(device):
         fit(X, distance_threshold=3, max_distance=2, device=device)
     with pytest.raises(ValueError, match="SciPy has no linkage of a forest"):
         model.to_scipy()
+    with pytest.raises(ValueError, match="distance_threshold must be at most max_distance=2, got 3"):
+        model.set_params(max_distance=9).cut(distance_threshold=3)  # of a tree that was made before
     assert SingleLinkage(3, max_distance=2, device=device).fit(X).n_clusters_ == 3
 
 

@@ -91,6 +91,7 @@ PLANNED = {
     "cosine": rows(9000, 24, metric="cosine"),
     "cityblock": rows(9000, 24, metric="cityblock"),
     "booleans": (np.random.default_rng(0).random((9000, 40)) < 0.5, {"metric": "jaccard"}),
+    "bits": (np.random.default_rng(0).integers(0, 256, (9000, 40), "uint8"), {"metric": "bit_jaccard"}),
     "sphere": (np.random.default_rng(0).uniform(-1, 1, (9000, 2)), {"metric": "haversine"}),
     "repeats": (np.random.default_rng(0).integers(0, 3, (20_000, 7)).astype(float), {}),
     "codes": (CODES, {"metric": "hamming"}),
@@ -117,7 +118,8 @@ def test_a_plan_is_what_the_report_says_afterwards(name, device):
 
 
 @pytest.mark.parametrize(
-    "name", ["line", "few features", "curve", "many", "repeats", "cosine", "cityblock", "booleans"]
+    "name",
+    ["line", "few features", "curve", "many", "repeats", "cosine", "cityblock", "booleans", "bits", "codes", "gaps"],
 )
 def test_a_plan_covers_the_memory_of_a_run(name):
     X, how = PLANNED[name]

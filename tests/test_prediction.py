@@ -177,6 +177,8 @@ def test_below_the_height_of_the_cut(n_clusters, device):
 def test_at_the_height_of_the_cut(device):
     model = fit(np.array([[0.0], [1.0], [3.0]]), 2, prediction_data=True, device=device)
     assert on_host(model.predict([[5.0], [np.nextafter(5, 0)], [2.0], [0.5]])).tolist() == [-1, 1, 0, 0]
+    model = SingleLinkage(None, distance_threshold=1.5, prediction_data=True, device=device).fit([[0.0], [1.0], [3.0]])
+    assert on_host(model.set_params(distance_threshold=9.0).predict([[4.5], [4.0]])).tolist() == [-1, 1]  # as fitted
 
 
 def test_frames_go_by_name(device):
@@ -191,6 +193,24 @@ def test_frames_go_by_name(device):
         for wrong in (frame[["a", "b"]], frame.rename(columns={"b": "x"}), frame.assign(d=1.0)):
             with pytest.raises(ValueError, match=r"X must have the columns .* fitted on, \['a', 'b', 'c'\], got"):
                 model.predict(wrong)
+
+
+@pytest.mark.parametrize("names", [[0, 1, 2], ["a", 1, 2.5], [("a", 0), ("a", 1), ("b", 0)], ["a", "a", "b"]], ids=str)
+def test_columns_of_any_names(names, tmp_path, device):
+    X, Y = (pd.DataFrame(values) for values in fitted_and_new(0, 3))
+    for frame in X, Y:
+        frame.columns = pd.MultiIndex.from_tuples(names) if isinstance(names[0], tuple) else names
+    model = fit(X, 5, prediction_data=True, device=device)
+    model.save(tmp_path / "model.slink")
+    for again in model, load(tmp_path / "model.slink"):
+        expected = on_host(again.predict(Y.to_numpy()))
+        np.testing.assert_array_equal(again.predict(Y).to_numpy(), expected)
+        turned = Y.iloc[:, ::-1]
+        if len(set(names)) == 3:
+            np.testing.assert_array_equal(again.predict(turned).to_numpy(), expected)
+        for wrong in (Y.iloc[:, :2], Y.iloc[:, [0, 1, 1]]) if len(set(names)) == 3 else (turned,):
+            with pytest.raises(ValueError, match="X must have the columns that SingleLinkage was fitted on"):
+                again.predict(wrong)
 
 
 @pytest.mark.gpu

@@ -112,6 +112,11 @@ def test_text(run, content, arguments, index, said):
         ("x\n1,5\n2,5\n", "", "'2,5' may be one number or two: say --decimal , or --sep ,"),
         ("1,5\n2,05\n", "", "'2,05' may be one number or two"),
         ("a;b;1,5\nc;d;2,5\n", "", "the separator may be ',' or ';': say --sep"),
+        (
+            "x;y\n1.250;2\n950;3\n",
+            "",
+            "the point of '1.250' may group thousands; if it is a decimal sign, say --decimal .",
+        ),
         ("x;y\n1.5;2,5\n", "", "some numbers have a decimal comma, others a decimal point: say --decimal"),
         (
             "x;y\n1,234;5,678\n",

@@ -47,6 +47,19 @@ def test_a_weight_is_as_many_rows(seed, min_samples, metric, options, device):
     assert tree["child_size"][-len(X) :].tolist() == weight.tolist()
 
 
+@pytest.mark.parametrize("min_samples", [1, 4, 6])
+def test_a_row_is_no_cluster_at_its_core_distance(min_samples, device):
+    """Its copies part there, so that a cluster of this row alone would end where it begins."""
+    rng = np.random.default_rng(0)
+    X, weight = rng.normal(size=(600, 2)), rng.integers(1, 5, 600)
+    tree = HDBSCAN(2, min_samples, device=device).fit(X, sample_weight=weight).condensed_tree_
+    tree = pd.DataFrame({name: on_host(tree[name].values) for name in tree})
+    born = tree.set_index("child")["lambda_val"]
+    alone = tree[(tree["child"] < 600) & ~tree["parent"].duplicated(keep=False) & (tree["parent"] > 600)]
+    assert len(alone) > 1
+    assert (alone["lambda_val"].to_numpy() > born[alone["parent"]].to_numpy()).all()
+
+
 def test_ones_change_nothing(device):
     X = blobs(0)
     model = HDBSCAN(10, 4, device=device).fit(X)

@@ -65,7 +65,8 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     """The condensed dendrogram of a linkage of n leaves on the host, whose heights are not negative.
 
     The trees of a forest merge at infinity, where λ is 0. `min_size`, at least 2, is the least number of points of a
-    large part, or the least sum of their weights. Then a point of that weight is a large part by itself.
+    large part, or the least sum of their weights. Then a point of that weight is a large part by itself, except in a
+    merge at its core distance, where its copies part.
     """
     if merges.height.size < n - 1:
         merges = _joined(merges, n)
@@ -144,15 +145,16 @@ def _condense(merges, min_size, weighting, tree):
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
-        least = min(_points(left_child[i], size, n, weight), _points(right_child[i], size, n, weight))
-        splits = least >= min_size and rate < np.inf  # points at distance zero stay together
-        for child in (left_child[i], right_child[i]):
+        left_is_large = _is_large(left_child[i], rate, min_size, size, weighting)
+        right_is_large = _is_large(right_child[i], rate, min_size, size, weighting)
+        splits = left_is_large and right_is_large and rate < np.inf  # points at distance zero stay together
+        for child, is_large in ((left_child[i], left_is_large), (right_child[i], right_is_large)):
             own, at = within[i], fallen[i]
             if at < 0 and splits:
                 own = count
                 parent[own], birth[own], cluster_size[own] = within[i], rate, _points(child, size, n, weight)
                 count += 1
-            elif at < 0 and _points(child, size, n, weight) < min_size:
+            elif at < 0 and not is_large:
                 at = rate
             if child >= n:
                 within[child - n], fallen[child - n] = own, at
@@ -172,6 +174,14 @@ def _weigh(left_child, right_child, weight):
         for child in (left_child[i], right_child[i]):
             total[i] += weight[child] if child < n else total[child - n]
     return total
+
+
+@njit(nogil=True, cache=True)
+def _is_large(node, rate, min_size, size, weighting):
+    """Whether a part of a merge at λ = `rate` may be a cluster. A point whose copies part there is none, nor before."""
+    weight, own_rate = weighting
+    n = size.size + 1
+    return _points(node, size, n, weight) >= min_size and (node >= n or own_rate[node] > rate)
 
 
 @njit(nogil=True, cache=True)

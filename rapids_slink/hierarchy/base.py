@@ -76,7 +76,7 @@ class Hierarchy(Exports, Drawn):
         size, weights = min_cluster_size, sample_weight
         parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
         if n_clusters is None and distance_threshold is not None:
-            check_max_distance(parameters.values[0], getattr(self, "max_distance", None))
+            check_max_distance(parameters.values[0], getattr(self, "_max_distance_", None))
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
@@ -96,7 +96,7 @@ class Hierarchy(Exports, Drawn):
         ImportError
             pyarrow, which writes Parquet, is not installed.
         TypeError
-            A parameter or the index holds objects that neither Parquet nor JSON can keep.
+            A parameter, a column's name or the index holds objects that neither Parquet nor JSON can keep.
         OSError
             The file cannot be written.
         """

@@ -100,6 +100,8 @@ class SizeDial(Dial):
 
     def __init__(self, model: Any) -> None:
         super().__init__(model)
+        if hasattr(model, "_weighted_"):
+            raise ValueError("the explorer counts rows, and these have weights: fit without sample_weight")
         self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
         self.range, self.value = (2, max(2, model.n_leaves_)), model.min_cluster_size
         self.values = np.unique(np.rint(np.geomspace(2, max(2, model.n_leaves_ // 2), SIZES)).astype(np.int64))

@@ -86,6 +86,8 @@ class Drawn(FittedTree):
         except ImportError as error:
             raise ImportError("plot_condensed needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
         rate = np.asarray(columns["lambda_val"])
+        if not rate.any():
+            raise ValueError("no tree of the forest has as many rows as min_cluster_size: there is nothing to draw")
         shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)  # equal rows part at an infinite one
         types = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
         frame = pd.DataFrame(columns).assign(lambda_val=shown).astype(types)

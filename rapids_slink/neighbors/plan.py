@@ -26,6 +26,8 @@ LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
 MAX_TOUCHED_SHARE = 1 / 16
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
+#: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
+CODING_BYTES = 28
 #: Bytes of a point's core distance: in the lists, in the search's order and by node, and the bound of its list.
 CORE_BYTES = 48
 
@@ -83,7 +85,8 @@ def estimate_search(
         from rapids_slink.neighbors.trees.kdtree import TreeSearch
 
         search = either(search, TreeSearch.estimate(*sizes))
-    estimate = sequential(MemoryEstimate(rows, rows), search)
+    coding = 0 if device.is_gpu or metric.filter != "codes" else CODING_BYTES * min(n * d, BLOCK)
+    estimate = sequential(MemoryEstimate(rows + coding, rows), search)
     if min_samples == 1:
         return estimate
     arranging = 40 * min(n * d, BLOCK)  # points put into the order of their core distances

@@ -95,12 +95,16 @@ def as_points(
     """
     X, output = OutputKind.of(X, device)
     names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
-    if categories and names is not None and metric.name == "hamming" and any(dtype.kind == "O" for dtype in X.dtypes):
-        X = code_categories(X)
+    is_coded = None
+    if categories and names is not None and metric.name == "hamming" and any(dtype.kind in "OU" for dtype in X.dtypes):
+        X, is_coded = code_categories(X, missing_value)
     read = _array_values if names is None else _frame_values
     values = read(X, device, estimate, name, metric)
     if missing_value is not None:
-        values = device.xp.where(values == missing_value, values.dtype.type(np.nan), values)
+        is_missing = values == missing_value
+        if is_coded is not None:  # where codes are no values
+            is_missing &= ~device.asarray(is_coded)
+        values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
     points = Points(values, names, index, output)
     if checked:
         check_finite({name: points}, metric, device)

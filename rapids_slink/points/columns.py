@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.points.output import array_of, is_dataframe, library_of
+from rapids_slink.points.output import array_of, is_dataframe, library_of, on_host
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import Array, Device, all_true
 
 #: The largest number of columns that an error lists.
 LISTED_COLUMNS = 20
+#: How the names of pandas' Arrow types of text and of categories begin.
+ARROW_TEXT = "string[", "large_string[", "dictionary<"
 
 
 def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bool = True) -> None:
@@ -52,27 +54,36 @@ def require_edges(edges: Any, name: str) -> None:
     require_numbers(edges, name, src="iu", dst="iu", weight="iuf")
 
 
-def code_categories(X: Any) -> Any:
-    """A frame with a number for each category or text, column by column; NaN or null where that is missing.
+def code_categories(X: Any, missing_value: Any) -> tuple[Any, np.ndarray]:
+    """A frame with a number for each category or text, column by column, and which columns have such numbers.
 
-    Equal values of a column have equal numbers, and that is all that hamming asks.
+    NaN or null stands for what is missing, `missing_value` included. Equal values of a column have equal numbers, and
+    that is all that hamming asks.
     """
     columns = [X.iloc[:, i] for i in range(X.shape[1])]
-    coded = type(X)({i: _codes(column) if _is_text(column) else column for i, column in enumerate(columns)})
-    coded.columns = X.columns
-    return coded
+    is_coded = np.array([_is_text(column) for column in columns])
+    coded = {i: _codes(column, missing_value) if is_coded[i] else column for i, column in enumerate(columns)}
+    frame = type(X)(coded)
+    frame.columns = X.columns
+    return frame, is_coded
 
 
 def _is_text(column: Any) -> bool:
     """Whether a column is categorical or holds text."""
-    if column.dtype == "category" or column.dtype == "string":
+    if column.dtype == "category" or column.dtype == "string" or str(column.dtype).startswith(ARROW_TEXT):
         return True
     is_cudf = library_of(column) == "cudf"  # which has no other objects
     return column.dtype == np.dtype(object) and (is_cudf or any(isinstance(value, str) for value in column))
 
 
-def _codes(column: Any) -> Any:
-    codes = column.astype("category").cat.codes.fillna(-1)
+def _codes(column: Any, missing_value: Any) -> Any:
+    if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
+        column = column.astype(object)
+    categories = column.astype("category").cat
+    codes = categories.codes.fillna(-1)
+    if missing_value is not None:
+        for code in np.flatnonzero(on_host(categories.categories) == missing_value):
+            codes = codes.where(codes != code, -1)
     return codes.astype("float32" if len(column) <= 2**24 else "float64").where(codes >= 0)
 
 

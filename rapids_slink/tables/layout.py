@@ -27,8 +27,8 @@ _NUMBERS = {
     sign: re.compile(rf"[+-]?({digits}(e[+-]?[0-9]+)?|inf(inity)?)|true|false", re.IGNORECASE)
     for sign, digits in ((".", r"([0-9]+\.?[0-9]*|\.[0-9]+)"), (",", "[0-9]+(,[0-9]+)?"))
 }
-#: A number whose comma may group thousands.
-_GROUPED = re.compile("[+-]?[1-9][0-9]{0,2},[0-9]{3}")
+#: A number whose comma or point may group thousands.
+_GROUPED = re.compile("[+-]?[1-9][0-9]{0,2}[.,][0-9]{3}")
 
 #: Digits that are rarely an integer.
 _DECIMALS = re.compile("0[0-9]+|[0-9]{16,}")
@@ -141,7 +141,7 @@ def find_layout(
         raise ValueError("its lines are long and have no separator: say --sep")
     best = _choose(readings)
     if decimal is None:
-        _check_commas(best, separator)
+        _check_signs(best, separator)
     if not (best.is_short or (_has_header(best) if header is None else header)):
         return Layout(best.separator, best.decimal, list(range(best.width)), 0, [])
     if len(best.rows) == 1:
@@ -184,15 +184,19 @@ def _choose(readings: list[Reading]) -> Reading:
     return best
 
 
-def _check_commas(reading: Reading, separator: str | None) -> None:
-    """Refuse commas whose meaning is ambiguous."""
+def _check_signs(reading: Reading, separator: str | None) -> None:
+    """Refuse commas and points whose meaning is ambiguous."""
     line = ",".join(reading.rows[-1])
     decimals = reading.is_short or any(_DECIMALS.fullmatch(row[-1]) for row in reading.rows)
     if reading.separator == "," != separator and decimals and _NUMBERS[","].fullmatch(line):
         raise ValueError(f"{line!r} may be one number or two: say --decimal , or --sep ,")
-    commas = [cell for row in reading.rows for cell in row if "," in cell and kind_of(cell, ",") == "n"]
-    if reading.decimal == "," and all(_GROUPED.fullmatch(cell) for cell in commas):
-        raise ValueError(f"the comma of {commas[0]!r} may group thousands; if it is a decimal sign, say --decimal ,")
+    sign = reading.decimal
+    cells = [cell for row in reading.rows for cell in row if sign in cell and kind_of(cell, sign) == "n"]
+    if cells and (sign == "," or reading.separator == ";") and all(map(_GROUPED.fullmatch, cells)):
+        name = "comma" if sign == "," else "point"
+        raise ValueError(
+            f"the {name} of {cells[0]!r} may group thousands; if it is a decimal sign, say --decimal {sign}"
+        )
 
 
 def _has_header(reading: Reading) -> bool:
