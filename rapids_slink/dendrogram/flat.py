@@ -20,20 +20,12 @@ SERIES_NAMES = {"labels_": "label", "probabilities_": "probability", "outlier_sc
 
 @dataclass(frozen=True)
 class FlatClusters:
-    """The chosen clusters, as attributes of a model.
-
-    Attributes
-    ----------
-    n_clusters : int
-    rows : dict of (n,) arrays by attribute, a value for each row
-    clusters : dict of arrays by attribute, a value for each cluster
-    frames : dict of DataFrame by attribute
-    """
+    """The chosen clusters, as attributes of a model."""
 
     n_clusters: int
-    rows: Mapping[str, Any]
-    clusters: Mapping[str, Any] = field(default_factory=dict)
-    frames: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Any]  # dict of (n,) arrays by attribute, a value for each row
+    clusters: Mapping[str, Any] = field(default_factory=dict)  # dict of arrays by attribute, a value for each cluster
+    frames: Mapping[str, Any] = field(default_factory=dict)  # dict of DataFrame by attribute
 
 
 class ClusterRule(Protocol):

@@ -44,20 +44,13 @@ ENTRY_BYTES, EDGE_BYTES = 12, 96
 
 @dataclass(frozen=True)
 class TreeEdges:
-    """Edges of the old tree from each of their ends, by row and then in the total order.
+    """Edges of the old tree from each of their ends, by row and then in the total order."""
 
-    Attributes
-    ----------
-    row, other : int32 arrays
-    weight : float64 array
-    place : int array
-        0, 1, ... along the edges of a row.
-    """
-
+    #: `row` and `other`: int32 arrays
     row: Array
     other: Array
-    weight: Array
-    place: Array
+    weight: Array  # float64 array
+    place: Array  # int array: 0, 1, ... along the edges of a row
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:

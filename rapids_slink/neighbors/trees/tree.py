@@ -20,25 +20,18 @@ SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
 class Tree(NamedTuple):
-    """A k-d tree.
+    """A k-d tree."""
 
-    Attributes
-    ----------
-    columns : (d, n + LEAF) float64 array, the points' features in the order of the leaves, and zeros to read on
-    order : (n,) int32 array, the row of each of them
-    position : (n,) int32 array, the inverse of `order`
-    first, last : (nodes,) int64 arrays; node v holds points first[v] to last[v] - 1
-    low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
-    least : (nodes,) int32 array, the least row of each; of points at one distance only rows before those listed matter
-    """
-
-    columns: np.ndarray
-    order: np.ndarray
-    position: np.ndarray
+    columns: np.ndarray  # (d, n + LEAF) float64, the points' features in the order of the leaves, and zeros to read on
+    order: np.ndarray  # (n,) int32, the row of each of them
+    position: np.ndarray  # (n,) int32, the inverse of `order`
+    #: `first` and `last`: (nodes,) int64; node v holds points first[v] to last[v] - 1
     first: np.ndarray
     last: np.ndarray
+    #: `low` and `high`: (nodes, d) float64, the nodes' bounding boxes
     low: np.ndarray
     high: np.ndarray
+    #: (nodes,) int32, the least row of each; of points at one distance only rows before those listed matter
     least: np.ndarray
 
 

@@ -108,22 +108,13 @@ def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tu
 
 @dataclass(frozen=True)
 class ItemPlan:
-    """How the fused filter forms the products of component pairs.
+    """How the fused filter forms the products of component pairs."""
 
-    Attributes
-    ----------
-    ends : (K + M,) int64 array
-        Where each component's blocks end, then, on top of these, each pair's work items.
-    n_items, n_rows : int
-        The number of items, and of the rows of all blocks.
-    formed : int
-        The number of pairs of points that are formed, including the overhead of starting an item.
-    """
-
-    ends: Any
+    ends: Any  # (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items
+    #: `n_items` and `n_rows`: the number of items, and of the rows of all blocks
     n_items: int
     n_rows: int
-    formed: int
+    formed: int  # the number of pairs of points that are formed, including the overhead of starting an item
 
 
 def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:

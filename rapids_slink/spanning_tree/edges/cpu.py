@@ -16,22 +16,14 @@ FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 @dataclass
 class State:
-    """The state that is kept over the rounds.
+    """The state that is kept over the rounds."""
 
-    Attributes
-    ----------
-    parent : int32 array of shape (n,)
-    best : array of shape (n,), a component's best edge by its place in the worklist; -1 for none and between rounds
-    in_forest : bool array of shape (m,)
-    roots : int32 array, the components that had an edge, in ascending order
-    worklist : tuple of arrays, the two ends, the key and the row of each edge, in the order of the rows
-    """
-
-    parent: np.ndarray
+    parent: np.ndarray  # int32 array of shape (n,)
+    #: array of shape (n,), a component's best edge by its place in the worklist; -1 for none and between rounds
     best: np.ndarray
-    in_forest: np.ndarray
-    roots: np.ndarray
-    worklist: tuple[np.ndarray, ...]
+    in_forest: np.ndarray  # bool array of shape (m,)
+    roots: np.ndarray  # int32 array, the components that had an edge, in ascending order
+    worklist: tuple[np.ndarray, ...]  # the two ends, the key and the row of each edge, in the order of the rows
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
