@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(config, items):
 COMPILING = [
     f"tests/test_{name}.py"
     for name in (
-        "any_input", "append", "brute_force", "compact", "connect", "knn_graph", "memory", "metric_searches", "metrics",
-        "missing", "neighbor_lists", "pairs", "search_tasks", "trees",
+        "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
+        "metric_searches", "metrics", "missing", "neighbor_lists", "pairs", "search_tasks", "trees",
     )
 ]  # fmt: skip
 
