@@ -7,12 +7,7 @@ import numpy as np
 from rapids_slink.metrics import true_distance_bound
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.spanning_tree.component_pairs.components import (
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    SeparationErrors,
-)
+from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
@@ -27,20 +22,9 @@ def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
 
 
 def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
-    """A sample of points of each component, with repeats if it is small, and their means.
+    """A sample of points of each of K components, (K, SAMPLED) int32, with repeats if it is small; and their means.
 
-    Parameters
-    ----------
-    points : (n, d) array
-    components : Components
-        K of them.
-    otherwise : (d,) float64 array
-        Replaces the features of means that are not finite.
-
-    Returns
-    -------
-    sample : (K, SAMPLED) int32 array
-    centroids : (K, d) float64 array
+    `otherwise`, (d,) float64, replaces the features of means that are not finite.
     """
     positions = components.start[:-1, None] + np.arange(SAMPLED) * components.size[:, None] // SAMPLED
     sample = components.order[positions]
@@ -56,16 +40,8 @@ def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
 def update_supports(product, number, first, supports):
     """For components a and b raise the largest product with b's centroid minus that with a's, over a's points.
 
-    Parameters
-    ----------
-    product : (m, K) float32 array
-        The products of m points with all centroids.
-    number : (m,) int32 array
-        The points' components.
-    first : int
-        The position of the first of these points among all, sorted by component.
-    supports
-        The result of `new_supports`.
+    `product`, (m, K) float32, is that of m points with all centroids, and `number` their components; `first` is the
+    position of the first of these points among all, sorted by component.
     """
     value, position = supports
     for i in range(number.size):
@@ -79,13 +55,7 @@ def update_supports(product, number, first, supports):
 def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
     """All pairs of K components: the fields of `ComponentPairs`.
 
-    Parameters
-    ----------
-    supports
-        The result of `update_supports` for all points, in this `order`.
-    order : (n,) int32 array
-    inner : (K, K) float64 array
-        The products of the centroids.
+    `supports` are updated with all points, in this `order`; `inner`, (K, K) float64, are the centroids' products.
     """
     value, position = supports
     first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
