@@ -45,7 +45,7 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "compiling" if file in COMPILING else file
+            return "compiling" if file in COMPILING or "::test_steps_of_sanitize" in nodeid else file
 
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 

@@ -266,7 +266,7 @@ def test_blocks_that_wait_for_each_other_fit(jobs, threads, most, expected, monk
 
 
 #: Steps whose kernels on a CPU no other test of the quick set compiles.
-ALONE = ("codes, 40 features", "component pairs by the filter, float32", "a distance matrix")
+ALONE = ("codes, 40 features", "codes, 100 features", "component pairs by the filter, float32", "a distance matrix")
 
 
 @pytest.mark.parametrize(
