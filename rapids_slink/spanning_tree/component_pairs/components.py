@@ -1,8 +1,8 @@
-"""Components, pairs of components, and their separations and projections."""
+"""Components, pairs of components, and their separations."""
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 SAMPLED = 64  # points of a component
 
@@ -23,6 +23,10 @@ class Components:
     def size(self) -> Any:
         """The number of points of each."""
         return self.start[1:] - self.start[:-1]
+
+    def points(self, number: int) -> Any:
+        """The points of one."""
+        return self.order[self.start[number] : self.start[number + 1]]
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,3 @@ class SeparationErrors:
     products: float  # the error of its four products together
     sq_distance: float  # the error of the squared distance of two centroids
     moved: float  # how far quantizing moved two points together
-
-
-class Projections(NamedTuple):
-    """Points of component pairs on the line between the centroids."""
-
-    #: float64 array: (x - origin)·(centroid of the second - centroid of the first), first for the first component's
-    #: points, then for the second's, pair by pair
-    value: Any
-    end: Any  # (M,) int64: where the values of each pair end
-    max_difference: Any  # (M,) float64: the largest difference of projections at which two points are kept
