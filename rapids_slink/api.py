@@ -48,18 +48,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
     return SingleLinkage(n_clusters, **parameters).fit(X)
 
 
-def plan(
-    X: Any,
-    *,
-    metric: str = "euclidean",
-    p: float = 2.0,
-    n_neighbors: int | None = None,
-    min_samples: int | None = None,
-    missing: str | None = None,
-    max_distance: float | None = None,
-    device: str = "auto",
-    memory_limit: int | str | None = None,
-) -> Report:
+def plan(X: Any, **parameters: Any) -> Report:
     """What `fit` would do with these points: the way to the tree, the filter, and the memory.
 
     The points are read, and the search is prepared as `fit` prepares it, which takes a small part of a fit's time. If
@@ -69,8 +58,8 @@ def plan(
     ----------
     X : dataframe or array of shape (n, d), or the shape itself as a tuple (n, d)
         See `SingleLinkage.fit`, except Dask collections. A shape is one of float64 values.
-    metric, p, n_neighbors, min_samples, missing, max_distance, device, memory_limit : optional
-        See `SingleLinkage`.
+    **parameters
+        The parameters of `SingleLinkage`.
 
     Returns
     -------
@@ -94,17 +83,7 @@ def plan(
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    model = SingleLinkage(
-        metric=metric,
-        p=p,
-        n_neighbors=n_neighbors,
-        min_samples=min_samples,
-        missing=missing,
-        max_distance=max_distance,
-        device=device,
-        memory_limit=memory_limit,
-    )
-    return local.plan(X, model._settings())
+    return local.plan(X, SingleLinkage(**parameters)._settings())
 
 
 def fit_graph(

@@ -39,22 +39,13 @@ BLOCK = 2**22
 
 @dataclass(frozen=True)
 class Density:
-    """A fitted HDBSCAN as predictions read it.
-
-    Attributes
-    ----------
-    rows : FittedRows
-    core : (n,) array, see `core_distances`
-    min_samples : int
-    tree : Condensed, on the host
-    selected : (k,) array, the cluster of each label in the tree
-    """
+    """A fitted HDBSCAN as predictions read it."""
 
     rows: FittedRows
-    core: Array
+    core: Array  # (n,) array, see `core_distances`
     min_samples: int
-    tree: Condensed
-    selected: np.ndarray
+    tree: Condensed  # on the host
+    selected: np.ndarray  # (k,) array, the cluster of each label in the tree
 
     @cached_property
     def label(self) -> np.ndarray:

@@ -14,23 +14,14 @@ from rapids_slink.settings import Settings
 
 
 class Engine(Protocol):
-    """An engine for the public functions of `api` and the models: `local` or `distributed`."""
+    """An engine for the public functions of `api` and the models: `local`, which describes them, or `distributed`."""
 
-    def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-        """The attributes of a model fitted on points: those of `pipeline.attributes_of`, and ``report_``.
-
-        If there is a ``_layout`` among them, its ``cut`` makes the model's further cuts.
-        """
-
-    def append(self, X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-        """The attributes of a model with further rows."""
-        ...
-
+    # For models; if there is a ``_layout`` among the attributes of `fit`, its ``cut`` makes the model's further cuts.
+    def fit(self, X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]: ...
+    def append(self, X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]: ...
     def predict(
         self, answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any
-    ) -> tuple[Any, Report]:
-        """What a prediction answers for new rows, and its report."""
-        ...
+    ) -> tuple[Any, Report]: ...
 
     # The functions of `api`; `cut` is `n_clusters` and `distance_threshold`.
     def fit_graph(

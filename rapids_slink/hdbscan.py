@@ -4,6 +4,7 @@ The functions have the names of the package hdbscan and of cuML, so that ``from 
 place of either in a program that predicts.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Self
 
@@ -24,6 +25,7 @@ METHODS = ("eom", "leaf")
 CENTERS = (None, "centroid", "medoid", "both")
 
 
+@dataclass(eq=False, repr=False)
 class HDBSCAN(DensityHierarchy):
     """Hierarchical density-based clustering with noise, over the exact tree.
 
@@ -101,38 +103,21 @@ class HDBSCAN(DensityHierarchy):
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1]
     """
 
-    def __init__(
-        self,
-        min_cluster_size: int = 5,
-        min_samples: int | None = None,
-        *,
-        metric: str = "euclidean",
-        p: float = 2.0,
-        cluster_selection_method: str = "eom",
-        cluster_selection_epsilon: float = 0.0,
-        allow_single_cluster: bool = False,
-        max_cluster_size: int | None = None,
-        n_neighbors: int | None = None,
-        device: str = "auto",
-        progress: bool = False,
-        memory_limit: int | str | None = None,
-        prediction_data: bool = False,
-        store_centers: str | None = None,
-    ) -> None:
-        self.min_cluster_size = min_cluster_size
-        self.min_samples = min_samples
-        self.metric = metric
-        self.p = p
-        self.cluster_selection_method = cluster_selection_method
-        self.cluster_selection_epsilon = cluster_selection_epsilon
-        self.allow_single_cluster = allow_single_cluster
-        self.max_cluster_size = max_cluster_size
-        self.n_neighbors = n_neighbors
-        self.device = device
-        self.progress = progress
-        self.memory_limit = memory_limit
-        self.prediction_data = prediction_data
-        self.store_centers = store_centers
+    min_cluster_size: int = 5
+    min_samples: int | None = None
+    _: KW_ONLY
+    metric: str = "euclidean"
+    p: float = 2.0
+    cluster_selection_method: str = "eom"
+    cluster_selection_epsilon: float = 0.0
+    allow_single_cluster: bool = False
+    max_cluster_size: int | None = None
+    n_neighbors: int | None = None
+    device: str = "auto"
+    progress: bool = False
+    memory_limit: int | str | None = None
+    prediction_data: bool = False
+    store_centers: str | None = None
 
     @property
     def single_linkage_tree_(self) -> Any:

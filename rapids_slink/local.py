@@ -21,7 +21,7 @@ from rapids_slink.spanning_tree.graphs import given_graph, is_graph, tree_of_edg
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """The attributes of a model fitted on points."""
+    """The attributes of a model fitted on points: those of `pipeline.attributes_of`, and ``report_``."""
     device = resolve(settings.device, X)
     report = Report(device=device.name, metric=settings.metric.name)
     with run_scope(device, settings.memory_limit):

@@ -81,33 +81,20 @@ FORMULAS = (
 
 @dataclass(frozen=True)
 class Metric:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes
-    ----------
-    name : str, SciPy's name, or scikit-learn's
-    formula : str, the formula of the surrogate distance, one of `FORMULAS`
-    aliases : tuple of str
-    distance : {"value", "root", "share", "tanimoto", "angle"}
-        The reported distance: the surrogate distance, its p-th root, its quotient by the number of features, Rogers and
-        Tanimoto's function of both, the great-circle angle.
-    rows : {"given", "normed", "centred", "sphere", "boolean", "packed", "counted"}
-        The form of the rows that the formula reads; see `neighbors.rows`.
-    filter : {"product", "direct", "codes", "bits", "none"}
-    boxes : bool, whether boxes bound the surrogate distance
-    p : float, the exponent of "minkowski", and of "root"
-    missing : bool, whether NaN is a missing value, which the formula leaves out
-    """
-
-    name: str
-    formula: str
+    name: str  # SciPy's name, or scikit-learn's
+    formula: str  # the formula of the surrogate distance, one of `FORMULAS`
     aliases: tuple[str, ...] = ()
+    #: the reported distance: the surrogate distance ("value"), its p-th "root", its quotient by the number of features
+    #: ("share"), Rogers and Tanimoto's function of both ("tanimoto"), the great-circle "angle"
     distance: str = "value"
+    #: "given", "normed", "centred", "sphere", "boolean", "packed" or "counted": see `neighbors.rows`
     rows: str = "given"
-    filter: str = "direct"
-    boxes: bool = False
-    p: float = 2.0
-    missing: bool = False
+    filter: str = "direct"  # {"product", "direct", "codes", "bits", "none"}
+    boxes: bool = False  # whether boxes bound the surrogate distance
+    p: float = 2.0  # the exponent of "minkowski", and of "root"
+    missing: bool = False  # whether NaN is a missing value, which the formula leaves out
 
     @property
     def cpu_formula(self) -> tuple[int, float] | None:

@@ -16,7 +16,6 @@ NetworkX imports this module during its own import.
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from math import isnan
 from typing import Any
 
@@ -147,11 +146,9 @@ def _comparable(weights: list[Any]) -> Any:
         mixed = numbers.dtype.kind == "f" and types != {float}
         if numbers.dtype.kind != "O" and not (mixed and (abs(numbers) >= 2**53).any()):
             return numbers.astype(np.int8) if numbers.dtype == bool else numbers
-    order = sorted(range(len(weights)), key=weights.__getitem__)
-    rises = [weights[a] < weights[b] for a, b in pairwise(order)]
-    ranks = np.empty(len(weights), np.int64)
-    ranks[order] = np.cumsum([0, *rises])
-    return ranks
+    cells = np.empty(len(weights), object)
+    cells[:] = weights
+    return np.unique(cells, return_inverse=True)[1].reshape(-1)
 
 
 def _shown(edges: Iterator[tuple[Any, ...]], multigraph: bool, keys: bool, data: bool) -> Iterator[tuple[Any, ...]]:

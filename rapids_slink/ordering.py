@@ -81,12 +81,12 @@ def stable_order(values: Array, xp: Any) -> Any:
     NumPy's own sort takes twice as long.
     """
     if xp is np:
-        return _radix_sort(_ascending_bits(values), 8 * values.itemsize)
+        return _radix_sort(ascending_bits(values), 8 * values.itemsize)
     # CuPy's sort is stable, but looks at bits. Its sum makes zeros of subnormal float32 values.
     return xp.argsort(values + values.dtype.type(0) if values.dtype.kind == "f" else values)
 
 
-def _ascending_bits(values: np.ndarray) -> np.ndarray:
+def ascending_bits(values: np.ndarray) -> np.ndarray:
     """Numbers whose order as uint64 is that of the values; -0.0 and 0.0 have the same."""
     size, kind = 8 * values.itemsize, values.dtype.kind
     bits, top = values.view(f"uint{size}").astype("uint64"), 2 ** (size - 1)

@@ -21,22 +21,13 @@ from rapids_slink.spanning_tree.problem import Problem
 
 @dataclass(frozen=True)
 class FittedRows:
-    """What a model keeps of its rows.
+    """What a model keeps of its rows."""
 
-    Attributes
-    ----------
-    values : (n, d) array, of either device
-    names : list or None, the columns' names
-    metric : Metric
-    kind : str, the model's class, for errors
-    missing_value : number, optional, for a missing value in new rows
-    """
-
-    values: Array
-    names: list[Any] | None
+    values: Array  # (n, d) array, of either device
+    names: list[Any] | None  # the columns' names
     metric: Metric
-    kind: str
-    missing_value: Any = None
+    kind: str  # the model's class, for errors
+    missing_value: Any = None  # for a missing value in new rows
 
     def read(self, X: Any, device: Device) -> tuple[Points, tuple[Array, Array]]:
         """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
@@ -59,20 +50,13 @@ class FittedRows:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model to which rows are added.
-
-    Attributes
-    ----------
-    rows : FittedRows
-    tree, linkage : DataFrame, its `mst_` and `linkage_`
-    index : Index or None, of its rows
-    output : OutputKind
-    """
+    """A model to which rows are added."""
 
     rows: FittedRows
+    #: `tree` and `linkage`: DataFrame, its `mst_` and `linkage_`
     tree: Any
     linkage: Any
-    index: Any
+    index: Any  # of its rows
     output: OutputKind
 
     def index_with(self, new: Points) -> Any:

@@ -8,28 +8,19 @@ from rapids_slink.metrics import Metric
 
 @dataclass(frozen=True)
 class Settings:
-    """How the tree of points is made.
-
-    Attributes
-    ----------
-    min_samples : int, the number of neighbours of a core distance; 1 for the metric's own distances
-    clipped : bool, whether `min_samples` is a default, which is lowered if there are few rows
-    weights : array of shape (n,), optional; how many equal rows each counts for
-    others
-        The parameters of `SingleLinkage` and `HDBSCAN`.
-    """
+    """How the tree of points is made: parameters of `SingleLinkage` and `HDBSCAN`."""
 
     metric: Metric
     device: str = "auto"
     memory_limit: Any = None
     n_neighbors: int | None = None
-    min_samples: int = 1
-    clipped: bool = True
+    min_samples: int = 1  # the number of neighbours of a core distance; 1 for the metric's own distances
+    clipped: bool = True  # whether `min_samples` is a default, which is lowered if there are few rows
     progress: bool = False
     max_distance: float | None = None
     missing_value: Any = None
     prediction_data: bool = False
-    weights: Any = None
+    weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
     store_centers: str | None = None
 
     def for_rows(self, n: int) -> Self:

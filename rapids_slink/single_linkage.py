@@ -1,5 +1,6 @@
 """`SingleLinkage`: clusters by a cut of the exact hierarchy."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from math import inf
 from typing import Any
@@ -12,6 +13,7 @@ from rapids_slink.points.output import array_of, library_of
 from rapids_slink.prediction import nearest_labels
 
 
+@dataclass(eq=False, repr=False)
 class SingleLinkage(PointHierarchy):
     """Exact single-linkage hierarchical clustering.
 
@@ -102,36 +104,20 @@ class SingleLinkage(PointHierarchy):
     [0, 0, 1, 1]
     """
 
-    def __init__(
-        self,
-        n_clusters: int | None = 2,
-        *,
-        distance_threshold: float | None = None,
-        metric: str = "euclidean",
-        p: float = 2.0,
-        missing: str | None = None,
-        missing_value: float | None = None,
-        max_distance: float | None = None,
-        n_neighbors: int | None = None,
-        min_samples: int | None = None,
-        device: str = "auto",
-        progress: bool = False,
-        memory_limit: int | str | None = None,
-        prediction_data: bool = False,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.distance_threshold = distance_threshold
-        self.metric = metric
-        self.p = p
-        self.missing = missing
-        self.missing_value = missing_value
-        self.max_distance = max_distance
-        self.n_neighbors = n_neighbors
-        self.min_samples = min_samples
-        self.device = device
-        self.progress = progress
-        self.memory_limit = memory_limit
-        self.prediction_data = prediction_data
+    n_clusters: int | None = 2
+    _: KW_ONLY
+    distance_threshold: float | None = None
+    metric: str = "euclidean"
+    p: float = 2.0
+    missing: str | None = None
+    missing_value: float | None = None
+    max_distance: float | None = None
+    n_neighbors: int | None = None
+    min_samples: int | None = None
+    device: str = "auto"
+    progress: bool = False
+    memory_limit: int | str | None = None
+    prediction_data: bool = False
 
     @WithRows
     def predict(self, X: Any) -> Any:

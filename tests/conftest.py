@@ -31,8 +31,8 @@ def pytest_collection_modifyitems(config, items):
 COMPILING = [
     f"tests/test_{name}.py"
     for name in (
-        "any_input", "append", "brute_force", "compact", "connect", "knn_graph", "memory", "metric_searches", "metrics",
-        "missing", "neighbor_lists", "pairs", "search_tasks", "trees",
+        "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
+        "metric_searches", "metrics", "missing", "neighbor_lists", "pairs", "search_tasks", "trees",
     )
 ]  # fmt: skip
 
@@ -45,7 +45,7 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
-            return "compiling" if file in COMPILING else file
+            return "compiling" if file in COMPILING or "::test_steps_of_sanitize" in nodeid else file
 
     return Scheduling(config, log) if len(config.getoption("tx")) <= 4 else None
 

@@ -78,7 +78,7 @@ def assert_unlisted_are_above(found, distances):
 
 def core_distances(distances, m):
     """Each row's m-th least, itself not counted."""
-    return np.sort(without_self(distances), axis=1)[:, m - 1]
+    return np.sort(without_self(distances), axis=1)[:, m - 1].copy()
 
 
 def mutual_reachability(distances, core):
@@ -137,6 +137,7 @@ class SearchKind(NamedTuple):
             in_boxes = self.device == "cuda"
             kind = importlib.import_module("rapids_slink.neighbors.trees.bvh").BoxSearch if in_boxes else TreeSearch
         queries = None if queries is None else self.engine.asarray(queries)
+        values = np.ascontiguousarray(values)
         return kind(self.engine.asarray(values), self.engine, report or Report(), queries, **options)
 
 

@@ -19,12 +19,11 @@ from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlene
 from rapids_slink.spanning_tree.component_pairs.components import (
     ComponentPairs,
     Components,
-    Projections,
     SeparationErrors,
 )
 from rapids_slink.spanning_tree.component_pairs.cpu import sort_by_component
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
-from rapids_slink.spanning_tree.component_pairs.projections import near_pairs, near_points, project
+from rapids_slink.spanning_tree.component_pairs.projections import near_pairs, project
 
 
 @pytest.fixture
@@ -172,46 +171,16 @@ def test_path_bottlenecks(n, engine, kernels):
         np.testing.assert_array_equal(upper, expected[first[at], second[at]])
 
 
-def facing_by_definition(value, ends, most, cores_are_low):
-    """Points of the first and of the second component that face each other, and their pairs, by their numbers."""
-    (begin, middle, end), (low_a, low_b) = ends, cores_are_low
-    difference = value[middle:end] - value[begin:middle, None]
-    near_a = (value[middle:end].min() - value[begin:middle] <= most) & low_a
-    near_b = (value[middle:end] - value[begin:middle].max() <= most) & low_b
-    return near_a, near_b, np.argwhere((difference <= most) & low_a[:, None] & low_b)
-
-
-@pytest.mark.parametrize("sizes", [(1, 1), (129, 1025), *map(full, ((40, 5000), (128, 1024), (5000, 33)))])
-def test_near_points_and_pairs(sizes):
-    """Of three components, every two points whose projections are near, no matter how many of either; each once."""
+@pytest.mark.parametrize("sizes", [(1, 1), (0, 3), (129, 1025), *map(full, ((40, 5000), (128, 1024), (5000, 33)))])
+def test_near_pairs(sizes):
+    """Of two components, every two points whose projections are near, no matter how many of either; each once."""
     rng = np.random.default_rng(sum(sizes))
-    label = rng.permutation(np.repeat(np.arange(3, dtype=np.int32), [*sizes, 7]))
-    components = Components(*sort_by_component(label, 3))
-    order, start = components.order, components.start
-    first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
-    pairs, size = pairs_of(CPU, first, second), np.diff(start)
-    end = np.cumsum(size[first] + size[second])
-    value, most = rng.normal(size=end[-1]), np.array([0.01, -0.3, 0.2])
-    projected = Projections(value, end, most)
-    core, upper = rng.random(order.size), np.full(3, 0.9)
-    for cores in (None, core):
-        near, count = near_points(projected, components, pairs, upper, cores)
-        found, n_found = near_pairs(projected, near, count, components, pairs, 2_000_000)
-        assert n_found <= 2_000_000
-        found = set(map(tuple, found[:, :n_found].T.tolist()))
-        assert len(found) == n_found
-        expected = set()
-        for c, (a, b) in enumerate(zip(first, second, strict=True)):
-            ends = end[c] - size[a] - size[b], end[c] - size[b], end[c]
-            points = [order[start[x] : start[x + 1]] for x in (a, b)]
-            low = [core[x] <= 0.9 if cores is not None else np.ones(x.size, bool) for x in points]
-            *facing, both = facing_by_definition(value, ends, most[c], low)
-            for side, (at, flags) in enumerate(zip(ends, facing, strict=False)):
-                listed = near[at : at + count[c, side]]
-                np.testing.assert_array_equal(np.sort(listed), np.flatnonzero(flags))
-            expected |= {(int(points[0][i]), int(points[1][j]), c) for i, j in both}
-        assert found == expected
-        assert near_pairs(projected, near, count, components, pairs, 1)[1] == n_found
+    first, second = (np.round(rng.normal(size=size) * 64) / 64 for size in sizes)
+    for most in (-9.0, -0.25, 0.0, 0.5, 9.0, np.inf):
+        expected = np.argwhere(second <= first[:, None] + most)
+        at = near_pairs(first, second, most, len(expected))
+        assert sorted(zip(*(part.tolist() for part in at), strict=True)) == list(map(tuple, expected.tolist()))
+        assert not len(expected) or near_pairs(first, second, most, len(expected) - 1) is None
 
 
 def test_projections():
@@ -220,15 +189,11 @@ def test_projections():
     components = Components(*sort_by_component(rng.integers(0, 4, 700).astype(np.int32), 4))
     centroids, origin = rng.normal(size=(4, 5)), rng.normal(size=5)
     first, second = np.array([2, 0, 0, 1]), np.array([3, 3, 1, 3])
-    order, start = components.order, components.start
-    end = np.cumsum(np.diff(start)[first] + np.diff(start)[second])
-    expected = [
-        (X[order[start[x] : start[x + 1]]] - origin) @ (centroids[b] - centroids[a])
-        for a, b in zip(first, second, strict=True)
-        for x in (a, b)
-    ]
-    found = project(X, origin, components, centroids, pairs_of(CPU, first, second), end)
-    np.testing.assert_allclose(found, np.concatenate(expected), rtol=1e-12, atol=1e-13)
+    found = project(X, origin, components, centroids, pairs_of(CPU, first, second))
+    for ends, values in zip((first, second), found, strict=True):
+        for own, a, b, value in zip(ends, first, second, values, strict=True):
+            expected = (X[components.points(own)] - origin) @ (centroids[b] - centroids[a])
+            np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("free", [math.inf, 4096])

@@ -17,7 +17,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, to_host
+from rapids_slink.runtime.device import to_host
 from rapids_slink.spanning_tree import component_pairs, connect
 from rapids_slink.spanning_tree.component_pairs import connect_components, context, is_worthwhile, projections
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
@@ -211,37 +211,14 @@ def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch):
         tried.clear()
         return connect_components(search, None, component, 20, engine.xp.arange(1000), report)
 
-    monkeypatch.setattr(projections, "COMPARISON_COST", 16)
     assert join() is None
     assert not tried  # the samples are too many
     assert "connect" not in report
     monkeypatch.setattr(component_pairs, "MIN_SAMPLED", 1)
-    limits = (projections, "PROJECTION_COST", 0), (projections, "COMPARISON_COST", 0), (context, "WEIGHT_COST", 1)
+    limits = (projections, "PROJECTION_COST", 0), (context, "WEIGHT_COST", 1)
     for module, limit, enough in [(component_pairs, "ROUNDS", MANY_ROUNDS)] if engine.is_gpu else limits:
         assert join() is None
         assert tried == [False]
         monkeypatch.setattr(module, limit, enough)
     assert join() is not None
     assert tried == [True]
-
-
-def test_more_pairs_than_there_is_room_for(monkeypatch):
-    """They are looked for again, with room for all."""
-    for name, value in (("MAX_OVERLAPPING", ENDLESS), ("ROUNDS", MANY_ROUNDS)):
-        monkeypatch.setattr(component_pairs, name, value)
-    monkeypatch.setattr(projections, "FIRST_PAIRS", 20)
-    rng = np.random.default_rng(0)
-    label = rng.integers(0, 4, 900)
-    points, capacities = (4 * rng.normal(size=(4, 16)))[label] + rng.normal(size=(900, 16)), []
-    search = BruteForceSearch(points, CPU, Report())
-    near_pairs = projections.near_pairs
-
-    def noted(*given):
-        capacities.append(given[-1])
-        return near_pairs(*given)
-
-    monkeypatch.setattr(projections, "near_pairs", noted)
-    component = by_first_point(label)
-    assert connected(search, component) == crossing_edges(*every_pair(search), component)
-    assert len(capacities) == 2
-    assert capacities[0] == 20 < capacities[1]

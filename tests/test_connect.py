@@ -16,7 +16,7 @@ def tree_of(X, **parameters):
 
 
 @pytest.mark.parametrize("name", cases())
-@pytest.mark.parametrize(("k", "certified"), [(1, True), full(3, True), (2, False)])
+@pytest.mark.parametrize(("k", "certified"), [(1, True), full(3, True), full(2, False)])
 def test_the_tree_is_that_of_fit(name, k, certified, device):
     X = CASES[name]("float64")[:300]
     if len(X) < 2:

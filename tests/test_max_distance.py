@@ -37,7 +37,7 @@ def assert_same_part(X, t, device, **how):
     return part
 
 
-@pytest.mark.parametrize("n_neighbors", [None, 1, 3])
+@pytest.mark.parametrize("n_neighbors", [None, 1, full(3)])
 @pytest.mark.parametrize(
     "metric", ["euclidean", "cityblock", "cosine", "hamming", "jaccard", "rogerstanimoto", "minkowski"]
 )

@@ -77,8 +77,11 @@ CASES = ["codes", "reals", "half", "nearly_all", "all_but_one", "nothing", "all_
          "one_column_missing", "two_rows", "wide", "large_codes"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("metric", "missing"), EVERY)
+@pytest.mark.parametrize(
+    ("metric", "missing", "name"),  # counts of more features than a byte holds have kernels of their own
+    [full(*one, name) if (*one, name) == ("hamming", "hiercc", "wide") else (*one, name)
+     for one in EVERY for name in CASES],
+)  # fmt: skip
 def test_heights_are_those_of_the_definition(metric, missing, name, device):
     X = hard(name)
     expected = heights_of(in_pairs(X, metric, missing))

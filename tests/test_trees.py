@@ -58,5 +58,5 @@ def test_boxes_are_nearer_than_their_points(metric, p):
             assert gaps.box_to_box(formula, point, point, *box) == to_boxes[i]
             gaps.to_points(formula, x, i, inside, at, values)
             assert to_boxes[i] <= values.min()
-            of_rows = pair_distances(np.vstack([point, part.T]), first, rest, metric)
+            of_rows = pair_distances(np.array([point, *part.T]), first, rest, metric)
             np.testing.assert_array_equal(values, of_rows)

@@ -27,35 +27,20 @@ class Merges(NamedTuple):
 
 
 class Condensed(NamedTuple):
-    """A condensed dendrogram of n points. Cluster 0 is all points, and clusters come before those within them.
+    """A condensed dendrogram of n points. Cluster 0 is all points, and clusters come before those within them."""
 
-    Attributes
-    ----------
-    parent : (c,) int32 array, the cluster that each cluster split off from, -1 of the first
-    birth : (c,) float64 array, the λ of that split, 0 of the first
-    size : (c,) array, points in the cluster at its birth, or their weight
-    cluster : (n,) int32 array, the cluster that each point falls out of
-    departure : (n,) float64 array, the λ at which it does; like `cluster` of either device
-    """
-
-    parent: np.ndarray
-    birth: np.ndarray
-    size: np.ndarray
-    cluster: Array
-    departure: Array
+    parent: np.ndarray  # (c,) int32, the cluster that each cluster split off from, -1 of the first
+    birth: np.ndarray  # (c,) float64, the λ of that split, 0 of the first
+    size: np.ndarray  # (c,) array, points in the cluster at its birth, or their weight
+    cluster: Array  # (n,) int32, the cluster that each point falls out of
+    departure: Array  # (n,) float64, the λ at which it does; like `cluster` of either device
 
 
 class Weighting(NamedTuple):
-    """Points that count as several equal ones.
+    """Points that count as several equal ones."""
 
-    Attributes
-    ----------
-    weight : (n,) float64 array
-    rate : (n,) float64 array, the λ at which the copies of each point part: 1 / its core distance, or infinite
-    """
-
-    weight: np.ndarray
-    rate: np.ndarray
+    weight: np.ndarray  # (n,) float64
+    rate: np.ndarray  # (n,) float64, the λ at which the copies of each point part: 1 / its core distance, or infinite
 
 
 NOTHING = np.empty(0)

@@ -103,12 +103,9 @@ def cut_frame(
 
 
 def cut_labels(linkage: PreallocatedFrame, n_leaves: int, parameters: CutParameters) -> PreallocatedFrame:
-    """`api.cut` for a valid linkage.
+    """`api.cut` for a valid linkage: a row of int32 for each leaf and a column for each cut.
 
-    Returns
-    -------
-    PreallocatedFrame of int32
-        A row for each leaf and a column for each cut, named by its value, or "label" for a single cut.
+    A column is named by the cut's value, or "label" for a single cut.
     """
     device, xp = linkage.device, linkage.device.xp
     parameters.check()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -20,59 +20,39 @@ SERIES_NAMES = {"labels_": "label", "probabilities_": "probability", "outlier_sc
 
 @dataclass(frozen=True)
 class FlatClusters:
-    """The chosen clusters, as attributes of a model.
-
-    Attributes
-    ----------
-    n_clusters : int
-    rows : dict of (n,) arrays by attribute, a value for each row
-    clusters : dict of arrays by attribute, a value for each cluster
-    frames : dict of DataFrame by attribute
-    """
+    """The chosen clusters, as attributes of a model."""
 
     n_clusters: int
-    rows: Mapping[str, Any]
-    clusters: Mapping[str, Any] = field(default_factory=dict)
-    frames: Mapping[str, Any] = field(default_factory=dict)
+    rows: Mapping[str, Any]  # dict of (n,) arrays by attribute, a value for each row
+    clusters: Mapping[str, Any] = field(default_factory=dict)  # dict of arrays by attribute, a value for each cluster
+    frames: Mapping[str, Any] = field(default_factory=dict)  # dict of DataFrame by attribute
 
 
-class ClusterRule(Protocol):
-    """How a model chooses clusters. It may be sent to a Dask worker.
+@dataclass(frozen=True)
+class ClusterRule:
+    """How a model chooses clusters. It may be sent to a Dask worker."""
 
-    Attributes
-    ----------
-    predicts_by_density : bool, whether predictions need core distances
-    row_bytes : int, bytes per row that the choice takes at its peak
-    """
-
-    predicts_by_density: ClassVar[bool]
-    row_bytes: ClassVar[int]
+    predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
+    row_bytes: ClassVar[int] = 48  # bytes per row that the choice takes at its peak
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
-        """The rule for rows of these weights and core distances."""
-        ...
+        """The rule for rows of these weights and core distances: the same, unless it depends on them."""
+        return self
 
     def check_rows(self, n: int) -> None:
         """Raise unless the rule can cluster n rows."""
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""
-        ...
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Cut:
+class Cut(ClusterRule):
     """A cut at one height: by the number of clusters, or by a distance."""
 
     n_clusters: Any = None
     distance_threshold: Any = None
-
-    predicts_by_density: ClassVar[bool] = False
-    row_bytes: ClassVar[int] = 48
-
-    def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
-        """A cut does not depend on weights."""
-        return self
 
     def check_rows(self, n: int) -> None:
         """Raise unless n rows have such a cut."""
@@ -87,7 +67,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class StableClusters:
+class StableClusters(ClusterRule):
     """HDBSCAN's clusters of at least `min_size` rows. An error for negative heights names the `metric`."""
 
     min_size: int
@@ -103,9 +83,6 @@ class StableClusters:
         with np.errstate(divide="ignore"):
             rate = np.full(weight.size, np.inf) if core is None else 1 / core
         return replace(self, weighting=condense.Weighting(weight, rate))
-
-    def check_rows(self, n: int) -> None:
-        """Any number of rows is valid."""
 
     def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
         """The clusters of the linkage of n rows."""

@@ -15,58 +15,37 @@ from rapids_slink.runtime.device import CPU, Array, Device
 
 
 class Rule(NamedTuple):
-    """How clusters are selected from a condensed dendrogram.
+    """How clusters are selected from a condensed dendrogram."""
 
-    Attributes
-    ----------
-    leaves : bool
-        True selects the clusters that do not split further. False selects by excess of mass: a cluster is preferred to
-        those within it unless these are more stable together.
-    allow_single : bool, whether all points may be one cluster
-    max_size : float
-        The largest number of points of a cluster at its birth; ignored with `leaves`. The cluster of all points counts
-        the points of its child clusters instead, as in the package hdbscan.
-    epsilon : float, clusters that split off below this height are merged into the one that they split from
-    """
-
+    #: whether to select the clusters that do not split further; else by excess of mass: a cluster is preferred to those
+    #: within it unless these are more stable together
     leaves: bool = False
-    allow_single: bool = False
+    allow_single: bool = False  # whether all points may be one cluster
+    #: the largest number of points of a cluster at its birth; ignored with `leaves`. The cluster of all points counts
+    #: the points of its child clusters instead, as in the package hdbscan
     max_size: float = np.inf
-    epsilon: float = 0.0
+    epsilon: float = 0.0  # clusters that split off below this height are merged into the one that they split from
 
 
 class Selected(NamedTuple):
     """Selected clusters, numbered in the order in which they first appear among the points.
 
     What is said of points is on their device.
-
-    Attributes
-    ----------
-    labels : (n,) int32 array, -1 of noise
-    probabilities : (n,) float64 array, how deep in its cluster a point is: its λ over the largest λ of the cluster
-    persistence : (clusters,) float64 array, each stability as a share of what it would be if no point ever left
-    clusters : (clusters,) int32 array, their numbers in the condensed dendrogram
     """
 
-    labels: np.ndarray
+    labels: np.ndarray  # (n,) int32, -1 of noise
+    #: (n,) float64, how deep in its cluster a point is: its λ over the largest λ of the cluster
     probabilities: np.ndarray
-    persistence: np.ndarray
-    clusters: np.ndarray
+    persistence: np.ndarray  # (clusters,) float64, each stability as a share of what it would be if no point ever left
+    clusters: np.ndarray  # (clusters,) int32, their numbers in the condensed dendrogram
 
 
 class Summary(NamedTuple):
-    """What is known of each cluster of a condensed dendrogram, on the host.
+    """What is known of each cluster of a condensed dendrogram, on the host."""
 
-    Attributes
-    ----------
-    stability : (c,) float64 array
-    largest : (c,) float64 array, the largest λ at which anything left it
-    first : (c,) int32 array, the first of the points that fall out of it, n if none does
-    """
-
-    stability: np.ndarray
-    largest: np.ndarray
-    first: np.ndarray
+    stability: np.ndarray  # (c,) float64
+    largest: np.ndarray  # (c,) float64, the largest λ at which anything left it
+    first: np.ndarray  # (c,) int32, the first of the points that fall out of it, n if none does
 
 
 def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:

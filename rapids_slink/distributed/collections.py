@@ -29,20 +29,13 @@ from rapids_slink.runtime.device import device_of, is_on_gpu
 
 @dataclass(frozen=True)
 class Layout:
-    """How rows are spread over the partitions of a collection.
+    """How rows are spread over the partitions of a collection."""
 
-    Attributes
-    ----------
-    sizes : list of int, rows of each partition
-    index : list of (future, int), optional; a task's list of indices and the place there, for each partition of a frame
-    divisions : tuple, Dask's; of None where they are not known, empty for an array
-    output : OutputKind, the kind of the partitions
-    """
-
-    sizes: list[int]
+    sizes: list[int]  # rows of each partition
+    #: a task's list of indices and the place there, for each partition of a frame
     index: list[tuple[Future, int]] | None
-    divisions: tuple[Any, ...]
-    output: OutputKind
+    divisions: tuple[Any, ...]  # Dask's; of None where they are not known, empty for an array
+    output: OutputKind  # the kind of the partitions
 
     def collection(self, name: str, whole: Future, meta: Any) -> Any:
         """A Series or DataFrame that a worker holds, of all rows and with the columns of `meta`, in this layout.

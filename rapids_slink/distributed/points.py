@@ -33,27 +33,16 @@ ROWS_TOGETHER, MANY_ROWS = 256, 2**12
 
 @dataclass(frozen=True)
 class Partitions:
-    """Points as the partitions hold them.
+    """Points as the partitions hold them."""
 
-    Attributes
-    ----------
-    read : list of (list of int, future, str)
-        The numbers of partitions read together, the result of `read_partitions`, and the worker that holds it.
-    layout : Layout
-    settings : Settings, with the device
-    dtype : str, the common type of all values
-    n_features : int
-    names : list, optional; the columns'
-    zeros : list of int, rows of zeros, at most two of each partition, if the metric does not define their distance
-    """
-
+    #: the numbers of partitions read together, the result of `read_partitions`, and the worker that holds it
     read: list[tuple[list[int], Future, str | None]]
     layout: Layout
-    settings: Settings
-    dtype: str
+    settings: Settings  # with the device
+    dtype: str  # the common type of all values
     n_features: int
-    names: list[Any] | None
-    zeros: list[int]
+    names: list[Any] | None  # the columns'
+    zeros: list[int]  # rows of zeros, at most two of each partition, if the metric does not define their distance
 
     def check_zeros(self) -> Self:
         """Raise if there are two rows whose distance is not defined."""
@@ -69,17 +58,10 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The same in blocks.
+    """The same in blocks."""
 
-    Attributes
-    ----------
-    rows : list of futures, an array of values for each block, on a GPU or the host like the partitions
-    starts : list of int, the first row number of each block, then the number of rows
-    settings : Settings
-    """
-
-    rows: list[Future]
-    starts: list[int]
+    rows: list[Future]  # an array of values for each block, on a GPU or the host like the partitions
+    starts: list[int]  # the first row number of each block, then the number of rows
     settings: Settings
 
     def __len__(self) -> int:

@@ -187,12 +187,7 @@ def _joined(device: Device, trees: list[dict[str, Any]], report: Report) -> Any:
 def forest_of_frame(edges: Any, device: Device) -> Any:
     """The edges of the minimum spanning forest, in the total order.
 
-    Parameters
-    ----------
-    edges : DataFrame
-        ``src`` < ``dst`` and ``weight``, and other columns that stay with their edge. An edge may occur several times.
-    device : Device
-        The frame's.
+    `edges` has ``src`` < ``dst``, ``weight`` and others that stay with their edge, which may occur several times.
     """
     if not len(edges):
         return edges

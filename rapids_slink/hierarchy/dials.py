@@ -17,23 +17,15 @@ STEPS = 400
 
 
 class Dial:
-    """A setting and its curve.
+    """A setting and its curve."""
 
-    Attributes
-    ----------
-    values, curve : (m,) arrays, ascending values of the setting, and the curve's height at each
-    value : int, the setting that is shown first
-    range : (int, int), the lowest and the highest setting
-    label, names, scale : str, (str, str), str; of the setting, the curve's axes, and its heights: "linear" or "log"
-    """
-
-    values: np.ndarray
-    curve: np.ndarray
-    value: int
-    range: tuple[int, int]
-    label: str
-    names: list[str]
-    scale = "linear"
+    values: np.ndarray  # (m,), ascending values of the setting
+    curve: np.ndarray  # (m,), the curve's height at each
+    value: int  # the setting that is shown first
+    range: tuple[int, int]  # the lowest and the highest setting
+    label: str  # of the setting
+    names: list[str]  # of the curve's axes
+    scale = "linear"  # of the curve's heights, or "log"
 
     def __init__(self, model: Any) -> None:
         self.model = model

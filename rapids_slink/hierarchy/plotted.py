@@ -38,20 +38,15 @@ def sample_of_rows(group: np.ndarray) -> np.ndarray:
 
 
 class Groups(NamedTuple):
-    """Clusters by the colours of their rows.
+    """Clusters by the colours of their rows."""
 
-    Attributes
-    ----------
-    sizes, noise : (clusters,) int64 array, int; rows of each cluster, and rows in none
-    order, largest : int64 arrays, the clusters from the largest to the smallest; those that have a colour
-    color : (n,) int8 array, for each row a position in `largest`, or the length of that for all others
-    """
-
+    #: `sizes` and `noise`: (clusters,) int64, int; rows of each cluster, and rows in none
     sizes: np.ndarray
     noise: int
+    #: `order` and `largest`: int64 arrays, the clusters from the largest to the smallest; those that have a colour
     order: np.ndarray
     largest: np.ndarray
-    color: np.ndarray
+    color: np.ndarray  # (n,) int8, for each row a position in `largest`, or the length of that for all others
 
 
 def colored_groups(labels: np.ndarray, colors: int) -> Groups:

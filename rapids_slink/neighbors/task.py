@@ -14,17 +14,10 @@ from rapids_slink.runtime.threads import Progress
 
 @dataclass(frozen=True)
 class PartLists:
-    """The k nearest others of each of n points in its own one of two parts: the points before `split`, and the others.
+    """The k nearest others of each of n points in its own part: the points before `split`, or the others."""
 
-    Attributes
-    ----------
-    ids : (n, k) int32 array, in the total order; -1 where the part has fewer
-    weights : (n, k) float64 array, their surrogate distances, infinite where the id is -1
-    split : int
-    """
-
-    ids: Array
-    weights: Array
+    ids: Array  # (n, k) int32, in the total order; -1 where the part has fewer
+    weights: Array  # (n, k) float64, their surrogate distances, infinite where the id is -1
     split: int
 
     def of(self, rows: Array) -> TopLists:
@@ -34,35 +27,23 @@ class PartLists:
 
 @dataclass(frozen=True)
 class SearchTask:
-    """For each row, find the `k` nearest points, in the total order, outside the row's group.
+    """For each row, find the `k` nearest points, in the total order, outside the row's group."""
 
-    Attributes
-    ----------
-    rows : (m,) int32 array, distinct; which of the search's queries
-    k : int
-    row_group, point_group : int32 arrays
-        A group for each query and each point. Pairs within one group are excluded. `row_group` may be `rows` itself
-        if these are all points in order, each a group of its own.
-    upper : (m,) float64 array, optional
-        Each row's distance bound: no surrogate distance above it is wanted; infinite where there is none. By default
-        no row has one.
-    per_group_minimum : bool
-        Whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
-        The groups' numbers are below that of the queries.
-    core : (n,) float64 array, optional
-        If given, the weight of a pair is its mutual reachability, the largest of its surrogate distance and the core
-        distances of its two points, in the bounds and in the result. The queries have to be the points themselves.
-    part_lists : PartLists, optional; for a k-NN graph, lists that are known already; a search may ignore them
-    """
-
-    rows: Array
+    rows: Array  # (m,) int32, distinct; which of the search's queries
     k: int
+    #: `row_group` and `point_group`: int32, a group for each query and each point. Pairs within one group are
+    #: excluded. `row_group` may be `rows` itself if these are all points in order, each a group of its own
     row_group: Array
     point_group: Array
+    #: (m,) float64, each row's distance bound: no surrogate distance above it is wanted. By default no row has one
     upper: Array = None
+    #: whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
+    #: The groups' numbers are below that of the queries
     per_group_minimum: bool = False
+    #: (n,) float64, core distances: then the weight of a pair is its mutual reachability, in the bounds and in the
+    #: result, and the queries have to be the points themselves
     core: Array = None
-    part_lists: PartLists | None = None
+    part_lists: PartLists | None = None  # for a k-NN graph, lists that are known already; a search may ignore them
 
     @property
     def is_knn_graph(self) -> bool:
@@ -87,36 +68,22 @@ class SearchTask:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a task.
+    """The result of a task."""
 
-    Attributes
-    ----------
-    ids : (m, k) int32 array, points in the total order; -1 where there are fewer within the bound
-    weights : (m, k) float64 array, their surrogate distances, infinite where the id is -1
-    upper : (m,) float64 array
-        The bound that was reached. A point outside the group that is not listed comes after the last one listed, if
-        the list is full, and is above this bound if it is not.
-    """
-
-    ids: Array
-    weights: Array
+    ids: Array  # (m, k) int32, points in the total order; -1 where there are fewer within the bound
+    weights: Array  # (m, k) float64, their surrogate distances, infinite where the id is -1
+    #: (m,) float64: the bound that was reached. A point outside the group that is not listed comes after the last one
+    #: listed, if the list is full, and is above this bound if it is not
     upper: Array
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The state of a search by brute force, for all rows of its task.
+    """The state of a search by brute force, for all rows of its task."""
 
-    Attributes
-    ----------
-    upper : (m,) float64 array, their bounds
-    top : TopLists
-    minima : array, optional; by group, the least distance found
-    """
-
-    upper: Array
+    upper: Array  # (m,) float64, their bounds
     top: TopLists
-    minima: Array = None
+    minima: Array = None  # array, optional; by group, the least distance found
 
     def put(self, rows: Array, bound: Array, top: TopLists) -> None:
         """Store the bounds and lists of some rows."""
@@ -144,21 +111,13 @@ def drop_above_bound(ids: Array, weights: Array, upper: Array, xp: Any) -> None:
 
 @dataclass(frozen=True)
 class NeighborLists:
-    """The k-NN graph as lists.
+    """The k-NN graph as lists."""
 
-    Attributes
-    ----------
-    ids : (n, k) int32 array, each row's nearest others in the total order; the row itself is not among them
-    weights : (n, k) float64 array, ascending: surrogate distances or, if there are cores, mutual reachability
-    core : (n,) float64 array, optional; each row's core distance; see `mutual_reachability`
-    unlisted_lower_bound : ((n,) int32 array, (n,) float64 array), optional
-        An id and a weight for each row: the edge to an unlisted point comes after that of this weight to this id.
-        By default the last listed.
-    """
-
-    ids: Array
-    weights: Array
-    core: Array = None
+    ids: Array  # (n, k) int32, each row's nearest others in the total order; the row itself is not among them
+    weights: Array  # (n, k) float64, ascending: surrogate distances or, if there are cores, mutual reachability
+    core: Array = None  # (n,) float64, optional; each row's core distance; see `mutual_reachability`
+    #: (n,) int32 and (n,) float64: the edge from a row to an unlisted point comes after that of this weight to this id;
+    #: by default the last listed
     unlisted_lower_bound: tuple[Any, Any] | None = None
 
     @property

@@ -39,23 +39,15 @@ Following = Callable[[int, int, int], MemoryEstimate] | None
 
 @dataclass(frozen=True)
 class Points:
-    """Rows to be clustered.
+    """Rows to be clustered."""
 
-    Attributes
-    ----------
-    values : array of shape (n, d), float32 or float64; uint8 for a metric of packed bits
-        C-contiguous, on the device. Every value is finite, or NaN where it is missing and the metric takes missing
-        values, and no distance is above float64's range. It may share memory with the caller's data, so it must not be
-        written.
-    names : list or None, the frame's column labels; None for an array
-    index : Index or None, the frame's index
-    output : OutputKind, the type of X
-    """
-
+    #: (n, d) float32 or float64, uint8 for a metric of packed bits, C-contiguous, on the device. Every value is finite,
+    #: or NaN where it is missing and the metric takes missing values, and no distance is above float64's range. It may
+    #: share memory with the caller's data, so it must not be written
     values: Array
-    names: list[Any] | None
-    index: Any
-    output: OutputKind
+    names: list[Any] | None  # the frame's column labels; None for an array
+    index: Any  # the frame's index
+    output: OutputKind  # the type of X
 
     def labels(self, array: Array, name: str = "label") -> Any:
         """One value per row: a Series with X's index for a frame, an array for an array, or cuML's output type."""

@@ -16,18 +16,11 @@ CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, F
 
 @dataclass(frozen=True)
 class OutputKind:
-    """The type of the caller's input, and conversions of results to it.
+    """The type of the caller's input, and conversions of results to it."""
 
-    Attributes
-    ----------
-    is_frame : bool, a DataFrame or Series, not an array
-    gpu : bool, from cuDF or in GPU memory, not from pandas, NumPy or plain Python
-    proxy : bool, a proxy of ``cudf.pandas``; the results are proxies, too
-    """
-
-    is_frame: bool
-    gpu: bool
-    proxy: bool = False
+    is_frame: bool  # a DataFrame or Series, not an array
+    gpu: bool  # from cuDF or in GPU memory, not from pandas, NumPy or plain Python
+    proxy: bool = False  # a proxy of ``cudf.pandas``; the results are proxies, too
 
     @classmethod
     def of(cls, X: Any, device: Device) -> tuple[Any, Self]:

@@ -30,16 +30,10 @@ class DeviceUnavailableError(ValueError):
 
 @dataclass(frozen=True)
 class Device:
-    """Where a pipeline runs.
+    """Where a pipeline runs."""
 
-    Attributes
-    ----------
-    name : {"cpu", "cuda"}
-    xp : module, NumPy or CuPy
-    """
-
-    name: str
-    xp: ModuleType
+    name: str  # {"cpu", "cuda"}
+    xp: ModuleType  # NumPy or CuPy
 
     @property
     def is_gpu(self) -> bool:

@@ -18,20 +18,12 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a stage takes.
+    """Bytes that a stage takes."""
 
-    Attributes
-    ----------
-    peak : int, bytes at its peak, without the chunks of its work
-    retained : int, the part of the peak that is kept for later stages
-    min_chunk : int, the chunks at their smallest
-    preferred_chunk : int, the chunks if there is room
-    """
-
-    peak: int
-    retained: int = 0
-    min_chunk: int = 0
-    preferred_chunk: int = 0
+    peak: int  # bytes at its peak, without the chunks of its work
+    retained: int = 0  # the part of the peak that is kept for later stages
+    min_chunk: int = 0  # the chunks at their smallest
+    preferred_chunk: int = 0  # the chunks if there is room
 
     @property
     def least(self) -> int:

@@ -20,15 +20,9 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True)
 class PreallocatedFrame:
-    """A dataframe over columns that are written first. Stages pass it to each other.
+    """A dataframe over columns that are written first. Stages pass it to each other."""
 
-    Attributes
-    ----------
-    columns : dict of str to array of the device, without NaN
-    device : Device
-    """
-
-    columns: dict[str, Any]
+    columns: dict[str, Any]  # dict of str to array of the device, without NaN
     device: Device
 
     @classmethod

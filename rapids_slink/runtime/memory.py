@@ -41,25 +41,16 @@ class DeviceMemoryError(ValueError, MemoryError):
 
 @dataclass
 class _Run:
-    """The current run.
+    """The current run."""
 
-    Attributes
-    ----------
-    memory_limit, limit : int or str, int, optional; the parameter, and the same in bytes
-    pool : Pool, optional; on a GPU
-    reserved : int, bytes that were pre-allocated for its stages
-    interrupted : bool, whether Ctrl-C was pressed
-    free_bytes : float, bytes that the chunks of a stage's work may take at a time
-    estimate : MemoryEstimate, optional; what was checked last
-    """
-
+    #: the parameter, and the same in bytes
     memory_limit: Any = None
     limit: int | None = None
-    pool: Pool | None = None
-    reserved: int = 0
-    interrupted: bool = False
-    free_bytes: float = inf
-    estimate: MemoryEstimate | None = None
+    pool: Pool | None = None  # on a GPU
+    reserved: int = 0  # bytes that were pre-allocated for its stages
+    interrupted: bool = False  # whether Ctrl-C was pressed
+    free_bytes: float = inf  # bytes that the chunks of a stage's work may take at a time
+    estimate: MemoryEstimate | None = None  # what was checked last
 
 
 def _run() -> _Run:

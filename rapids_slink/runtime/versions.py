@@ -2,22 +2,20 @@
 
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 
 from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.version import __version__
 
-#: Each line has the names of one package's builds, of which at most one is installed.
-PACKAGES = [
-    *[[name] for name in ("numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib")],
-    *[[name, f"{name}-cu13", f"{name}-cu12"] for name in ("cudf", "pylibraft", "cugraph", "cuml")],
-    ["cupy", "cupy-cuda13x", "cupy-cuda12x"],
-    ["nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"],
-]
+#: What the names of the packages begin with, whatever their builds for a version of CUDA are called.
+PACKAGES = (
+    "numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib", "cudf", "pylibraft", "cugraph",
+    "cuml", "cupy", "nvidia-cuda-nvrtc",
+)  # fmt: skip
 
 
 def show_versions() -> None:
-    """Print the versions of this package, of Python, of its dependencies, and of the GPU and its driver.
+    """Print the versions of this package, of Python, of what is installed of its dependencies, and of the GPU.
 
     Examples
     --------
@@ -27,20 +25,10 @@ def show_versions() -> None:
     """
     lines = [("rapids_slink", __version__), ("Python", sys.version.split()[0])]
     lines.append(("system", f"{platform.system()} {platform.release()}, {platform.machine()}"))
-    lines += [(name, number) for names in PACKAGES for name, number in [_installed(names)]]
+    lines += sorted({(d.name, d.version) for d in distributions() if (d.name or "").startswith(PACKAGES)})
     lines.append(("GPU", _gpu()))
     width = max(len(name) for name, _ in lines) + 2
     print("\n".join(f"{name:<{width}}{number}" for name, number in lines))
-
-
-def _installed(names: list[str]) -> tuple[str, str]:
-    """The first of these packages that is installed, and its version."""
-    for name in names:
-        try:
-            return name, version(name)
-        except PackageNotFoundError:
-            continue
-    return names[0], "not installed"
 
 
 def _gpu() -> str:

@@ -40,21 +40,9 @@ def candidate_edges(
 ) -> tuple[Array, Array, Array] | None:
     """A superset of the tree's edges that have a new point; None if there is no fused filter or they are too many.
 
-    Parameters
-    ----------
-    rows : (n, d) array
-        The old points and then the new ones.
-    merges : left, right, size
-        The linkage of the old points' tree.
-    weight : array
-        The surrogate distances of its merges, ascending.
-    search : Search
-        Among all rows.
-
-    Returns
-    -------
-    src, dst, weight : arrays
-        Maybe some more than once.
+    `rows` are the old points and then the new ones, among all of which `search` is; `merges` (left, right, size) and
+    `weight`, the merges' ascending surrogate distances, are the linkage of the old points' tree. An edge, of the arrays
+    src, dst and weight, may come more than once.
     """
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return None
@@ -99,15 +87,15 @@ def _near_points(new: Array, search: Any, n_old: int) -> Any:
     return near
 
 
-def leaf_order(left: Array, right: Array, size: Array, height: Array, xp: Any) -> tuple[Any, Any, Any]:
+def leaf_order(left_child: Array, right_child: Array, size: Array, height: Array, xp: Any) -> tuple[Any, Any, Any]:
     """The leaves' positions in an order of the dendrogram, the leaves in that order, and the gap before each.
 
     The larger of two clusters comes first.
     """
-    n = left.size + 1
-    check_arrays("int32", left, right, size)
+    n = left_child.size + 1
+    check_arrays("int32", left_child, right_child, size)
     check_arrays("float64", height)
-    merges, link = (np.int32(n), left, right, size), xp.empty(n - 1, "uint64")
+    merges, link = (np.int32(n), left_child, right_child, size), xp.empty(n - 1, "uint64")
     position, order, gap = xp.empty(n, "int32"), xp.empty(n, "int32"), xp.empty(n)
     launch(SOURCE, "link_merges", n - 1, *merges, link)
     launch(SOURCE, "order_leaves", n - 1, *merges, height, link, position, order, gap)
@@ -117,12 +105,8 @@ def leaf_order(left: Array, right: Array, size: Array, height: Array, xp: Any) -
 def tiles_of_leaves(order: Array, gap: Array, height: Array, xp: Any) -> tuple[Any, Any, Any, Any]:
     """Leaves in whole tiles. `height` has all gaps in ascending order.
 
-    Returns
-    -------
-    first, start : int64 arrays
-        The positions and the places at which the parts of the order begin that have their own tiles.
-    points, gaps : int32 and float64 arrays
-        The leaf at each place and the gap before it, 0 where the leaf before is repeated.
+    Returns the positions and the places, int64, at which the parts of the order begin that have their own tiles; the
+    leaf at each place and the gap before it, 0 where the leaf before is repeated.
     """
     n = order.size
     large = xp.maximum(LARGE * height[n // 2 - 1], height[-max(1, n // SEGMENT)])
@@ -151,7 +135,7 @@ def _pairs_within(filter_: Any, own_tile: Array, reach: Array, gaps: Array, free
     rightward, leftward = parts.reshape(2, -1, PART).max(axis=2)
     check_arrays("int32", own_tile)
     check_arrays("float32", radii.of_row, radii.of_tile, inner, lead, rightward, leftward)
-    all_tiles, found = tiles + new_tiles, []
+    all_tiles, pairs = tiles + new_tiles, []
     rows_at_once = int(min(MAX_BOUNDS, free_bytes / 16)) // all_tiles // BLOCK_ROWS * BLOCK_ROWS
     capacity = int(min(MAX_PAIRS, free_bytes / PAIR_BYTES))
     for rows in equal_slices(slice(0, m), max(BLOCK_ROWS, rows_at_once)):
@@ -164,11 +148,11 @@ def _pairs_within(filter_: Any, own_tile: Array, reach: Array, gaps: Array, free
         to_new, grid = (radii.of_tile, thresholds, thresholds[tiles:]), (blocks, new_tiles)
         launch_blocks(SOURCE, "bottlenecks_by_new_tile", grid, BLOCK_ROWS, size, own_tile, *to_new)
         items = xp.asarray(_work_items(first_row, n // BLOCK_ROWS, all_tiles))
-        found.append(filter_.pairs_of_items(items, thresholds, capacity, first_row))
-        if found[-1] is None:
+        pairs.append(filter_.pairs_of_items(items, thresholds, capacity, first_row))
+        if pairs[-1] is None:
             return None
-        capacity -= found[-1].shape[1]
-    return xp.concatenate(found, axis=1)
+        capacity -= pairs[-1].shape[1]
+    return xp.concatenate(pairs, axis=1)
 
 
 def _work_items(first_row: int, blocks: int, tiles: int) -> Any:

@@ -44,20 +44,13 @@ ENTRY_BYTES, EDGE_BYTES = 12, 96
 
 @dataclass(frozen=True)
 class TreeEdges:
-    """Edges of the old tree from each of their ends, by row and then in the total order.
+    """Edges of the old tree from each of their ends, by row and then in the total order."""
 
-    Attributes
-    ----------
-    row, other : int32 arrays
-    weight : float64 array
-    place : int array
-        0, 1, ... along the edges of a row.
-    """
-
+    #: `row` and `other`: int32 arrays
     row: Array
     other: Array
-    weight: Array
-    place: Array
+    weight: Array  # float64 array
+    place: Array  # int array: 0, 1, ... along the edges of a row
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
@@ -130,15 +123,9 @@ def tree_of_appended(
 ) -> PreallocatedFrame:
     """The tree of old and new points, in the total order, weighing surrogate distances.
 
-    Parameters
-    ----------
-    rows : (n, d) array
-        The old points and then the new ones, as `neighbors.rows.metric_rows` makes them.
-    n_old : int
-    edges : src, dst
-        int32 arrays: the old points' tree, or those of its edges that are within `Settings.max_distance`.
-    merges : left, right, size
-        int32 arrays: the linkage of these edges in their order.
+    `rows`, (n, d), are the old points and then the new ones, as `neighbors.rows.metric_rows` makes them. `edges`, int32
+    src and dst, are the old points' tree, or those of its edges that are within `Settings.max_distance`; `merges`,
+    int32 left, right and size, are the linkage of these edges in their order.
     """
     device, xp, n = problem.device, problem.device.xp, problem.n
     with report.stage("neighbors", device):
@@ -148,8 +135,8 @@ def tree_of_appended(
         columns = {"src": edges[0].copy(), "dst": edges[1].copy(), "weight": weight}
         if not all_true(weight[1:] >= weight[:-1]):  # distances that are rounded may have another order
             sort_in_place(columns, xp)
-            left, right, weight, size = build_linkage(PreallocatedFrame(columns, device), n_old).columns.values()
-            merges = left, right, size
+            merged = build_linkage(PreallocatedFrame(columns, device), n_old).columns
+            weight, merges = merged["height"], (merged["left"], merged["right"], merged["size"])
         is_tree, added = weight.size == n_old - 1, None
         if is_tree:
             added = candidate_edges(rows, merges, weight, among_all, n_old)

@@ -33,11 +33,8 @@ def spanning_tree(
 ) -> PreallocatedFrame:
     """The minimum spanning tree of all pairs, from the k-NN lists and a search over all points.
 
-    Returns
-    -------
-    PreallocatedFrame
-        n - 1 edges in the total order, weighing surrogate distances. If `max_weight` is finite, those of the tree up to
-        it, and maybe some above.
+    n - 1 edges in the total order, weighing surrogate distances. If `max_weight` is finite, those of the tree up to it,
+    and maybe some above.
     """
     forest = Forest.of_points(lists, device)
     connect_forest(forest, lists, search, device, report, max_weight)

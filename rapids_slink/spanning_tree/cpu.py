@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.ordering import NO_EDGE, edge_code, lighter
+from rapids_slink.ordering import NO_EDGE, edge_code, edge_codes, lighter
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
@@ -27,10 +27,11 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
 
 def rows_to_search(forest: Any) -> np.ndarray:
     """Points of uncertified components, except the largest, that may have a lighter edge than the component's best."""
-    f = forest
-    largest = np.bincount(f.component).argmax()
-    bound, best = (f.bound_weight, f.bound_code), (f.best_weight, f.best_code, f.certified)
-    return _rows_to_search(f.component, largest, bound, best)
+    f, own = forest, forest.component
+    weight, best = f.bound_weight, f.best_weight[own]
+    lower = (weight < best) | ((weight == best) & (f.bound_code < f.best_code[own]))
+    lower &= ~f.certified[own] & (own != np.bincount(own).argmax())
+    return np.flatnonzero(lower).astype(np.int32)
 
 
 def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
@@ -38,9 +39,12 @@ def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
 
     If a row found none, all outside points are above the bound of its search, whatever their ids.
     """
-    f = forest
-    nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
-    _record_search(rows, result.ids.ravel(), result.weights.ravel(), result.upper, nearest, bound)
+    f, ids, weights = forest, result.ids.ravel(), result.weights.ravel()
+    f.nearest_outside[rows], f.nearest_outside_weight[rows] = ids, weights
+    listed, none = ids >= 0, (ids < 0) & (result.upper >= f.bound_weight[rows])
+    at = rows[listed]
+    f.bound_weight[at], f.bound_code[at] = weights[listed], edge_codes(at, ids[listed], np)
+    f.bound_weight[rows[none]], f.bound_code[rows[none]] = result.upper[none], NO_EDGE
 
 
 @njit(cache=True)
@@ -122,29 +126,3 @@ def _merge_components(component, best, parent, edges, n_taken):
     for v in range(n):
         component[v] = find_root(parent, v)
     n_taken[0] = m
-
-
-@njit(cache=True)
-def _rows_to_search(component, largest, bound, best):
-    (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
-    rows, m = np.empty(component.size, np.int32), 0
-    for v in range(component.size):
-        c = component[v]
-        if c == largest or certified[c]:
-            continue
-        if lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]):
-            rows[m] = v
-            m += 1
-    return rows[:m]
-
-
-@njit(cache=True)
-def _record_search(rows, ids, weights, upper, nearest, bound):
-    (nearest_outside, nearest_outside_weight), (bound_weight, bound_code) = nearest, bound
-    for i in range(rows.size):
-        v = rows[i]
-        nearest_outside[v], nearest_outside_weight[v] = ids[i], weights[i]
-        if ids[i] >= 0:
-            bound_weight[v], bound_code[v] = weights[i], edge_code(v, ids[i])
-        elif upper[i] >= bound_weight[v]:
-            bound_weight[v], bound_code[v] = upper[i], NO_EDGE

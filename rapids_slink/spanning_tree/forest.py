@@ -28,33 +28,24 @@ LEAST_SHARE = 32
 
 @dataclass(frozen=True)
 class Forest:
-    """A forest under construction. The kernels write into the arrays, of length n except `edges` and `n_taken`.
+    """A forest under construction. The kernels write into the arrays, of length n except `edges` and `n_taken`."""
 
-    Attributes
-    ----------
-    component : int32, the label of each point's component: the number of one of its points, the component's root
-    cursor : int32, the position in each point's list up to which it has been read; k when it is exhausted
-    nearest_outside, nearest_outside_weight : int32, float64; the result of the last search, -1 if there was none
-    bound_weight, bound_code : float64, int64
-        Every edge from the point to an unlisted one outside its component comes after this key or equals it; after a
-        search, every edge to one outside.
-    best_weight, best_code, certified : float64, int64, bool
-        By component root: the lightest edge seen in the last round, and whether it is certain.
-    edges : PreallocatedFrame, the edges taken so far, ``src < dst``, in the first of its n - 1 rows
-    n_taken : int32 array of shape (1,), the number of edges taken so far
-    """
-
+    #: int32, the label of each point's component: the number of one of its points, the component's root
     component: Array
-    cursor: Any
+    cursor: Any  # int32, the position in each point's list up to which it has been read; k when it is exhausted
+    #: int32 and float64, the result of the last search, -1 if there was none
     nearest_outside: Any
     nearest_outside_weight: Any
+    #: float64 and int64: every edge from the point to an unlisted one outside its component comes after this key or
+    #: equals it; after a search, every edge to one outside
     bound_weight: Any
     bound_code: Any
+    #: float64, int64 and bool, by component root: the lightest edge seen in the last round, and whether it is certain
     best_weight: Any
     best_code: Any
     certified: Any
-    edges: PreallocatedFrame
-    n_taken: Any
+    edges: PreallocatedFrame  # the edges taken so far, ``src < dst``, in the first of its n - 1 rows
+    n_taken: Any  # int32 array of shape (1,), the number of edges taken so far
 
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Self:
@@ -87,17 +78,9 @@ class Forest:
 
 @dataclass(frozen=True)
 class Growth:
-    """The outcome of rounds of Borůvka.
+    """The outcome of rounds of Borůvka."""
 
-    Attributes
-    ----------
-    edges : int, the number of edges taken
-    rounds : int
-    certified : int, how many times, over all rounds, a component chose a certain edge
-    components : int, how many remain; the forest holds the proposals of a last round that was not merged
-    """
-
-    edges: int
+    edges: int  # the number of edges taken
     rounds: int
-    certified: int
-    components: int
+    certified: int  # how many times, over all rounds, a component chose a certain edge
+    components: int  # how many remain; the forest holds the proposals of a last round that was not merged

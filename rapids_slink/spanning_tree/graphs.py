@@ -36,16 +36,10 @@ NUMBERS, NAMES = 24, 96
 
 @dataclass(frozen=True)
 class Graph:
-    """A weighted graph on a device.
+    """A weighted graph on a device."""
 
-    Attributes
-    ----------
-    edges : EdgeList, one row for each of the frame's
-    ids : Index or None, of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
-    """
-
-    edges: EdgeList
-    ids: Array = None
+    edges: EdgeList  # one row for each of the frame's
+    ids: Array = None  # of the nodes, as they first appear in ``src``, then ``dst``; None if ids are node numbers
 
     @property
     def estimate(self) -> MemoryEstimate:
@@ -57,20 +51,12 @@ class Graph:
 
 @dataclass(frozen=True)
 class GivenGraph:
-    """A user's graph.
+    """A user's graph."""
 
-    Attributes
-    ----------
-    frame : DataFrame of ``src``, ``dst``, ``weight``; a tree of the graph is some of its rows
-    n_nodes : int or None, the number of nodes, if the graph tells; then ``src`` and ``dst`` hold node numbers
-    names : Index or None, the nodes' names, if they are not their numbers
-    as_graph : callable, the graph of the caller's type with these rows of the frame
-    """
-
-    frame: Any
-    n_nodes: int | None = None
-    names: Any = None
-    as_graph: Callable[[Any], Any] | None = None
+    frame: Any  # DataFrame of ``src``, ``dst``, ``weight``; a tree of the graph is some of its rows
+    n_nodes: int | None = None  # the number of nodes, if the graph tells; then ``src`` and ``dst`` hold node numbers
+    names: Any = None  # the nodes' names, if they are not their numbers
+    as_graph: Callable[[Any], Any] | None = None  # the graph of the caller's type with these rows of the frame
 
 
 def is_graph(X: Any) -> bool:

@@ -23,25 +23,17 @@ Tree: TypeAlias = tuple[PreallocatedFrame, int]
 
 @dataclass(frozen=True)
 class Problem:
-    """Points whose minimum spanning tree is wanted.
-
-    Attributes
-    ----------
-    settings : Settings
-    device : Device
-    n, n_features, itemsize : int, the points and their features, and the bytes of a value, of the input
-    core : (n,) float64 array, optional; core distances computed on a larger set that contains these points
-    part_lists : PartLists, optional; neighbour lists already computed within each of two parts of the points
-    compact_features : int, optional; the values of a row of words or codes, if rows are these: see `neighbors.compact`
-    """
+    """Points whose minimum spanning tree is wanted."""
 
     settings: Settings
     device: Device
+    #: `n`, `n_features` and `itemsize`: the points and their features, and the bytes of a value, of the input
     n: int
     n_features: int
     itemsize: int
-    core: Array = None
-    part_lists: PartLists | None = None
+    core: Array = None  # (n,) float64, optional; core distances computed on a larger set that contains these points
+    part_lists: PartLists | None = None  # neighbour lists already computed within each of two parts of the points
+    #: the values of a row of words or codes, if rows are these: see `neighbors.compact`
     compact_features: int | None = None
 
     @property
@@ -85,16 +77,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A way that has looked at the points and serves them.
+    """A way that has looked at the points and serves them."""
 
-    Attributes
-    ----------
-    make : callable, makes the tree; None where that shows that the way does not serve the points after all
-    estimate : callable, bytes of the metric's rows and the tree of these points
-    """
-
+    #: makes the tree; None where that shows that the way does not serve the points after all
     make: Callable[[], Tree | None]
-    estimate: Callable[[], MemoryEstimate]
+    estimate: Callable[[], MemoryEstimate]  # bytes of the metric's rows and the tree of these points
 
 
 #: The ways that serve some rows, as the formula reads them, in their order.

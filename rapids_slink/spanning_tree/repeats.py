@@ -36,18 +36,11 @@ OTHER_FORMULAS = ("cosine", "inner_product", "given")
 
 @dataclass(frozen=True)
 class Repeats:
-    """Which rows are equal.
+    """Which rows are equal."""
 
-    Attributes
-    ----------
-    first : (m,) array, the smallest id of each distinct row, ascending
-    repeated : (n - m,) array, the other ids, ascending
-    of_repeated : (n - m,) array, for each of them, the smallest id of its row
-    """
-
-    first: Any
-    repeated: Any
-    of_repeated: Any
+    first: Any  # (m,) array, the smallest id of each distinct row, ascending
+    repeated: Any  # (n - m,) array, the other ids, ascending
+    of_repeated: Any  # (n - m,) array, for each of them, the smallest id of its row
 
     def join(self, tree: PreallocatedFrame, device: Device) -> PreallocatedFrame | None:
         """The tree of all rows from the tree of the distinct ones; None if two distinct rows are at distance zero."""

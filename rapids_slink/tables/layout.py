@@ -36,23 +36,14 @@ _DECIMALS = re.compile("0[0-9]+|[0-9]{16,}")
 
 @dataclass(frozen=True)
 class Layout:
-    """How to read a text.
+    """How to read a text."""
 
-    Attributes
-    ----------
-    separator : str, one character; a blank stands for any run of blanks and tabs
-    decimal : {".", ","}
-    names : list of str, or list of int without a header
-        The columns' names. A column without a name in the header is called "Unnamed: 0", as in pandas.
-    skip : int, lines above the first row of data
-    index : list of int, the leading columns that have values but no name: they name the rows
-    """
-
-    separator: str
-    decimal: str
+    separator: str  # one character; a blank stands for any run of blanks and tabs
+    decimal: str  # {".", ","}
+    #: the columns' names; numbers without a header. One without a name is called "Unnamed: 0", as in pandas
     names: list[Any]
-    skip: int
-    index: list[int]
+    skip: int  # lines above the first row of data
+    index: list[int]  # the leading columns that have values but no name: they name the rows
 
     @property
     def has_header(self) -> bool:

@@ -14,14 +14,9 @@ from rapids_slink.runtime.device import Array, Device
 
 @dataclass(frozen=True)
 class ExactPoints:
-    """The points and queries of which surrogate distances are computed.
+    """The points and queries of which surrogate distances are computed."""
 
-    Attributes
-    ----------
-    queries, points : (m, d) and (n, d) arrays, as the metric's formula reads them, of one type; maybe the same array
-    metric : Metric
-    """
-
+    #: `queries` and `points`: (m, d) and (n, d), as the metric's formula reads them, of one type; maybe the same array
     queries: Array
     points: Array
     metric: Metric = EUCLIDEAN
@@ -29,18 +24,11 @@ class ExactPoints:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Survivors of a filter.
+    """Survivors of a filter."""
 
-    Attributes
-    ----------
-    ids : (rows, capacity) int32 array
-    count : (rows,) int32 array, how many there were, including those beyond the capacity
-    order : (n,) int32 array, optional; if given, `ids` are positions in this order of the points
-    """
-
-    ids: Array
-    count: Array
-    order: Array = None
+    ids: Array  # (rows, capacity) int32
+    count: Array  # (rows,) int32, how many there were, including those beyond the capacity
+    order: Array = None  # (n,) int32, optional; if given, `ids` are positions in this order of the points
 
     @property
     def capacity(self) -> int:
@@ -50,18 +38,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class TopLists:
-    """The least `k` found so far, sorted in the total order.
+    """The least `k` found so far, sorted in the total order."""
 
-    Attributes
-    ----------
-    ids : (rows, k) int32 array, -1 where there is none
-    weights : (rows, k) float64 array, infinite there
-    overflowed : (rows,) bool array, whether a row had more candidates than the capacity
-    """
-
-    ids: Array
-    weights: Array
-    overflowed: Array
+    ids: Array  # (rows, k) int32, -1 where there is none
+    weights: Array  # (rows, k) float64, infinite there
+    overflowed: Array  # (rows,) bool, whether a row had more candidates than the capacity
 
 
 WORD_BITS = 64

@@ -34,17 +34,11 @@ _kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfun
 
 
 class Tile(NamedTuple):
-    """Memory for a tile of distances.
+    """Memory for a tile of distances."""
 
-    Attributes
-    ----------
-    rows : (m, FEATURES) float64 array, some features of its rows
-    columns : (FEATURES, w) float64 array, the same features of its points
-    total, other : (m, w) float64 arrays, the sums; in the end `total` holds the distances
-    """
-
-    rows: np.ndarray
-    columns: np.ndarray
+    rows: np.ndarray  # (m, FEATURES) float64, some features of its rows
+    columns: np.ndarray  # (FEATURES, w) float64, the same features of its points
+    #: `total` and `other`: (m, w) float64, the sums; in the end `total` holds the distances
     total: np.ndarray
     other: np.ndarray
 

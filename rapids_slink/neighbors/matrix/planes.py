@@ -24,19 +24,11 @@ MAX_SHORT = 2**16 - 1
 
 @dataclass(frozen=True)
 class BitPlanes:
-    """Rows as their planes.
+    """Rows as their planes."""
 
-    Attributes
-    ----------
-    lines : (words * (planes + missing), pitch) uint32 array
-        Word by word; `pitch` is the number of rows, filled up to whole tiles.
-    present : (n,) int32 array, optional
-        The number of features that a row has, if the metric asks for it.
-    n, planes, n_features : int
-    """
-
+    #: (words * (planes + missing), pitch) uint32, word by word; `pitch` is the number of rows, filled up to whole tiles
     lines: Array
-    present: Any
+    present: Any  # (n,) int32, optional: the number of features that a row has, if the metric asks for it
     n: int
     planes: int
     n_features: int

@@ -40,15 +40,7 @@ RANKING_BYTES = 48
 
 
 class MatrixSearch:
-    """Search among `values` (the points) for neighbours of `queries` (default: the same points).
-
-    Parameters
-    ----------
-    values : (n, d) array
-        As `rows.metric_rows` makes them for `metric`, whose filter is "codes".
-    device, report, queries, progress, metric
-        As of a `BruteForceSearch`.
-    """
+    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
 
     def __init__(
         self,

@@ -80,19 +80,8 @@ class SmallBatchSearch:
     def write_edges(self, queries: Array, points: Array, src: Array, dst: Array, distance: Array) -> bool:
         """Write the edges from each query to its nearest point.
 
-        A sample of the points tightens the queries' radii before any candidate is kept.
-
-        Parameters
-        ----------
-        queries, points : (m, d) and (n, d) arrays
-            With any values, NaN and infinity included.
-        src, dst : (m,) int32 arrays
-        distance : (m,) float64 array
-
-        Returns
-        -------
-        bool
-            Whether every edge is proven; if not, none may be used.
+        A sample of the points tightens the queries' radii before any candidate is kept. `queries` and `points` may hold
+        any values, NaN and infinity included. Returns whether every edge is proven; if not, none may be used.
         """
         check_arrays(points.dtype, points, queries)
         check_arrays("int32", src, dst)

@@ -6,7 +6,7 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
 from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
-from rapids_slink.neighbors.trees.tree import build, depth_of, least_of_nodes, update_node_groups
+from rapids_slink.neighbors.trees.tree import build, depth_of, groups_of_nodes, least_of_nodes
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
@@ -49,10 +49,8 @@ class TreeSearch:
         tree, m = self.tree, task.rows.size
         group = task.point_group[tree.order]
         core = NO_CORE if task.core is None else task.core[tree.order]
-        node_core = NO_CORE if task.core is None else least_of_nodes(tree.first, tree.last, core)
-        node_group = np.full(tree.first.size, -1, np.int32)
-        update_node_groups(tree.first, tree.last, group, node_group)
-        excluded = Excluded(group, node_group, core, node_core)
+        node_core = NO_CORE if task.core is None else least_of_nodes(tree.first, core)
+        excluded = Excluded(group, groups_of_nodes(tree.first, group), core, node_core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
         ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
         reached = Reached(task.bounds(np), minima, ids, weights)

@@ -21,22 +21,13 @@ ANY_ID = np.iinfo(np.int32).max
 
 
 class Queries(NamedTuple):
-    """Rows that search together: of (m,) arrays, except the points.
+    """Rows that search together: of (m,) arrays, except the points."""
 
-    Attributes
-    ----------
-    points : (d, m') float64 array, their features: those of row i are column column[i]
-    column : int array
-    start : int array, the tree position at which each starts, ascending
-    rows : int array, which of the task's rows each is
-    group : int32 array, the groups of the task's rows
-    """
-
-    points: np.ndarray
-    column: np.ndarray
-    start: np.ndarray
-    rows: np.ndarray
-    group: np.ndarray
+    points: np.ndarray  # (d, m') float64, their features: those of row i are column column[i]
+    column: np.ndarray  # int array
+    start: np.ndarray  # int array, the tree position at which each starts, ascending
+    rows: np.ndarray  # int array, which of the task's rows each is
+    group: np.ndarray  # int32 array, the groups of the task's rows
 
 
 class Excluded(NamedTuple):
@@ -64,28 +55,20 @@ class Reached(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """The rows that search together, at most `LEAF`, one to a lane.
+    """The rows that search together, at most `LEAF`, one to a lane."""
 
-    Attributes
-    ----------
-    x : (d, LEAF) float64 array, their features
-    low, high : (d,) float64 arrays, their bounding box
-    core, group, bound : (LEAF,) arrays
-        Their core distances, groups and distance bounds. A lane without a row has the bound -1: nothing is within it.
-    last_id : (LEAF,) int32 array; of points at the bound only those with smaller ids matter
-    distance : (LEAF,) float64 array, from the node under test
-    must_visit : (LEAF,) bool array, whether the row has to visit that node
-    """
-
-    x: np.ndarray
+    x: np.ndarray  # (d, LEAF) float64, their features
+    #: `low` and `high`: (d,) float64, their bounding box
     low: np.ndarray
     high: np.ndarray
+    #: `core`, `group` and `bound`: (LEAF,) arrays: their core distances, groups and distance bounds. A lane without a
+    #: row has the bound -1: nothing is within it
     core: np.ndarray
     group: np.ndarray
     bound: np.ndarray
-    last_id: np.ndarray
-    distance: np.ndarray
-    must_visit: np.ndarray
+    last_id: np.ndarray  # (LEAF,) int32; of points at the bound only those with smaller ids matter
+    distance: np.ndarray  # (LEAF,) float64, from the node under test
+    must_visit: np.ndarray  # (LEAF,) bool, whether the row has to visit that node
 
 
 @njit(nogil=True, cache=True)

@@ -20,25 +20,18 @@ SAMPLED_BALLS, BALL_POINTS = 16, 16
 
 
 class Tree(NamedTuple):
-    """A k-d tree.
+    """A k-d tree."""
 
-    Attributes
-    ----------
-    columns : (d, n + LEAF) float64 array, the points' features in the order of the leaves, and zeros to read on
-    order : (n,) int32 array, the row of each of them
-    position : (n,) int32 array, the inverse of `order`
-    first, last : (nodes,) int64 arrays; node v holds points first[v] to last[v] - 1
-    low, high : (nodes, d) float64 arrays, the nodes' bounding boxes
-    least : (nodes,) int32 array, the least row of each; of points at one distance only rows before those listed matter
-    """
-
-    columns: np.ndarray
-    order: np.ndarray
-    position: np.ndarray
+    columns: np.ndarray  # (d, n + LEAF) float64, the points' features in the order of the leaves, and zeros to read on
+    order: np.ndarray  # (n,) int32, the row of each of them
+    position: np.ndarray  # (n,) int32, the inverse of `order`
+    #: `first` and `last`: (nodes,) int64; node v holds points first[v] to last[v] - 1
     first: np.ndarray
     last: np.ndarray
+    #: `low` and `high`: (nodes, d) float64, the nodes' bounding boxes
     low: np.ndarray
     high: np.ndarray
+    #: (nodes,) int32, the least row of each; of points at one distance only rows before those listed matter
     least: np.ndarray
 
 
@@ -58,7 +51,7 @@ def build(values: np.ndarray) -> Tree:
     _split(*arrays, 0, top)
     subtrees = range(2**top - 1, 2 ** (top + 1) - 1)
     for_each_chunk(CPU, lambda v: _split(*arrays, v, depth - top + 1), subtrees)
-    return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, last, order))
+    return Tree(columns, order, inverse(order, np), first, last, low, high, least_of_nodes(first, order))
 
 
 def touched_share(tree: Tree, metric: Metric) -> float:
@@ -179,32 +172,17 @@ def _move(columns, order, source, a, b, moved):
         order[p] = source[p]
 
 
-@njit(nogil=True, cache=True)
-def least_of_nodes(first, last, values):
+def least_of_nodes(first: np.ndarray, values: np.ndarray) -> np.ndarray:
     """The least value of each node's points, of values by position."""
-    least = np.empty(first.size, values.dtype)
-    for v in range(first.size - 1, -1, -1):
-        if 2 * v + 1 < first.size:
-            least[v] = min(least[2 * v + 1], least[2 * v + 2])
-        else:
-            least[v] = values[first[v]]
-            for p in range(first[v] + 1, last[v]):
-                least[v] = min(least[v], values[p])
+    least, begin = np.empty(first.size, values.dtype), first.size // 2
+    least[begin:] = np.minimum.reduceat(values, first[begin:])
+    while begin:  # a level from its children
+        least[begin // 2 : begin] = least[begin : 2 * begin + 1].reshape(-1, 2).min(axis=1)
+        begin //= 2
     return least
 
 
-@njit(nogil=True, cache=True)
-def update_node_groups(first, last, group, shared):
-    """The group that all points of a node share, or -1; nodes that share one already go on to, as groups only merge."""
-    nodes = first.size
-    for v in range(nodes - 1, -1, -1):
-        if shared[v] >= 0:
-            shared[v] = group[first[v]]
-        elif 2 * v + 1 < nodes:
-            shared[v] = shared[2 * v + 1] if shared[2 * v + 1] == shared[2 * v + 2] else -1
-        elif first[v] < last[v]:
-            shared[v] = group[first[v]]
-            for p in range(first[v], last[v]):
-                if group[p] != shared[v]:
-                    shared[v] = -1
-                    break
+def groups_of_nodes(first: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The group that all points of a node share, or -1."""
+    least = least_of_nodes(first, group)
+    return np.where(least == -least_of_nodes(first, -group), least, np.int32(-1))

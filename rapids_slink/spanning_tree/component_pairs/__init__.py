@@ -20,11 +20,7 @@ nearly the closest pair if the components are well separated.
 from typing import Any, TypeGuard
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import (
-    EPSILONS,
-    accumulation_bound,
-    shrink_factor,
-)
+from rapids_slink.neighbors.filter.bounds import EPSILONS, accumulation_bound, shrink_factor
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import Search
@@ -32,12 +28,7 @@ from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
-from rapids_slink.spanning_tree.component_pairs.components import (
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    SeparationErrors,
-)
+from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
 from rapids_slink.spanning_tree.component_pairs.context import (
     FOUND_BYTES,
     ROUNDING,
@@ -83,19 +74,8 @@ def connect_components(
 ) -> tuple[Any, Any, Any] | None:
     """The edges that join all k components into one tree, or None if too many pairs of points are candidates.
 
-    Parameters
-    ----------
-    core : (n,) float64 array, optional
-        As in a `SearchTask`.
-    component : (n,) int32 array
-        The label of each point's component.
-    rows : array
-        The points that would otherwise have to search.
-
-    Returns
-    -------
-    src, dst, weight : arrays of the device or the host, or None
-        ``src < dst``, in the total order.
+    `core` is as in a `SearchTask`, `component` is each point's label, and `rows` are the points that would otherwise
+    have to search. The edges, arrays of the device or the host, are in the total order, ``src < dst``.
     """
     components = Components(*kernels(search.device).sort_by_component(component, k))
     context = JoinContext(search, core, components, ROUNDS * rows.size * component.size)

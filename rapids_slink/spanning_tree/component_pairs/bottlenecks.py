@@ -9,13 +9,9 @@ from rapids_slink.union_find import find_root
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """A table of the heaviest edge on the path between any two nodes of a tree. The tree's edges come in any order.
 
-    With the nodes in the order of the dendrogram's leaves, that edge is the largest height between their positions.
-
-    Returns
-    -------
-    table : (1 + levels, n) float64 array
-        The first row holds each node's position among the leaves. Further rows hold the largest of the 1, 2, 4, ...
-        heights from a position on.
+    With the nodes in the order of the dendrogram's leaves, that edge is the largest height between their positions. The
+    first of the (1 + levels, n) rows holds each node's position among the leaves. Further rows hold the largest of the
+    1, 2, 4, ... heights from a position on.
     """
     rows = np.argsort(weight)
     return _sparse_table(src[rows], dst[rows], weight[rows])

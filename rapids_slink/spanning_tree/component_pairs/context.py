@@ -24,22 +24,12 @@ PointPairs = tuple[Any, Any, Any] | None
 
 @dataclass(frozen=True)
 class JoinContext:
-    """The components to connect, and the search with its distances and filter.
+    """The components to connect, and the search with its distances and filter."""
 
-    Attributes
-    ----------
-    search : BruteForceSearch
-        With a `ProductFilter`.
-    core : (n,) float64 array, optional
-    components : Components
-    budget : int
-        The number of pairs of points that rounds of searches would test.
-    """
-
-    search: BruteForceSearch
-    core: Array
+    search: BruteForceSearch  # with a `ProductFilter`
+    core: Array  # (n,) float64, optional
     components: Components
-    budget: int
+    budget: int  # the number of pairs of points that rounds of searches would test
 
     @property
     def device(self) -> Device:

@@ -5,14 +5,10 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import true_distance_bound
+from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.spanning_tree.component_pairs.components import (
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    SeparationErrors,
-)
+from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
@@ -27,24 +23,16 @@ def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
 
 
 def sample_components(points: np.ndarray, components: Components, otherwise: np.ndarray) -> tuple[Any, Any]:
-    """A sample of points of each component, with repeats if it is small, and their means.
+    """A sample of points of each of K components, (K, SAMPLED) int32, with repeats if it is small; and their means.
 
-    Parameters
-    ----------
-    points : (n, d) array
-    components : Components
-        K of them.
-    otherwise : (d,) float64 array
-        Replaces the features of means that are not finite.
-
-    Returns
-    -------
-    sample : (K, SAMPLED) int32 array
-    centroids : (K, d) float64 array
+    `otherwise`, (d,) float64, replaces the features of means that are not finite.
     """
     positions = components.start[:-1, None] + np.arange(SAMPLED) * components.size[:, None] // SAMPLED
-    sample = components.order[positions]
-    return sample, _means(points, sample, otherwise)
+    sample, means = components.order[positions], np.empty((len(components), points.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at in row_blocks(len(means), SAMPLED * points.shape[1]):
+            means[at] = points[sample[at]].mean(axis=1, dtype=np.float64)
+    return sample, np.where(np.isfinite(means), means, otherwise)
 
 
 def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -56,16 +44,8 @@ def new_supports(k: int) -> tuple[np.ndarray, np.ndarray]:
 def update_supports(product, number, first, supports):
     """For components a and b raise the largest product with b's centroid minus that with a's, over a's points.
 
-    Parameters
-    ----------
-    product : (m, K) float32 array
-        The products of m points with all centroids.
-    number : (m,) int32 array
-        The points' components.
-    first : int
-        The position of the first of these points among all, sorted by component.
-    supports
-        The result of `new_supports`.
+    `product`, (m, K) float32, is that of m points with all centroids, and `number` their components; `first` is the
+    position of the first of these points among all, sorted by component.
     """
     value, position = supports
     for i in range(number.size):
@@ -79,13 +59,7 @@ def update_supports(product, number, first, supports):
 def measure_pairs(supports: Any, order: np.ndarray, inner: np.ndarray, errors: SeparationErrors) -> tuple[Any, ...]:
     """All pairs of K components: the fields of `ComponentPairs`.
 
-    Parameters
-    ----------
-    supports
-        The result of `update_supports` for all points, in this `order`.
-    order : (n,) int32 array
-    inner : (K, K) float64 array
-        The products of the centroids.
+    `supports` are updated with all points, in this `order`; `inner`, (K, K) float64, are the centroids' products.
     """
     value, position = supports
     first, second = (end.astype(np.int32) for end in np.triu_indices(len(inner), 1))
@@ -118,41 +92,15 @@ def within_bottlenecks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs with a separation of at most the distance of points of their bottleneck's weight, and the bottlenecks."""
     position, largest = bottlenecks[0].astype(np.int32), bottlenecks[1:]
-    radius = _scaled_distance(largest, radius_terms)
-    return _within_bottlenecks(pairs.first, pairs.second, pairs.separation, position, (largest, radius))
+    ends = position[pairs.first], position[pairs.second]
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    level = np.frexp(high - low)[1] - 1  # of the largest power of two that is not above the difference
+    last, radius = high - (1 << level), _scaled_distance(largest, radius_terms)
+    at = np.flatnonzero(pairs.separation <= np.maximum(radius[level, low], radius[level, last])).astype(np.int32)
+    low, last, level = low[at], last[at], level[at]
+    return at, np.maximum(largest[level, low], largest[level, last])
 
 
 def _scaled_distance(weight: np.ndarray, radius_terms: tuple[float, ...]) -> Any:
     *rounding_terms, scale = radius_terms[:5]
     return scale * true_distance_bound(weight, rounding_terms, np)
-
-
-@njit(cache=True)
-def _means(points, sample, otherwise):
-    k, sampled = sample.shape
-    means = np.empty((k, points.shape[1]))
-    for a in range(k):
-        sums = np.zeros(points.shape[1])
-        for s in range(sampled):
-            sums += points[sample[a, s]]
-        for f in range(sums.size):
-            mean = sums[f] / sampled
-            means[a, f] = mean if np.isfinite(mean) else otherwise[f]
-    return means
-
-
-@njit(cache=True)
-def _within_bottlenecks(first, second, separation, position, tables):
-    largest, radius = tables
-    at, upper, kept = np.empty(separation.size, np.int32), np.empty(separation.size), 0
-    for c in range(separation.size):
-        a, b = position[first[c]], position[second[c]]
-        low, high = min(a, b), max(a, b)
-        level = 0
-        while 2 << level <= high - low:
-            level += 1
-        last = high - (1 << level)
-        if separation[c] <= max(radius[level, low], radius[level, last]):
-            at[kept], upper[kept] = c, max(largest[level, low], largest[level, last])
-            kept += 1
-    return at[:kept], upper[:kept]

@@ -10,12 +10,7 @@ import numpy as np
 from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
 from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.component_pairs.components import (
-    SAMPLED,
-    ComponentPairs,
-    Components,
-    SeparationErrors,
-)
+from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
@@ -108,22 +103,13 @@ def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tu
 
 @dataclass(frozen=True)
 class ItemPlan:
-    """How the fused filter forms the products of component pairs.
+    """How the fused filter forms the products of component pairs."""
 
-    Attributes
-    ----------
-    ends : (K + M,) int64 array
-        Where each component's blocks end, then, on top of these, each pair's work items.
-    n_items, n_rows : int
-        The number of items, and of the rows of all blocks.
-    formed : int
-        The number of pairs of points that are formed, including the overhead of starting an item.
-    """
-
-    ends: Any
+    ends: Any  # (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items
+    #: `n_items` and `n_rows`: the number of items, and of the rows of all blocks
     n_items: int
     n_rows: int
-    formed: int
+    formed: int  # the number of pairs of points that are formed, including the overhead of starting an item
 
 
 def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:

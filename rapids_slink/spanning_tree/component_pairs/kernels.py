@@ -3,11 +3,7 @@
 from typing import Any, Protocol
 
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.spanning_tree.component_pairs.components import (
-    ComponentPairs,
-    Components,
-    SeparationErrors,
-)
+from rapids_slink.spanning_tree.component_pairs.components import ComponentPairs, Components, SeparationErrors
 
 
 class Kernels(Protocol):

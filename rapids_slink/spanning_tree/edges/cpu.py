@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
@@ -16,22 +17,14 @@ FLOATING, SIGNED = ord("f"), ord("i")  # NumPy's kinds
 
 @dataclass
 class State:
-    """The state that is kept over the rounds.
+    """The state that is kept over the rounds."""
 
-    Attributes
-    ----------
-    parent : int32 array of shape (n,)
-    best : array of shape (n,), a component's best edge by its place in the worklist; -1 for none and between rounds
-    in_forest : bool array of shape (m,)
-    roots : int32 array, the components that had an edge, in ascending order
-    worklist : tuple of arrays, the two ends, the key and the row of each edge, in the order of the rows
-    """
-
-    parent: np.ndarray
+    parent: np.ndarray  # int32 array of shape (n,)
+    #: array of shape (n,), a component's best edge by its place in the worklist; -1 for none and between rounds
     best: np.ndarray
-    in_forest: np.ndarray
-    roots: np.ndarray
-    worklist: tuple[np.ndarray, ...]
+    in_forest: np.ndarray  # bool array of shape (m,)
+    roots: np.ndarray  # int32 array, the components that had an edge, in ascending order
+    worklist: tuple[np.ndarray, ...]  # the two ends, the key and the row of each edge, in the order of the rows
 
 
 def workspace(first: int, m: int, n: int, itemsize: int) -> int:
@@ -60,7 +53,9 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     Parts other than `ALL` need flat pointers, and `limit`, the row with which the lightest part ends.
     """
     a, b, keys, rows = state.worklist
-    active = _list_roots(state.parent, state.roots)
+    roots = np.flatnonzero(state.parent == np.arange(edges.n_nodes))
+    state.roots[: roots.size] = roots
+    active = roots.size
     columns, kind = tuple(map(read_only, (edges.src, edges.dst, _bits(edges.weight)))), _weight_kind(edges)
     size = _collect(columns, kind, (part, limit or 0), state.parent, state.best, state.worklist)
     while True:
@@ -73,8 +68,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
 
 def keys_of_rows(edges: EdgeList, rows: np.ndarray) -> np.ndarray:
     """The keys of some rows' weights."""
-    kind, top, invert = _weight_kind(edges)
-    return _keys(_bits(edges.weight[rows]), kind, top, invert)
+    return ascending_bits(edges.weight[rows]) ^ _weight_kind(edges)[2]
 
 
 def number_by_appearance(labels: np.ndarray, n_labels: int) -> np.ndarray:
@@ -109,24 +103,6 @@ def _key(bits, kind, top, invert):
     elif kind == SIGNED:
         key ^= top
     return key ^ invert
-
-
-@njit(cache=True)
-def _keys(bits, kind, top, invert):
-    keys = np.empty(bits.size, np.uint64)
-    for i in range(bits.size):
-        keys[i] = _key(bits[i], kind, top, invert)
-    return keys
-
-
-@njit(cache=True)
-def _list_roots(parent, roots):
-    count = 0
-    for v in range(parent.size):
-        if parent[v] == v:
-            roots[count] = v
-            count += 1
-    return count
 
 
 @njit(cache=True, inline="always")

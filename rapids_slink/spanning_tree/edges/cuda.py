@@ -28,24 +28,15 @@ _launch = partial(launch, SOURCE, items=ITEMS)
 
 @dataclass
 class State:
-    """The state that is kept over the rounds.
+    """The state that is kept over the rounds."""
 
-    Attributes
-    ----------
-    parent : int32 array of shape (n,)
-    best : uint64 array of shape (n,), the least word offered to a component; `NOTHING` for all between rounds
-    best_row : uint64 array of shape (n,), or None if the word holds the row
-    in_forest : bool array of shape (m,)
-    lists : uint64 arrays of shape (2 or 3, capacity), two worklists that change places; edges.cu explains the planes
-    roots : int32 arrays, the components that had an edge, likewise in two arrays
-    """
-
-    parent: Array
-    best: Any
-    best_row: Any
-    in_forest: Any
+    parent: Array  # int32 array of shape (n,)
+    best: Any  # uint64 array of shape (n,), the least word offered to a component; `NOTHING` for all between rounds
+    best_row: Any  # uint64 array of shape (n,), or None if the word holds the row
+    in_forest: Any  # bool array of shape (m,)
+    #: uint64 arrays of shape (2 or 3, capacity), two worklists that change places; edges.cu explains the planes
     lists: list[Any]
-    roots: list[Any]
+    roots: list[Any]  # int32 arrays, the components that had an edge, likewise in two arrays
 
     @property
     def packed(self) -> np.int32:

@@ -12,18 +12,11 @@ ALL, LIGHTEST, REST = range(3)
 
 @dataclass(frozen=True)
 class EdgeList:
-    """A weighted graph over nodes numbered from 0.
+    """A weighted graph over nodes numbered from 0."""
 
-    Attributes
-    ----------
-    src, dst : int32 or int64 arrays of shape (m,), both of one type, on the device, contiguous
-    weight : array of shape (m,), of four or eight bytes, integers or floats, no NaN
-    n_nodes : int, above every number in `src` and `dst`, at most 2³¹ - 1
-    maximum : bool, whether heavier edges come first; equal ones keep the order of their rows in both cases
-    """
-
+    #: `src` and `dst`: int32 or int64 arrays of shape (m,), both of one type, on the device, contiguous
     src: Array
     dst: Array
-    weight: Array
-    n_nodes: int
-    maximum: bool = False
+    weight: Array  # array of shape (m,), of four or eight bytes, integers or floats, no NaN
+    n_nodes: int  # above every number in `src` and `dst`, at most 2³¹ - 1
+    maximum: bool = False  # whether heavier edges come first; equal ones keep the order of their rows in both cases

@@ -20,12 +20,9 @@ NOTHING = np.empty((0, 0))
 
 
 def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
-    """Write the tree in the total order. No distance is stored.
+    """Write the tree of rows, as `neighbors.rows.metric_rows` makes them, in the total order. No distance is stored.
 
-    Parameters
-    ----------
-    values : (n, d) array, as `neighbors.rows.metric_rows` makes them
-    edges : dict of arrays, the columns of an edge frame, n - 1 rows; the weights are surrogate distances
+    `edges` are the columns of an edge frame, n - 1 rows; the weights are surrogate distances.
     """
     n, d = values.shape
     columns = np.zeros((d + -d % PASS, n + STRIP))  # a point each, and zeros that the last are filled up with
