@@ -71,6 +71,19 @@ def test_the_part_of_any_tree(device, n, d, span, n_neighbors, min_samples, t, s
     assert_same_part(X, t, device, n_neighbors=n_neighbors, min_samples=min(min_samples, n - 1))
 
 
+@pytest.mark.parametrize("kind", ["uniform", "grid", "islands"])
+@pytest.mark.parametrize("d", [2, 3])
+def test_friends_of_friends(kind, d, device):
+    """Points of few features, of which boxes farther apart are passed over."""
+    rng = np.random.default_rng(d)
+    X = rng.random((6000, d)) if kind == "uniform" else rng.integers(0, 40, (6000, d)) * 1.0
+    if kind == "islands":
+        X = 50 * rng.random((300, d))[rng.integers(0, 300, 6000)] + rng.normal(size=(6000, d)) * 1e-3
+    height = to_host(fit(X, 1, device=device).linkage_["height"].values)
+    for t in (-1.0, 0.0, *np.quantile(height, [0.01, 0.3, 0.9, 0.999], method="nearest"), height[-1]):
+        assert_same_part(X, t, device)
+
+
 @pytest.mark.parametrize("scale", [1e-170, 1e-155, 1e-9, 1e150])
 def test_extreme_distances(scale, device):
     X = np.random.default_rng(0).normal(size=(300, 9)) * scale

@@ -42,6 +42,11 @@ class PreallocatedFrame:
             frame.columns[name][...] = array
         return frame
 
+    def head(self, rows: int) -> Self:
+        """The first rows, copied out of a GPU's run unless they are all."""
+        columns = {name: column[:rows] for name, column in self.columns.items()}
+        return self if all(column.size <= rows for column in self.columns.values()) else self.of(self.device, columns)
+
     @cached_property
     def frame(self) -> Any:
         """The pandas or cuDF frame. It shares the columns' memory and has no nulls.

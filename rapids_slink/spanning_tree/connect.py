@@ -39,10 +39,7 @@ def spanning_tree(
     forest = Forest.of_points(lists, device)
     connect_forest(forest, lists, search, device, report, max_weight)
     with report.stage("spanning_tree", device):
-        edges = forest.edges
-        if max_weight < inf:
-            n_taken = int(forest.n_taken[0])
-            edges = PreallocatedFrame.of(device, {name: part[:n_taken] for name, part in edges.columns.items()})
+        edges = forest.edges if max_weight == inf else forest.edges.head(int(forest.n_taken[0]))
         sort_in_place(edges.columns, device.xp)
     return edges
 

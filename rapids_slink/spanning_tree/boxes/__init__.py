@@ -16,6 +16,9 @@ what is above the bound, what is within C, and what weighs as much as a candidat
 of v is e. C takes the first edge in the total order among its points' candidates that attain the bound. That is e, and
 by the cut property e is in the tree.
 
+With a largest weight no bound is above it, boxes beyond it are passed over, and the last round is the one that takes no
+edge.
+
 The largest component waits, because the components that search merge with it. Neighbouring points (a warp) search
 together on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
 """
@@ -62,7 +65,7 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
         nonlocal search
         release_cached()
         with report.stage("spanning_tree", device):
-            edges = tree_of_boxes(search, report)
+            edges = tree_of_boxes(search, report, problem.max_weight)
             del search
             release_cached()
             sort_in_place(edges.columns, device.xp)

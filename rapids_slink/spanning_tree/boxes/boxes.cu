@@ -34,10 +34,11 @@ struct Round { unsigned long long largest, next; };
 constexpr int MAX_ROUNDS = 64;  // as in cuda.py
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
-// The nearest others of each point; the first is its candidate. The points of a warp search together.
+// The nearest others of each point, up to `limit`; the first is its candidate. The points of a warp search together.
 extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n,
-    const Node* __restrict__ nodes, int* __restrict__ candidate, short* __restrict__ following, double* __restrict__ weight) {
+    const Node* __restrict__ nodes, double limit, int* __restrict__ candidate, short* __restrict__ following,
+    double* __restrict__ weight) {
     long long p = thread_index(), first = p - threadIdx.x % WARP;
     if (first >= n) return;
     VALUE x[FEATURES];
@@ -45,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) find_nearest(
     double least[NEAREST];
     int nearest[NEAREST];
 #pragma unroll
-    for (int e = 0; e < NEAREST; e++) least[e] = p < n ? INFINITE : -1, nearest[e] = -1;
+    for (int e = 0; e < NEAREST; e++) least[e] = p < n ? limit : -INFINITE, nearest[e] = -1;
     double& last = least[NEAREST - 1];
     int last_id = EMPTY_ID;
     auto id_of = [&](int q) { return q < 0 ? EMPTY_ID : order[q]; };
@@ -102,7 +103,8 @@ __device__ __forceinline__ void next_candidate(const Points& points, const Growt
 // Finds candidates for those points of a warp that may have a lighter edge than their component's best. The points follow each
 // other on the curve and search together: a node is skipped if none of them has to visit it. A bound that is read late is too
 // high, which costs time and never an edge.
-__device__ __forceinline__ void search(const Points& points, const Growth& known, long long first, int waiting, Counters* counters) {
+__device__ __forceinline__ void search(
+    const Points& points, const Growth& known, long long first, int waiting, double limit, Counters* counters) {
     const int* component = known.component;
     long long p = first + threadIdx.x % WARP;
     int own = p < points.n ? component[p] : MIXED, other = -1, other_id = EMPTY_ID;
@@ -113,7 +115,7 @@ __device__ __forceinline__ void search(const Points& points, const Growth& known
     if (p == first) atomicAdd(&counters->searched, (unsigned long long)__popc(votes));
     VALUE x[FEATURES];
     for (int f = 0; f < FEATURES; f++) x[f] = points.features[min(p, points.n - 1) * FEATURES + f];
-    double least = INFINITE, reach = active ? SEARCH_MARGIN * bound[own] : -1;  // no point is as near
+    double least = INFINITE, reach = active ? fmin(SEARCH_MARGIN * bound[own], limit) : -1;  // no point is as near
     walk(
         points.nodes, points.first_leaf[first / WARP], false,
         [&](const Node& node, int) {
@@ -150,10 +152,11 @@ __device__ __forceinline__ void choose(const Points& points, const Growth& known
     }
 }
 
-// Appends the tree's edges, counted by counters->taken, in any order. Starts from the result of `find_nearest`.
+// Appends the tree's edges up to `most`, counted by counters->taken, in any order. Starts from the result of `find_nearest`.
+// `limit` is the next number above `most`: a search that finds nothing up to it is not done again.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n, int leaves,
-    const Span* __restrict__ spans, Node* nodes, int* candidate, short* following, double* weight, int* component, int* size,
+    const Span* __restrict__ spans, Node* nodes, double most, double limit, int* candidate, short* following, double* weight, int* component, int* size,
     int* chosen, int* parent, double* bound, unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst,
     double* __restrict__ edge_weight, Counters* counters) {
     const Points points{features, order, first_leaf, n, nodes};
@@ -161,12 +164,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     ResidentBlocks blocks{&counters->arrived};
     blocks.each(n, [&](long long p) { component[p] = p, size[p] = 1; });
     blocks.wait();
-    for (Round* round = counters->round; *(volatile unsigned long long*)&counters->taken < n - 1; round++) {
+    unsigned long long before = n, taken = 0;  // edges; a round that takes none is the last
+    for (Round* round = counters->round; taken < n - 1 && taken != before; round++) {
         // `parent` serves as scratch memory until components are hooked.
         group_nodes(blocks, component, n, leaves, spans, nodes, (unsigned*)parent, of_blocks);
         blocks.each(n, [&](long long p) {
             if (component[p] != p) return;
-            bound[p] = INFINITE, chosen[p] = NO_POINT;
+            bound[p] = most, chosen[p] = NO_POINT;
             unsigned long long own = (unsigned long long)size[p] << 32 | (unsigned)p;
             // Not if one of that size is known: else nearly all of the first round would have to wait for each other.
             if (own >> 32 > *(volatile unsigned long long*)&round->largest >> 32) atomicMax(&round->largest, own);
@@ -185,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
             unsigned long long first = threadIdx.x % WARP ? 0 : atomicAdd(&round->next, (unsigned long long)WARP);
             first = __shfl_sync(ALL_LANES, first, 0);
             if (first >= n) break;
-            search(points, known, first, waiting, counters);
+            search(points, known, first, waiting, limit, counters);
             __syncwarp();
         }
         blocks.wait();
@@ -198,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         // Hooks the components that do not wait.
         blocks.each_in_blocks(n, [&](long long p) {
             int root = p, across = p, from = 0, to = 0;
-            if (p < n && component[p] == root && root != waiting) {
+            if (p < n && component[p] == root && root != waiting && chosen[root] != NO_POINT) {
                 from = chosen[root], to = candidate[from], across = component[to];
                 across = hook(root, across, across != waiting && chosen[across] == to && candidate[to] == from);
             }
@@ -217,5 +221,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
         });
         if (thread_index() == 0) counters->rounds++;
         blocks.wait();
+        before = taken, taken = *(volatile unsigned long long*)&counters->taken;
     }
 }

@@ -14,9 +14,10 @@ NEAREST = 5  # others that each point finds at the start, as in boxes.cu
 MAX_ROUNDS = 64  # more than can occur: each joins at least half of the components that search to another
 
 
-def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
+def tree_of_boxes(search: BoxSearch, report: Report, max_weight: float = np.inf) -> PreallocatedFrame:
     """The minimum spanning tree of the points of a search: n - 1 edges in any order, weighing surrogate distances.
 
+    Edges above `max_weight` are missing.
     The tree takes over the search's memory, so the search cannot be used afterwards.
     """
     n = search.order.size
@@ -28,13 +29,15 @@ def tree_of_boxes(search: BoxSearch, report: Report) -> PreallocatedFrame:
     weight, bound = cp.empty(n), cp.empty(n)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
     nearest = candidate, following, weight
+    most, limit = np.float64(max_weight), np.nextafter(max_weight, np.inf)
     search.launch(
-        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, *nearest, source=SOURCE
-    )
-    search.launch_resident(
-        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *nearest, component, size,
-        chosen, parent, bound, number_a_block(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
+        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, limit, *nearest,
+        source=SOURCE,
     )  # fmt: skip
-    _, _, searched, rounds = counters[:4].tolist()
+    search.launch_resident(
+        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, most, limit, *nearest, component,
+        size, chosen, parent, bound, number_a_block(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
+    )  # fmt: skip
+    _, taken, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
-    return tree
+    return tree.head(taken)
