@@ -73,7 +73,7 @@ def blocks(monkeypatch):
     """Sets how many blocks there are, as far as there are rows."""
 
     def choose(count):
-        monkeypatch.setattr(distributed, "count_blocks", lambda run, points: min(count, points.n_rows))
+        monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: min(count, points.n_rows))
 
     choose(3)
     return choose
@@ -215,6 +215,43 @@ def test_hdbscan(client, blocks):
         pd.testing.assert_series_equal(getattr(ours, name).compute(), getattr(theirs, name))
     pd.testing.assert_frame_equal(ours.condensed_tree_.compute(), theirs.condensed_tree_)
     np.testing.assert_array_equal(ours.cluster_persistence_, theirs.cluster_persistence_)
+
+
+@pytest.mark.parametrize(
+    "metric", ["euclidean", full("sqeuclidean"), "cityblock", full("chebyshev"), full("minkowski")]
+)
+def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, blocks):
+    rng = np.random.default_rng(0)
+    X = rng.integers(0, 60, (600, 2)).astype(float)
+    X = X[np.argsort(X[:, 0], kind="stable")]
+    how = {"metric": metric, "p": 3.0, "device": "cpu"}
+    blocks(6)
+    for t, pairs in ((1.0, 5), (4.0, 5), (1e4, 15)):  # of neighbours, a step apart or less
+        frame, parts = collection(X, [100, 100, 0, 100, 100, 100, 100])
+        model = fit(parts, max_distance=t, **how)
+        assert_same(model, fit(frame, max_distance=t, **how))
+        assert model.report_["spanning_tree"]["pairs"] == pairs
+    frame, parts = collection(X + 1000 * np.repeat(np.arange(6), 100)[:, None], [100] * 6)
+    model = fit(parts, max_distance=5.0, **how)
+    assert_same(model, fit(frame, max_distance=5.0, **how))
+    assert model.report_["spanning_tree"] | {"blocks": 6, "pairs": 0} == model.report_["spanning_tree"]
+    shuffled, parts = collection(X[rng.permutation(600)], [300, 300])
+    assert_same(fit(parts, max_distance=2.0, **how), fit(shuffled, max_distance=2.0, **how))
+
+
+def test_a_block_for_each_device_where_few_are_near(monkeypatch):
+    counts = {}
+    monkeypatch.setattr(distributed, "MIN_TREE_ROWS", {"cpu": 100})
+    monkeypatch.setattr(Run, "devices", lambda run, gpu: 6)
+    X = np.random.default_rng(0).random((1200, 3)) * 60
+    with dask_distributed.Client(n_workers=1, processes=False, dashboard_address=":0", silence_logs=50):
+        for name, rows in (("sorted", X[np.argsort(X[:, 0])]), ("shuffled", X)):
+            for t in (1.0, None):
+                frame, parts = collection(rows, [200] * 6)
+                model = fit(parts, max_distance=t, device="cpu")
+                assert_same(model, fit(frame, max_distance=t, device="cpu"))
+                counts[name, t] = model.report_["spanning_tree"]["blocks"]
+    assert counts == {("sorted", 1.0): 6, ("sorted", None): 1, ("shuffled", 1.0): 1, ("shuffled", None): 1}
 
 
 # -------------------------------------------------------------------------------------------------------- the results

@@ -88,7 +88,7 @@ def test_one_block(d, parameters, on_workers, monkeypatch):
 @pytest.mark.parametrize("workers", [4, 8])
 def test_six_blocks(workers, on_workers, monkeypatch):
     """Every worker has as many trees as any other, give or take one, and gets the blocks of these from others."""
-    monkeypatch.setattr(distributed, "count_blocks", lambda run, points: 6)
+    monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: 6)
     X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
     parts, finished = on_workers(workers, X)
     model = fit(parts, 4, n_neighbors=8, device="cpu")
@@ -104,7 +104,7 @@ def test_six_blocks(workers, on_workers, monkeypatch):
 @pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}], ids=str)
 def test_through_the_host(parameters, on_workers, monkeypatch):
     """As GPUs do without UCX: the pieces and blocks that go to another worker are copied once, and no others."""
-    monkeypatch.setattr(distributed, "count_blocks", lambda run, points: 4)
+    monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: 4)
     monkeypatch.setattr(Run, "copies_through_host", lambda run, settings: True)
     X = np.random.default_rng(0).normal(size=(1000, 40)).astype("float32")
     parts, finished = on_workers(2, X)

@@ -23,7 +23,8 @@ from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
 from rapids_slink.distributed.collections import attributes, frame_of_parts, gathered
-from rapids_slink.distributed.points import Partitions, make_blocks, read_points
+from rapids_slink.distributed.near import Boxes, pairs_of_blocks
+from rapids_slink.distributed.points import Partitions, block_starts, make_blocks, read_points
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
 from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, pairs_of_workers, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, Metric
@@ -50,6 +51,9 @@ MAX_BLOCKS = 32
 NEAR_LEAST = 9 / 8
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
+#: By device: a tree of fewer rows of few features takes less time than a task. And how many pairs of blocks a worker
+#: may have if there is a block for each.
+MIN_TREE_ROWS, NEAR_PAIRS = {"cpu": 2**15, "cuda": 2**22}, 2
 #: On a GPU: seconds of a test of a pair of rows, for each feature, and of a byte that comes from another through the
 #: host; by UCX that takes a fiftieth. CPUs test 1,000 times as long.
 TEST_SECONDS, BYTE_SECONDS = 4e-15, 1e-9
@@ -78,7 +82,10 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             settings = points.settings.for_rows(n)
             if not settings.clipped or settings.min_samples > 1:
                 report["min_samples"] = settings.min_samples
-            count = count_blocks(run, replace(points, settings=settings))
+            points = replace(points, settings=settings)
+            boxes = Boxes.of(run, points)
+            count = count_blocks(run, points, boxes)
+            pairs = pairs_of_blocks(boxes, block_starts(n, count))
             if settings.min_samples > 1 and count > 1:
                 settings = replace(settings, n_neighbors=list_length(settings))
             blocks, layout = make_blocks(run, replace(points, settings=settings), count), points.layout
@@ -90,12 +97,12 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         else:
             with report.stage("spanning_tree", CPU):
                 bar = Progress("Searching pairs of blocks", n) if settings.progress else None
-                trees = tree_of_blocks(run, blocks, bar)
+                trees = tree_of_blocks(run, blocks, pairs, bar)
             results = run.task("linkage", fit_trees, settings, rule, trees, n)
         del blocks
         fitted = attributes(run, results, layout)
         report.add(fitted.pop("report_"))
-        report.count("spanning_tree", blocks=count, pairs=count * (count - 1) // 2)
+        report.count("spanning_tree", blocks=count, pairs=sum(len(pair) == 2 for pair in pairs))
         report.count("cluster", **run.counts())
     report["seconds"]["cluster"] = perf_counter() - start - sum(report["seconds"].values())
     return {
@@ -108,14 +115,20 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     }
 
 
-def count_blocks(run: Run, points: Partitions) -> int:
-    """The number of blocks: few for each worker, of as many rows as its memory holds."""
+def count_blocks(run: Run, points: Partitions, boxes: Boxes | None = None) -> int:
+    """The number of blocks: few for each worker, of as many rows as its memory holds.
+
+    Where a tree searches there is one block. There is one for each device if few of them are within `max_distance`.
+    """
     n, settings, wanted = points.n_rows, points.settings, 1
+    devices = run.devices(settings.device == "cuda")
     if not is_searched_by_tree(n, points.n_features, settings.metric, resolve(settings.device)):
         row_bytes = np.dtype(points.dtype).itemsize * points.n_features + LIST_BYTES * list_length(settings)
         moved = BYTE_SECONDS * row_bytes if run.copies_through_host(settings) else 0.0
-        devices = run.devices(settings.device == "cuda")
         wanted = wanted_blocks(n, points.n_features, devices, settings.device, moved)
+    elif boxes is not None and n // devices >= MIN_TREE_ROWS[settings.device]:
+        pairs = boxes.pairs(block_starts(n, devices))
+        wanted = devices if len(pairs) <= NEAR_PAIRS * devices else 1
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
 

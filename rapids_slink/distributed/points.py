@@ -100,8 +100,8 @@ def read_points(run: Run, X: Any, settings: Settings, name: str = "X") -> Partit
     starts = np.cumsum([0, *sizes]).tolist()
     filled = [(start, summary) for start, summary in zip(starts, summaries, strict=False) if summary["rows"]]
     if not all(summary["bounded"] for _, summary in filled):  # else all distances between partitions fit, too
-        extremes = chain(*run.gather(of_groups("extremes", _extremes)))
-        low, high = (np.stack(ends) for ends in zip(*extremes, strict=True))
+        read = list(zip([group for group, _ in groups], tasks, holders, strict=True))
+        low, high = (np.stack(ends) for ends in zip(*extremes_of_partitions(run, read, name), strict=True))
         check_spans(high.max(axis=0) - low.min(axis=0), names, name, settings.metric)
     zeros = [start + row for start, summary in filled for row in summary["zeros"]]
     first = filled[0][1]
@@ -153,6 +153,17 @@ def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any,
     return values, {"dtype": values.dtype.str, "features": values.shape[1], "bounded": bounded, "zeros": zeros}
 
 
+def extremes_of_partitions(
+    run: Run, read: list[tuple[list[int], Future, str | None]], name: str = "X"
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What `_extremes` finds in partitions that are read together, in the order in which they are listed."""
+    tasks = [
+        run.task("extremes", _extremes, part, index=(name, g), worker=holder)
+        for g, (_, part, holder) in enumerate(read)
+    ]
+    return list(chain(*run.gather(tasks)))
+
+
 def _extremes(part: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
     """The least and the greatest value of each column, for each partition that has rows."""
     filled = [values for values in part["values"] if values is not None]
@@ -160,12 +171,17 @@ def _extremes(part: dict[str, Any]) -> list[tuple[np.ndarray, np.ndarray]]:
     return [(low.astype(np.float64), high.astype(np.float64)) for low, high in ends]
 
 
+def block_starts(n: int, count: int) -> list[int]:
+    """The first row number of each of `count` blocks, then n."""
+    unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
+    return [*(n * b // count // unit * unit for b in range(count)), n]
+
+
 def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
     """The points in `count` blocks of consecutive rows, which go to the workers in turn."""
     n, stops, settings = points.n_rows, np.cumsum(points.layout.sizes).tolist(), points.settings
     device = settings.device if points.layout.output.gpu else "cpu"
-    unit = ROWS_TOGETHER if n // count >= MANY_ROWS else 1
-    starts, blocks = [*(n * b // count // unit * unit for b in range(count)), n], []
+    starts, blocks = block_starts(n, count), []
     held = Counter[str | None]()
     for group, _, holder in points.read:
         held[holder] += sum(points.layout.sizes[p] for p in group)

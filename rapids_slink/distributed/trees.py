@@ -48,8 +48,11 @@ from rapids_slink.spanning_tree.ways import grow_tree, way_of
 JOINED = 8
 
 
-def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[Future]:
-    """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them."""
+def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, ...]], progress: Progress | None) -> list[Future]:
+    """Trees whose edges together hold the minimum spanning tree, as `pair_tree` returns them.
+
+    `pairs` are the numbers of blocks that have a tree together; one block may have one alone.
+    """
     settings, numbers = blocks.settings, range(len(blocks))
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
     own = [
@@ -57,7 +60,7 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
     ]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
-    workers, order = max(1, len(run.workers)), pairs_of_workers(len(blocks), max(1, len(run.workers)))
+    workers, order = max(1, len(run.workers)), pairs_of_workers(len(blocks), max(1, len(run.workers)), pairs)
     moved = {b for pair, w in order for b in pair if b % workers != w}
     sent = dict(enumerate(here))
     if run.copies_through_host(settings):
@@ -78,12 +81,14 @@ def tree_of_blocks(run: Run, blocks: Blocks, progress: Progress | None) -> list[
     return joined
 
 
-def pairs_of_workers(blocks: int, workers: int) -> list[tuple[tuple[int, int], int]]:
-    """The pairs of blocks and the number of the worker of each, in the order in which they are done.
+def pairs_of_workers(
+    blocks: int, workers: int, pairs: Sequence[tuple[int, ...]] | None = None
+) -> list[tuple[tuple[int, ...], int]]:
+    """The pairs of blocks (None: all) and the number of the worker of each, in the order in which they are done.
 
     The workers take pairs in turn. Each takes one of whose blocks it has most; at first it has every `workers`-th.
     """
-    pairs, order = list(combinations(range(blocks), 2)), []
+    pairs, order = list(combinations(range(blocks), 2) if pairs is None else pairs), []
     held = [set(range(w, blocks, workers)) for w in range(workers)]
     for i in range(len(pairs)):
         w = i % workers
@@ -132,8 +137,8 @@ def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) 
 
 
 def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
-    """The lists of two blocks, numbered for the points of both in one array."""
-    if any(lists is None for lists in own):
+    """The lists of two blocks, numbered for the points of both in one array; None if there are none."""
+    if len(own) < 2 or any(lists is None for lists in own):
         return None
     (ids, weights), (more_ids, more_weights) = own
     first = len(ids)
@@ -145,7 +150,7 @@ def lists_within_blocks(own: Sequence[Any], device: Device) -> PartLists | None:
 def pair_tree(
     device: Device, settings: Settings, parts: list[tuple[Array, Array, Any]], starts: list[int], within: list[bool]
 ) -> dict[str, Any]:
-    """Edges of the tree of the points of two blocks, numbered among all points, and the counts of its report.
+    """Edges of the tree of the points of two blocks or of one, numbered among all points, and its report's counts.
 
     `parts` are the rows, core distances and lists of each block. The edges between the blocks are kept, and those
     within a block if its entry of `within` is true.
