@@ -67,6 +67,8 @@ class Float64Filter(BlasFilter):
 class ProjectedFilter(BlasFilter):
     """The filter on the coordinates of a projection."""
 
+    growth = 2  # many pass that are not near, and their distances take longer than another band
+
     def __init__(
         self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, projection: Projection
     ) -> None:
