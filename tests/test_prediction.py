@@ -304,7 +304,7 @@ def test_what_is_refused():
 def test_dask_collections_are_refused():
     arrays = pytest.importorskip("dask.array")
     X, Y = fitted_and_new(1, 5)
-    with pytest.raises(ValueError, match="prediction_data=True keeps the rows on one device"):
+    with pytest.raises(ValueError, match="prediction_data=True is for rows on one device"):
         fit(arrays.from_array(X), 5, prediction_data=True)
     with pytest.raises(TypeError, match="use map_partitions"):
         fit(X, 5, prediction_data=True, device="cpu").predict(arrays.from_array(Y))
