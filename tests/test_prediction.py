@@ -179,6 +179,8 @@ def test_at_the_height_of_the_cut(device):
     assert on_host(model.predict([[5.0], [np.nextafter(5, 0)], [2.0], [0.5]])).tolist() == [-1, 1, 0, 0]
     model = SingleLinkage(None, distance_threshold=1.5, prediction_data=True, device=device).fit([[0.0], [1.0], [3.0]])
     assert on_host(model.set_params(distance_threshold=9.0).predict([[4.5], [4.0]])).tolist() == [-1, 1]  # as fitted
+    model = fit([[0.0], [1.0], [3.0]], max_distance=1, prediction_data=True, device=device)
+    assert on_host(model.predict([[4.0], [np.nextafter(4, 5)], [2.0], [30.0]])).tolist() == [1, -1, 0, -1]
 
 
 def test_frames_go_by_name(device):
