@@ -16,7 +16,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
-from rapids_slink.spanning_tree.graphs import COLUMNS, GivenGraph, Graph, read_graph
+from rapids_slink.spanning_tree.graphs import COLUMNS, NO_NODES, GivenGraph, Graph, read_graph
 
 COMPLETE = ("keep", "error")
 
@@ -107,7 +107,9 @@ def _estimate(graph: Graph, edges: EdgeList, device: Device) -> MemoryEstimate:
 
 
 def _count_nodes(graph: Graph, n_nodes: Any) -> int:
-    n = max(graph.edges.n_nodes, 1)
+    n = graph.edges.n_nodes
+    if not (n or n_nodes):
+        raise ValueError(NO_NODES)
     if n_nodes is not None:
         if graph.ids is not None:
             raise ValueError("n_nodes is for nodes numbered from 0, and src and dst hold other ids: leave it out")

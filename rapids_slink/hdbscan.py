@@ -153,7 +153,7 @@ class HDBSCAN(DensityHierarchy):
             raise ValueError(f"store_centers must be one of {CENTERS}, got {self.store_centers!r}")
         if self.store_centers is not None and self.metric == PRECOMPUTED.name:
             raise ValueError("store_centers takes the rows' features, and metric='precomputed' has none")
-        return self._fit(X, weights=sample_weight, store_centers=self.store_centers)
+        return self._fit(X, weights=sample_weight)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Fit and return `labels_`: one int32 label per row."""

@@ -28,7 +28,7 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList, size_text
 from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, forest_of_edges
-from rapids_slink.spanning_tree.graphs import given_graph, is_graph, read_graph
+from rapids_slink.spanning_tree.graphs import NO_NODES, given_graph, is_graph, read_graph
 from rapids_slink.spanning_tree.problem import Problem, Tree
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, retaining_tree
 from rapids_slink.spanning_tree.weights import weighted_problem
@@ -78,7 +78,9 @@ def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tup
     if is_sparse(X):
         output = replace(output, is_frame=False)
     graph = read_graph(frame, device, most_numbers=None if source.n_nodes is None else MAX_ROWS)
-    n = max(source.n_nodes or 1, graph.edges.n_nodes)
+    n = max(source.n_nodes or 0, graph.edges.n_nodes)
+    if not n:
+        raise ValueError(NO_NODES)
     if n > MAX_ROWS:
         raise ValueError(f"up to {MAX_ROWS} nodes are possible, got {n}")
     index = graph.ids if source.names is None else source.names

@@ -28,6 +28,7 @@ class PointHierarchy(Hierarchy, Estimator):
     missing: str | None = None
     missing_value: float | None = None
     max_distance: float | None = None
+    store_centers: str | None = None
     n_neighbors: int | None
     min_samples: int | None
     device: str
@@ -159,6 +160,7 @@ class PointHierarchy(Hierarchy, Estimator):
             max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_value=check_missing_value(self.missing_value, self.missing),
             prediction_data=self._keeps_rows(),
+            store_centers=self.store_centers,
         )
 
     def _keeps_rows(self) -> bool:

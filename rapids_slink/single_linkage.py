@@ -2,7 +2,7 @@
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from math import inf
+from math import inf, nextafter
 from typing import Any
 
 from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
@@ -134,8 +134,8 @@ class SingleLinkage(PointHierarchy):
         -------
         Series or array of shape (m,), int32
             The label of the nearest row in `labels_`, the first of equally near ones; -1 if its distance is not below
-            `distance_threshold` or, for `n_clusters`, the height of the first merge above the cut. A Series with the
-            index of `X` if `X` is a frame.
+            `distance_threshold` or, for `n_clusters`, the height of the first merge above the cut, or is above
+            `max_distance`. A Series with the index of `X` if `X` is a frame.
 
         Raises
         ------
@@ -165,7 +165,9 @@ class SingleLinkage(PointHierarchy):
             return float(self._distance_threshold_)
         heights = self.linkage_["height"]
         kept = self.n_leaves_ - self.n_clusters_
-        return float(heights.iloc[kept]) if kept < len(heights) else inf
+        if kept < len(heights):
+            return float(heights.iloc[kept])
+        return inf if self._max_distance_ is None else nextafter(self._max_distance_, inf)  # itself merges
 
     def _default_min_samples(self) -> int:
         return 1

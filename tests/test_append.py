@@ -139,9 +139,12 @@ def test_labels_are_those_of_the_parameters(device):
 
 def test_hdbscan_without_core_distances(device):
     X = np.random.default_rng(0).normal(size=(300, 3))
-    model = HDBSCAN(5, 1, prediction_data=True, device=device).fit(X[:250]).append(X[250:])
-    whole = HDBSCAN(5, 1, prediction_data=True, device=device).fit(X)
+    how = {"prediction_data": True, "store_centers": "both", "device": device}
+    model = HDBSCAN(5, 1, **how).fit(X[:250]).append(X[250:])
+    whole = HDBSCAN(5, 1, **how).fit(X)
     assert bits(model) == bits(whole)
+    for name in ("centroids_", "medoids_"):
+        np.testing.assert_array_equal(on_host(getattr(model, name)), on_host(getattr(whole, name)))
     np.testing.assert_array_equal(on_host(model.probabilities_), on_host(whole.probabilities_))
     np.testing.assert_array_equal(on_host(model.membership_vector(X)), on_host(whole.membership_vector(X)))
 

@@ -568,6 +568,8 @@ def test_refused(client):
         fit(parts, 2, min_samples=440)
     with pytest.raises(ValueError, match="dim 3"):
         fit(da.ones((4, 2, 2)), 2)
+    with pytest.raises(ValueError, match="store_centers is for rows on one device, and X is a Dask collection"):
+        HDBSCAN(store_centers="both").fit(parts)
     assert_nothing_is_left(client)
 
 

@@ -213,3 +213,21 @@ def test_sparse_matrices_of_cupy():
     expected = HDBSCAN(10, 4, metric="precomputed", device="cpu").fit(matrix)
     np.testing.assert_array_equal(cupy.asnumpy(model.labels_), expected.labels_)
     np.testing.assert_array_equal(cupy.asnumpy(model.distances_), expected.distances_)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [pd.DataFrame({"src": [], "dst": [], "weight": []}), sparse.csr_matrix((0, 0)), nx.Graph()],
+    ids=["frame", "matrix", "networkx"],
+)
+def test_a_graph_without_nodes(graph, device):
+    fits = (
+        fit_graph,
+        SingleLinkage(1, metric="precomputed", device=device).fit,
+        HDBSCAN(metric="precomputed", device=device).fit,
+    )
+    for fitted in fits:
+        with pytest.raises(ValueError, match="the graph has no nodes"):
+            fitted(graph)
+    if isinstance(graph, pd.DataFrame):
+        assert fit_graph(graph, n_nodes=2, device=device).labels_.tolist() == [0, 1]

@@ -179,6 +179,8 @@ def test_at_the_height_of_the_cut(device):
     assert on_host(model.predict([[5.0], [np.nextafter(5, 0)], [2.0], [0.5]])).tolist() == [-1, 1, 0, 0]
     model = SingleLinkage(None, distance_threshold=1.5, prediction_data=True, device=device).fit([[0.0], [1.0], [3.0]])
     assert on_host(model.set_params(distance_threshold=9.0).predict([[4.5], [4.0]])).tolist() == [-1, 1]  # as fitted
+    model = fit([[0.0], [1.0], [3.0]], max_distance=1, prediction_data=True, device=device)
+    assert on_host(model.predict([[4.0], [np.nextafter(4, 5)], [2.0], [30.0]])).tolist() == [1, -1, 0, -1]
 
 
 def test_frames_go_by_name(device):
@@ -193,6 +195,16 @@ def test_frames_go_by_name(device):
         for wrong in (frame[["a", "b"]], frame.rename(columns={"b": "x"}), frame.assign(d=1.0)):
             with pytest.raises(ValueError, match=r"X must have the columns .* fitted on, \['a', 'b', 'c'\], got"):
                 model.predict(wrong)
+
+
+def test_tables_of_other_libraries_go_by_name():
+    pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    X, Y = (pyarrow.table(dict(zip("abc", values.T, strict=True))) for values in fitted_and_new(0, 3))
+    model = fit(X, 5, prediction_data=True, device="cpu")
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(model.predict(Y.select(["c", "a", "b"])), model.predict(np.asarray(Y)))
+    with pytest.raises(ValueError, match=r"X must have the columns .* fitted on, \['a', 'b', 'c'\], got \['c', 'a'\]"):
+        model.predict(Y.select(["c", "a"]))
 
 
 @pytest.mark.parametrize("names", [[0, 1, 2], ["a", 1, 2.5], [("a", 0), ("a", 1), ("b", 0)], ["a", "a", "b"]], ids=str)
@@ -294,7 +306,7 @@ def test_what_is_refused():
 def test_dask_collections_are_refused():
     arrays = pytest.importorskip("dask.array")
     X, Y = fitted_and_new(1, 5)
-    with pytest.raises(ValueError, match="prediction_data=True keeps the rows on one device"):
+    with pytest.raises(ValueError, match="prediction_data=True is for rows on one device"):
         fit(arrays.from_array(X), 5, prediction_data=True)
     with pytest.raises(TypeError, match="use map_partitions"):
         fit(X, 5, prediction_data=True, device="cpu").predict(arrays.from_array(Y))

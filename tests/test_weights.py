@@ -127,3 +127,10 @@ def test_dask_collections_take_no_weights():
     arrays = pytest.importorskip("dask.array")
     with pytest.raises(ValueError, match="sample_weight is for rows on one device"):
         HDBSCAN(3).fit(arrays.zeros((30, 2)), sample_weight=np.ones(30))
+
+
+def test_hdbscan_takes_no_weights(device):
+    pytest.importorskip("hdbscan")
+    model = HDBSCAN(3, device=device).fit(np.arange(9.0)[:, None], sample_weight=np.full(9, 2))
+    with pytest.raises(ValueError, match="hdbscan counts rows, and these have weights: fit without sample_weight"):
+        model.to_hdbscan(3)

@@ -68,10 +68,13 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
     if metric.missing:  # rows without a common feature are looked for among all rows
         raise ValueError("missing= takes points in one piece, not a Dask collection")
-    if settings.prediction_data:
-        raise ValueError("prediction_data=True keeps the rows on one device, and X is a Dask collection")
-    if settings.weights is not None:
-        raise ValueError("sample_weight is for rows on one device, and X is a Dask collection")
+    of_one_device = {
+        "prediction_data=True": settings.prediction_data,
+        "store_centers": settings.store_centers is not None,
+        "sample_weight": settings.weights is not None,
+    }
+    if refused := [name for name, asked in of_one_device.items() if asked]:
+        raise ValueError(f"{refused[0]} is for rows on one device, and X is a Dask collection")
     settings = with_bytes(settings)
     report, start = Report(device="", metric=settings.metric.name), perf_counter()
     with Run() as run:

@@ -130,7 +130,7 @@ class Exports(FittedTree):
         ImportError
             hdbscan is not installed.
         ValueError, TypeError
-            A parameter is not valid, there is only one row, or the hierarchy is a forest.
+            A parameter is not valid, there is only one row, the rows have weights, or the hierarchy is a forest.
 
         Examples
         --------
@@ -148,6 +148,8 @@ class Exports(FittedTree):
             raise ImportError("to_hdbscan needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
         if as_integer(min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
+        if hasattr(self, "_weighted_"):
+            raise ValueError("hdbscan counts rows, and these have weights: fit without sample_weight")
         Z, min_samples = self.to_scipy(), self.report_.get("min_samples", 1)
         if not len(Z):
             raise ValueError("hdbscan needs at least two rows, and this hierarchy has one")

@@ -17,7 +17,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.points.columns import code_categories
-from rapids_slink.points.output import OutputKind, is_dataframe, library_of
+from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
 from rapids_slink.points.validate import (
     InputTypeError,
     check_finite,
@@ -45,7 +45,7 @@ class Points:
     #: or NaN where it is missing and the metric takes missing values, and no distance is above float64's range. It may
     #: share memory with the caller's data, so it must not be written
     values: Array
-    names: list[Any] | None  # the frame's column labels; None for an array
+    names: list[Any] | None  # the column labels of a frame of any library; None for an array
     index: Any  # the frame's index
     output: OutputKind  # the type of X
 
@@ -86,18 +86,18 @@ def as_points(
     beyond float64; DeviceMemoryError if the input or a later stage does not fit into memory.
     """
     X, output = OutputKind.of(X, device)
-    names, index = (list(X), X.index) if is_dataframe(X) else (None, None)  # iterating over X.columns is slow
+    names, is_frame = column_names(X), is_dataframe(X)
     is_coded = None
-    if categories and names is not None and metric.name == "hamming" and any(dtype.kind in "OU" for dtype in X.dtypes):
+    if categories and is_frame and metric.name == "hamming" and any(dtype.kind in "OU" for dtype in X.dtypes):
         X, is_coded = code_categories(X, missing_value)
-    read = _array_values if names is None else _frame_values
+    read = _frame_values if is_frame else _array_values
     values = read(X, device, estimate, name, metric)
     if missing_value is not None:
         is_missing = values == missing_value
         if is_coded is not None:  # where codes are no values
             is_missing &= ~device.asarray(is_coded)
         values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
-    points = Points(values, names, index, output)
+    points = Points(values, names, X.index if is_frame else None, output)
     if checked:
         check_finite({name: points}, metric, device)
     return points

@@ -113,6 +113,14 @@ def is_dataframe(X: Any) -> bool:
     return bool(library_of(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
+def column_names(X: Any) -> list[Any] | None:
+    """The columns' labels of a frame, also those of other libraries such as Polars and Arrow; None for an array."""
+    if is_dataframe(X):
+        return list(X)  # iterating over X.columns is slow
+    names = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(X, name)), None)
+    return names if isinstance(names, list) else None
+
+
 def is_collection(X: Any) -> bool:
     """Whether this is a Dask collection."""
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")

@@ -30,6 +30,7 @@ from rapids_slink.spanning_tree.edges import (
 
 COLUMNS = ["src", "dst", "weight"]
 MAX_NODES = 2**31 - 1  # int32
+NO_NODES = "the graph has no nodes: there are no edges, and n_nodes is not given"
 #: Bytes per edge that reading takes: both ends and the weight, and for ids that are not numbers a table of them.
 NUMBERS, NAMES = 24, 96
 
