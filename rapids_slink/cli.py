@@ -165,7 +165,7 @@ def _demo(options: argparse.Namespace) -> None:
         print("\nNo map was drawn: matplotlib is missing (pip install 'rapids_slink[plot]').")
         return
     picture = options.plot or DEMO_PICTURE
-    demo.draw(cities, model, picture)
+    replace_file(picture, lambda draft: demo.figure(cities, model).savefig(draft, dpi=110))
     print(f"\nThe map is in {picture}.")
 
 

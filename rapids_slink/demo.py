@@ -1,6 +1,5 @@
 """The output of ``python -m rapids_slink --demo``: the urban belts of the world."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,6 @@ import pandas as pd
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
-from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.hierarchy.plots import COLORS, plot_heights
 from rapids_slink.points.output import on_host
 
@@ -40,13 +38,8 @@ def largest_belts(cities: pd.DataFrame) -> pd.DataFrame:
     return belts.nlargest(BELTS, "people")
 
 
-def draw(cities: pd.DataFrame, model: Any, path: Path) -> None:
-    """The heights with the cut, and the world with the largest belts in colours, as a picture in a file."""
-    replace_file(path, lambda draft: figure(cities, model).savefig(draft, dpi=110))
-
-
 def figure(cities: pd.DataFrame, model: Any) -> Any:
-    """The same picture as a matplotlib Figure."""
+    """The heights with the cut, and the world with the largest belts in colours, as a matplotlib Figure."""
     from matplotlib.figure import Figure
 
     both = Figure(figsize=(15, 5.2), layout="constrained")

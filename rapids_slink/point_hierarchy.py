@@ -148,6 +148,8 @@ class PointHierarchy(Hierarchy, Estimator):
 
     def _settings(self) -> Settings:
         metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
+        if self.prediction_data and metric is PRECOMPUTED:
+            raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples
         return Settings(
             metric=with_missing(metric, self.missing),
@@ -159,14 +161,9 @@ class PointHierarchy(Hierarchy, Estimator):
             progress=self.progress,
             max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_value=check_missing_value(self.missing_value, self.missing),
-            prediction_data=self._keeps_rows(),
+            prediction_data=bool(self.prediction_data),
             store_centers=self.store_centers,
         )
-
-    def _keeps_rows(self) -> bool:
-        if self.prediction_data and self.metric == PRECOMPUTED.name:
-            raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
-        return bool(self.prediction_data)
 
     def _fitted_rows(self) -> FittedRows:
         """What the model keeps of its rows."""

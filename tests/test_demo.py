@@ -40,7 +40,7 @@ def test_map(tmp_path):
     pytest.importorskip("matplotlib")
     cities, model = demo.cluster("cpu")
     path = tmp_path / "cities.svg"
-    demo.draw(cities, model, path)
+    demo.figure(cities, model).savefig(path, dpi=110)
     text = path.read_text()
     for name in demo.largest_belts(cities)["around"]:
         assert f" {name} -->" in text, name

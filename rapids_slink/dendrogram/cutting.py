@@ -141,7 +141,8 @@ def _write_labels(
         if min_cluster_size > 1:
             # Counts, and integer weights, are far below 2^53, so their sums are exact in float64, in any order.
             sizes = xp.bincount(step, weights=sizes, minlength=n_leaves - done).astype("float64", copy=False)
-            columns[i][...] = _number(sizes >= min_cluster_size, xp)[clusters]
+            large = sizes >= min_cluster_size
+            columns[i][...] = xp.where(large, xp.cumsum(large, dtype="int32") - 1, OUTLIER)[clusters]
         else:
             columns[i][...] = clusters
 
@@ -211,11 +212,6 @@ def _relabel(later: Any, flat: Any, merged: int, xp: Any) -> Any:
     if not later.size:
         return later
     return xp.where(later < flat.size, flat[xp.minimum(later, flat.size - 1)], later - 2 * merged)
-
-
-def _number(chosen: Any, xp: Any) -> Any:
-    """0, 1, ... for the chosen places, `OUTLIER` for the others, int32."""
-    return xp.where(chosen, xp.cumsum(chosen, dtype="int32") - 1, OUTLIER).astype("int32", copy=False)
 
 
 def count_leaves(merges: int, n_leaves: int | None) -> int:

@@ -7,12 +7,11 @@ from typing import Any, Self
 from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, cut_frame
 from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
-from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.points.output import OutputKind, is_collection, on_host
 from rapids_slink.runtime.device import Array, device_of, resolve
 
 
-class Hierarchy(Exports, Drawn):
+class Hierarchy(Drawn):
     """The common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`.
 
     A pickle holds objects of pandas and NumPy whatever the model was fitted on, and opens on any machine. A copy keeps

@@ -10,13 +10,13 @@ from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.dendrogram.selection import Rule, select, summarize
 from rapids_slink.hierarchy import plots
 from rapids_slink.hierarchy.explorer import Explorer
-from rapids_slink.hierarchy.fitted import FittedTree
+from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotted import MAX_POINTS
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
 
 
-class Drawn(FittedTree):
+class Drawn(Exports):
     """The plots of `Hierarchy`."""
 
     def plot(self, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any) -> Any:

@@ -8,9 +8,9 @@ import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.hierarchy import text
-from rapids_slink.hierarchy.fitted import FittedTree
 from rapids_slink.points.columns import as_integer, require_columns
 from rapids_slink.points.output import OutputKind, on_device, on_host
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree.graphs import as_cugraph
 
@@ -28,8 +28,36 @@ def to_scipy(linkage: Any) -> np.ndarray:
     return Z
 
 
-class Exports(FittedTree):
-    """The exports of `Hierarchy`."""
+class Exports:
+    """The exports of `Hierarchy`, and the attributes that they and its plots read, which it describes."""
+
+    linkage_: Any
+    mst_: Any
+    labels_: Any
+    n_leaves_: int
+    n_clusters_: int
+    report_: Report
+    _output: OutputKind
+    _index: Any = None  # of the input's rows, if the input was a frame
+    _layout: Any = None  # of the input's partitions, if the input was a Dask collection
+    _labels_are_a_cut = True  # at one height
+
+    @property
+    def _nodes(self) -> Any:
+        """All nodes of `mst_`."""
+        return range(self.n_leaves_)
+
+    def _require_fit(self) -> None:
+        if not hasattr(self, "linkage_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+
+    def _require_tree(self) -> None:
+        self._require_fit()
+        trees = self.n_leaves_ - len(self.linkage_)
+        if trees != 1:
+            raise ValueError(f"SciPy has no linkage of a forest, and this hierarchy is one of {trees} trees")
 
     def to_scipy(self) -> np.ndarray:
         """The hierarchy as SciPy's linkage matrix.

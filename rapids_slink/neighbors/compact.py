@@ -29,15 +29,10 @@ def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
         return None
     by_product = metric.filter == "product" or metric.boxes
     is_slow = not device.is_gpu and values.shape[1] > FEW_FEATURES if by_product else True
-    if metric.formula in OF_COUNTS and is_slow and is_boolean(values):
+    if metric.formula in OF_COUNTS and is_slow and all(all_true((p == 0) | (p == 1)) for p in _parts(values)):
         words: Array = kernels(device).words_of(values)
         return words if metric.formula != "cosine" or all_true(words[:, -1] > 0) else None
     return None if device.is_gpu or metric.filter != "codes" else codes_of(metric, values)
-
-
-def is_boolean(values: Array) -> bool:
-    """Whether all values are 0 or 1."""
-    return all(all_true((part == 0) | (part == 1)) for part in _parts(values))
 
 
 def words_of_bytes(values: Array, device: Device) -> Array:

@@ -22,24 +22,20 @@ C_NAMES = {
 }  # fmt: skip
 
 
-def cuda_source(source: str) -> str:
+def cuda_source(source: str, included: set[str] | None = None) -> str:
     """The text of a ``.cu`` file, named by its path in this package, with each of our own headers inserted once.
 
     CuPy's compile cache does not look into an ``#include``: otherwise the old machine code would stay in use after a
     header changed.
     """
-    return _inlined(source, set())
-
-
-def _inlined(source: str, included: set[str]) -> str:
-    lines = []
+    lines, included = [], set() if included is None else included
     for line in (Path(__file__).parent.parent / source).read_text().splitlines():
         header = line.split('"')[1] if line.startswith('#include "') else ""
         if not header:
             lines.append(line)
         elif header not in included:
             included.add(header)
-            lines.append(_inlined(header, included))
+            lines.append(cuda_source(header, included))
     return "\n".join(lines) + "\n"
 
 

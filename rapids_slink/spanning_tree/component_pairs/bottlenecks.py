@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from rapids_slink.runtime.compiling import njit
-from rapids_slink.union_find import find_root
+from rapids_slink.dendrogram.cpu import merge_in_order
 
 
 def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -13,32 +12,16 @@ def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np
     first of the (1 + levels, n) rows holds each node's position among the leaves. Further rows hold the largest of the
     1, 2, 4, ... heights from a position on.
     """
-    rows = np.argsort(weight)
-    return _sparse_table(src[rows], dst[rows], weight[rows])
-
-
-@njit(cache=True)
-def _sparse_table(src, dst, weight):
-    n = weight.size + 1
-    parent, last = np.arange(n), np.arange(n)
-    following, edge = np.full(n, -1), np.full(n, -1)
-    for e in range(n - 1):  # a set is a list of leaves that starts at its root
-        a, b = find_root(parent, src[e]), find_root(parent, dst[e])
-        following[last[a]], edge[last[a]] = b, e
-        last[a], parent[b] = last[b], a
-    levels = 1
-    while 1 << levels < n:
-        levels += 1
-    table = np.zeros((1 + levels, n))
-    position, largest = table[0], table[1:]
-    leaf = find_root(parent, 0)
-    for i in range(n):
-        position[leaf] = i
-        if i < n - 1:
-            largest[0, i] = weight[edge[leaf]]
-        leaf = following[leaf]
-    for level in range(1, levels):
-        length = 1 << level - 1
-        for i in range(n):
-            largest[level, i] = max(largest[level - 1, i], largest[level - 1, min(i + length, n - 1)])
-    return table
+    rows, n = np.argsort(weight), weight.size + 1
+    left_child, right_child, size = np.empty((3, n - 1), np.int32)
+    merge_in_order(src[rows].astype(np.int32), dst[rows].astype(np.int32), n, left_child, right_child, size)
+    sizes, start, height = np.concatenate([np.ones(n, np.int32), size]), np.zeros(2 * n - 1, np.int64), np.zeros(n)
+    for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
+        start[left_child[i]] = start[n + i]
+        start[right_child[i]] = start[n + i] + sizes[left_child[i]]
+        height[start[right_child[i]] - 1] = weight[rows[i]]
+    largest = [height]
+    while 1 << len(largest) < n:
+        following = np.minimum(np.arange(n) + (1 << len(largest) - 1), n - 1)
+        largest.append(np.maximum(largest[-1], largest[-1][following]))
+    return np.stack([start[:n], *largest])
