@@ -49,11 +49,11 @@ class Boxes:
             inside = (self.first < stop) & (self.last > start)
             ends.append((self.low[inside].min(axis=0), self.high[inside].max(axis=0)))
         pairs = list(combinations(range(len(ends)), 2))
-        apart = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
+        gaps = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
         # As two points, which are no farther apart than any two of the boxes: rounding is monotone.
-        gaps = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *apart], -np.inf), 0)
-        ids = np.arange(len(gaps), dtype=np.int32)
-        weight = kernels(CPU).pair_distances(gaps, np.zeros_like(ids), ids, self.problem.metric)[1:]
+        points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
+        ids = np.arange(len(points), dtype=np.int32)
+        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.problem.metric)[1:]
         near: list[tuple[int, ...]] = [p for p, w in zip(pairs, weight, strict=True) if w <= self.problem.max_weight]
         met = {b for pair in near for b in pair}
         return near + [(b,) for b in range(len(ends)) if b not in met]

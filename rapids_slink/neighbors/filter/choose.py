@@ -96,10 +96,12 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     headroom = min(15, int((31 - log2(d)) // 2))
     exponent = frexp(largest)[1] if largest > 0 else headroom
     # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
-    most = min(180 if points.dtype == "float32" else 590 for points in point_sets)
+    max_exponent = min(180 if points.dtype == "float32" else 590 for points in point_sets)
     byte_values = all(one.byte_values for one in ranges)
     bits = min(8, max(1, exponent))
-    return Scaling(device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, most), byte_values, bits)
+    return Scaling(
+        device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, max_exponent), byte_values, bits
+    )
 
 
 def fused_filter(device: Device) -> Any:

@@ -29,15 +29,15 @@ def tree_of_boxes(search: BoxSearch, report: Report, max_weight: float = np.inf)
     weight, bound = cp.empty(n), cp.empty(n)
     counters = cp.zeros(4 + 2 * MAX_ROUNDS, cp.uint64)
     nearest = candidate, following, weight
-    most, limit = np.float64(max_weight), np.nextafter(max_weight, np.inf)
+    limits = np.float64(max_weight), np.nextafter(max_weight, np.inf)
     search.launch(
-        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, limit, *nearest,
+        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, limits[1], *nearest,
         source=SOURCE,
     )  # fmt: skip
     search.launch_resident(
-        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, most, limit, *nearest, component,
+        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
         size, chosen, parent, bound, number_a_block(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
-    _, taken, searched, rounds = counters[:4].tolist()
+    _, n_edges, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
-    return tree.head(taken)
+    return tree.head(n_edges)

@@ -110,17 +110,17 @@ class FusedFilter(ImageFilter, ProductFilter):
         check_arrays(self.encoding.sum_type, survivors.half_sq_dist)
         check_arrays("float64", bound)
         keys = max(4, power_of_two(-(-survivors.capacity // WARP)))  # few sizes, each of which is compiled
-        known = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
+        bound_of_distance = c_struct(self.scaling.scale, *self.metric.surrogate_bound_terms(self.n_features))
         int8 = int(self.encoding.sum_type == "int32")
         launch_blocks(
             TIGHTEN, "tighten", (-(-n // TIGHTEN_WARPS),), TIGHTEN_WARPS * WARP,
             np.int32(n), np.int32(k), np.int32(survivors.capacity), self.points, np.int32(self.n_features), self.order,
-            image.error, self.tile_error, self.largest_error, self.radius_struct, known, np.float32(self.missing),
-            np.bool_(last), bound, survivors.ids, survivors.half_sq_dist, survivors.count,
+            image.error, self.tile_error, self.largest_error, self.radius_struct, bound_of_distance,
+            np.float32(self.missing), np.bool_(last), bound, survivors.ids, survivors.half_sq_dist, survivors.count,
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
-    def component_pairs(self, order: Any, items: Any, upper: Any, most: int) -> tuple[Any, Any, Any] | None:
+    def component_pairs(self, order: Any, items: Any, upper: Any, max_pairs: int) -> tuple[Any, Any, Any] | None:
         """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
 
         Parameters
@@ -132,7 +132,7 @@ class FusedFilter(ImageFilter, ProductFilter):
             most `MAX_ITEM_TILES`; and the number of its component pair.
         upper : float64 array
             By component pair, the surrogate distance.
-        most : int
+        max_pairs : int
             How many pairs of points there may be: if there are more the answer is None.
 
         Returns
@@ -144,7 +144,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.arrange(order)
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
-            for capacity in sorted({min(FIRST_PAIRS, most), min(MAX_PAIRS // 4, most), most}):
+            for capacity in sorted({min(FIRST_PAIRS, max_pairs), min(MAX_PAIRS // 4, max_pairs), max_pairs}):
                 pairs = self.pairs_of_items(items, thresholds, capacity)
                 if pairs is not None:
                     src, dst, pair = pairs
