@@ -118,7 +118,7 @@ def column_names(X: Any) -> list[Any] | None:
     if is_dataframe(X):
         return list(X)  # iterating over X.columns is slow
     names = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(X, name)), None)
-    return names if isinstance(names, list) else None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
 
 def is_collection(X: Any) -> bool:
