@@ -188,6 +188,15 @@ def list_by_sorting(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return top.ids, top.weights
 
 
+def list_codes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """The same of codes, by the search that suits the device."""
+    metric, few = get_metric("hamming"), device.xp.arange(5, dtype="int32")
+    search = prepare_search(metric_rows(metric, device.asarray(points), device), device, Report(), metric=metric)
+    groups = device.xp.arange(len(points), dtype="int32")
+    lists = search.find(SearchTask(few, len(points) - 1, few, groups))
+    return lists.ids, lists.weights
+
+
 def graph(dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ends and weights of edges over 2,000 nodes, some of which have none."""
     rng = np.random.default_rng(7)
@@ -271,6 +280,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"component pairs by the filter, {name}", partial(connect, points=points[name])
         yield f"appended rows, {name}", partial(append_rows, points=points[name])
     yield "lists by sorting", partial(list_by_sorting, points=rng.integers(0, 4, (1100, 9)).astype(np.float32))
+    yield "codes, lists by sorting", partial(list_codes, points=rng.integers(0, 9, (2100, 40)).astype(np.float32))
     for dtype in ("int32", "float32", "int64", "float64"):
         yield f"graph, {dtype}", partial(span, dtype=dtype, maximum=dtype == "int64")
         yield f"graph as if large, {dtype}", partial(span, dtype=dtype, as_if_large=True)

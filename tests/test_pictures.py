@@ -76,6 +76,7 @@ def test_icicles_refuse(device):
         model.plot_condensed(min_cluster_size=2.5)
     with pytest.raises(ValueError, match="distances that are not negative"):
         rapids_slink.fit(blobs(9), 2, metric="inner_product", device=device).plot_condensed()
+    pytest.importorskip("hdbscan")
     with pytest.raises(ValueError, match="no tree of the forest has as many rows as min_cluster_size"):
         rapids_slink.fit(np.arange(9.0)[:, None], None, max_distance=0.5, device=device).plot_condensed()
 
