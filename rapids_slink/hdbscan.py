@@ -72,7 +72,8 @@ class HDBSCAN(DensityHierarchy):
     outlier_scores_ : Series or array of shape (n,), float64
         GLOSH, from 0 to 1: the larger, the less a row belongs to its surroundings.
     cluster_persistence_ : array of shape (clusters,), float64
-        The stability of each cluster, from 0 to 1.
+        The stability of each cluster, from 0 to 1. If the root is the only cluster the package hdbscan divides by its
+        labelled rows alone, and may give more than 1.
     condensed_tree_ : DataFrame
         ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as in the package
         hdbscan: rows are 0..n-1, clusters are n and above, and n is all rows.
