@@ -86,22 +86,14 @@ def radius_terms(n_features: int, scale: float, metric: Metric) -> tuple[float, 
 
 @dataclass(frozen=True)
 class UpperBound:
-    """The converse of the test: upper bounds of surrogate distances by products in float32.
+    """The converse of the test: upper bounds of surrogate distances by products in float32."""
 
-    Attributes
-    ----------
-    norm_slack, absolute_slack : float
-        Half a squared distance exceeds `half` by at most norm_slack·(h_i + h_j) + absolute_slack.
-    inverse_scale : float
-        √2 over the scale: errors are over √2, and of squared distances it is the halves that are known.
-    more, factor, error : float
-        `Metric.surrogate_bound_terms`.
-    """
-
+    #: half a squared distance exceeds `half` by at most norm_slack·(h_i + h_j) + absolute_slack
     norm_slack: float
     absolute_slack: float
+    #: √2 over the scale: errors are over √2, and of squared distances it is the halves that are known
     inverse_scale: float
-    more: float
+    more: float  # and the next two: `Metric.surrogate_bound_terms`
     factor: float
     error: float
 

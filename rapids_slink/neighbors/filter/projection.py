@@ -36,42 +36,22 @@ MIN_PRODUCTS, MAX_FLATNESS = {"cpu": 2**36, "cuda": 2**46}, 1 / 3
 
 @dataclass(frozen=True)
 class FilterCosts:
-    """What a filter takes.
+    """What a filter takes."""
 
-    Attributes
-    ----------
-    product, survivor, byte : float
-        Seconds for a product of one feature, for a survivor, and for each byte of its row.
-    rounding : float
-        How far rounding moves a coordinate, relative to their root mean square.
-    """
-
-    product: float
-    survivor: float
-    byte: float
-    rounding: float
+    product: float  # seconds for a product of one feature
+    survivor: float  # seconds for a survivor
+    byte: float  # seconds for each byte of its row
+    rounding: float  # how far rounding moves a coordinate, relative to their root mean square
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The map from points to coordinates.
-
-    Attributes
-    ----------
-    scaling : Scaling
-    axes : (d, m) float64 array
-        Nearly orthonormal columns.
-    offset : float
-        What is taken from the coordinates of the rest.
-    departure : float
-        δ.
-    device : Device
-    """
+    """The map from points to coordinates."""
 
     scaling: Scaling
-    axes: Array
-    offset: float
-    departure: float
+    axes: Array  # (d, m) float64: nearly orthonormal columns
+    offset: float  # what is taken from the coordinates of the rest
+    departure: float  # δ
     device: Device
 
     @classmethod

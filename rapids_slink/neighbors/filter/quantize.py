@@ -14,60 +14,33 @@ MAX_EXACT_INTEGER = 2048
 
 @dataclass(frozen=True)
 class ValueRange:
-    """What all values of some points have in common.
+    """What all values of some points have in common."""
 
-    Attributes
-    ----------
-    deviation, largest : float
-        The largest |x - centre| and |x| of any feature.
-    small_integers : bool
-        All are integers up to `MAX_EXACT_INTEGER`, whatever their type.
-    byte_values : bool
-        All are integers from 0 to 255.
-    """
-
-    deviation: float
-    largest: float
-    small_integers: bool
-    byte_values: bool
+    deviation: float  # the largest |x - centre| of any feature
+    largest: float  # the largest |x|
+    small_integers: bool  # all are integers up to `MAX_EXACT_INTEGER`, whatever their type
+    byte_values: bool  # all are integers from 0 to 255
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16.
+    """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16."""
 
-    Attributes
-    ----------
-    centre : (d,) float64 array
-    scale : float, a power of two
-    byte_values : bool
-        All values are integers from 0 to 255.
-    bits : int
-        Of the largest of these integers, from 1 to 8.
-    """
-
-    centre: Any
-    scale: float
-    byte_values: bool = False
-    bits: int = 8
+    centre: Any  # (d,) float64 array
+    scale: float  # a power of two
+    byte_values: bool = False  # all values are integers from 0 to 255
+    bits: int = 8  # of the largest of these integers, from 1 to 8
 
 
 @dataclass(frozen=True)
 class QuantizedPoints:
-    """Points as the filter's kernels read them.
+    """Points as the filter's kernels read them."""
 
-    Attributes
-    ----------
-    y : array
-        fp16, float32 or float64: (n, d'), fp16 rows padded with zeros to a multiple of eight features, or an image of
-        fp16 or int8, see `fused/pass.cuh`.
-    half_norm, error : (n,) array
-        float32, or float64 for a float64 `y`; see `bounds`. The half norms of an int8 image are int32.
-    """
-
+    #: fp16, float32 or float64: (n, d'), fp16 rows padded with zeros to a multiple of eight features, or an image of
+    #: fp16 or int8, see `fused/pass.cuh`
     y: Any
-    half_norm: Any
-    error: Any
+    half_norm: Any  # (n,) float32, or float64 for a float64 `y`, int32 of an int8 image; see `bounds`
+    error: Any  # (n,) float32 or float64; see `bounds`
 
     @property
     def accumulator(self) -> str:

@@ -58,69 +58,38 @@ class Radii:
 
 @dataclass(frozen=True)
 class Survivors(Candidates):
-    """Candidates collected over the slices of a symmetric pass.
+    """Candidates collected over the slices of a symmetric pass."""
 
-    Attributes
-    ----------
-    half_sq_dist : (rows, capacity) float32 or int32 array
-        Half of each one's squared distance as the converse in `bounds` has it.
-    """
-
+    #: (rows, capacity) float32 or int32: half of each one's squared distance as the converse in `bounds` has it
     half_sq_dist: Array = None
 
 
 @dataclass(frozen=True)
 class Products:
-    """Which products a launch forms.
+    """Which products a launch forms."""
 
-    Attributes
-    ----------
-    rows : QuantizedPoints
-        An image.
-    blocks, splits : int
-        Blocks of rows, or given work items, and into how many items each is divided.
-    tiles : (int, int)
-        The first tile of points and the one after the last; in a symmetric pass counted from the block's own.
-    n_points : int
-        Points after these are padding.
-    among : (int, int)
-        In a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles.
-    """
-
-    rows: QuantizedPoints
-    blocks: int
-    splits: int
+    rows: QuantizedPoints  # an image
+    blocks: int  # of rows, or given work items
+    splits: int  # into how many items each is divided
+    #: the first tile of points and the one after the last; in a symmetric pass counted from the block's own
     tiles: tuple[int, int]
-    n_points: int
+    n_points: int  # points after these are padding
+    #: in a symmetric pass, the first tile that a block's own number is counted from, and the number of tiles
     among: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where survivors go.
-
-    Attributes
-    ----------
-    candidates : Candidates
-    next_item : int array
-        The work item that the next block takes, less the number of blocks; 0 at first.
-    row_group, point_group : int32 arrays, optional
-        By position: pairs of one group are left out. Between components, `point_group` is the order.
-    items : (m, 4) int32 array, optional
-        Between components, the work items.
-    thresholds : float32 array, optional
-        Between components, what is added to the rows' radii: by component pair or, of two dimensions, by tile and row.
-    first_row : int
-        Of the rows that have thresholds by tile.
-    """
+    """Where survivors go."""
 
     candidates: Candidates
-    next_item: Array
-    row_group: Array = None
-    point_group: Array = None
-    items: Array = None
+    next_item: Array  # int: the work item that the next block takes, less the number of blocks; 0 at first
+    row_group: Array = None  # int32, by position: pairs of one group are left out
+    point_group: Array = None  # the same of the points; between components the order
+    items: Array = None  # (m, 4) int32: between components, the work items
+    #: float32: between components, what is added to the rows' radii: by component pair or, (tiles, rows), by both
     thresholds: Array = None
-    first_row: int = 0
+    first_row: int = 0  # of the rows that have thresholds by tile
 
 
 def append_survivors(
