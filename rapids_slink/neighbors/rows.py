@@ -162,9 +162,9 @@ def _pair_without_common_feature(values: Array, others: Array, device: Device) -
     def present(array: Array, rows: Any) -> Any:
         return (array[rows] == array[rows]).astype("float32")
 
-    counts = (present(array, rows).sum(axis=1) for array in (values, others) for rows in row_blocks(len(array), d))
-    count = xp.concatenate(list(counts))
-    count, of_others = count[: len(values)], count[len(values) :]
+    arrays = (values,) if others is values else (values, others)
+    count = xp.concatenate([present(a, rows).sum(axis=1) for a in arrays for rows in row_blocks(len(a), d)])
+    count, of_others = count[: len(values)], count[-len(others) :]
     few, eligible = xp.flatnonzero(2 * count <= d), xp.flatnonzero(of_others <= d - count.min())
     for rows in (few[block] for block in row_blocks(few.size, d)):
         is_present = present(values, rows)
