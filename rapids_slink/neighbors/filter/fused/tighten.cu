@@ -30,7 +30,7 @@ __device__ __forceinline__ float half_of(int key) { return __int_as_float(key); 
 #endif
 
 constexpr int TILE = 128;  // rows, as in pass.cuh
-constexpr int WARPS = 2;  // of a block
+constexpr int WARPS = 2;  // of a block, as in image.py
 // Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
 constexpr double INT8_TOLERANCE = 0x1p-12;
 constexpr int FLOAT_TOLERANCE = 1 << 12;
@@ -158,9 +158,9 @@ struct MeasuredRow {
 // row with more than `capacity` survivors, some of which are lost, keeps all. A warp a row.
 extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
     int m, int k, int capacity, const VALUE* __restrict__ points, int d, const int* __restrict__ order,
-    const float* __restrict__ error, const float* __restrict__ tile_error, const float* __restrict__ largest_error, const FilterRadius radius,
-    const SurrogateBound known, float moved, bool last, double* __restrict__ bound, int* __restrict__ ids, sum_t* __restrict__ half_sq_dist,
-    int* __restrict__ count) {
+    const float* __restrict__ error, const float* __restrict__ tile_error, const float* __restrict__ largest_error,
+    const FilterRadius radius, const SurrogateBound known, float moved, bool last, double* __restrict__ bound,
+    int* __restrict__ ids, sum_t* __restrict__ half_sq_dist, int* __restrict__ count) {
     int lane = threadIdx.x % WARP, i = blockIdx.x * WARPS + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
     bool overflowed = count[i] > capacity;
@@ -175,7 +175,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
     // Points are read only if the bound is likely to come down.
     bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < LIKELY * scaled * scaled;
     __shared__ int slots[WARPS][2 * WARP];
-    bool in_float32 = IS_FLOAT32 && d % 4 == 0 && (size_t)points % sizeof(float4) == 0 && known.scale >= 0x1p-120 && known.scale <= 0x1p60;
+    bool in_float32 = IS_FLOAT32 && d % 4 == 0 && (size_t)points % sizeof(float4) == 0 && known.scale >= 0x1p-120 &&
+                      known.scale <= 0x1p60;
     MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, known.scale, in_float32,
                     (float)(radius.scale / known.scale), slots[threadIdx.x / WARP], 0, 0};
     if (by_halves) row.farthest = root * (1.4142136 * known.scale / radius.scale);
