@@ -37,6 +37,7 @@ from distributed.utils import get_mp_context  # noqa: E402
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
+from rapids_slink.distributed import schedule  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # noqa: E402
@@ -474,10 +475,11 @@ def test_columns_of_edges_and_merges(function, client):
 
 
 def test_expected_time():
-    assert distributed.expected_time(1, 8) == 1
-    assert all(distributed.expected_time(count, 1) == 1 for count in range(1, 33))
-    assert distributed.expected_time(4, 2) == 1 / 2
-    assert distributed.expected_time(6, 8) == (1 + 2 * 2) / 36
+    assert schedule.expected_time(1, 8) == 1
+    assert all(schedule.expected_time(count, 1) == 1 for count in range(1, 33))
+    assert schedule.expected_time(4, 2) == 1 / 2
+    assert schedule.expected_time(6, 4) == 1 / 4
+    assert schedule.expected_time(6, 8) == (1 + 2 * 2) / 36
 
 
 @pytest.mark.parametrize(
@@ -492,7 +494,7 @@ def test_expected_time():
     ],
 )
 def test_wanted_blocks(n, d, devices, device, blocks):
-    assert distributed.wanted_blocks(n, d, devices, device) == blocks
+    assert schedule.wanted_blocks(n, d, devices, device) == blocks
 
 
 def test_few_features_need_no_room_for_lists(monkeypatch):
@@ -509,7 +511,7 @@ def test_few_features_need_no_room_for_lists(monkeypatch):
 def test_blocks(client, monkeypatch):
     frame, parts = collection(blobs(0, 20, n=2000), [1000, 1040])
     assert fit(parts, 2, device="cpu").report_["spanning_tree"]["blocks"] == 1  # both workers are on one host
-    monkeypatch.setitem(distributed.MIN_BLOCK_WORK, "cpu", 2**10)
+    monkeypatch.setitem(schedule.MIN_BLOCK_WORK, "cpu", 2**10)
     monkeypatch.setattr(runs.Run, "devices", lambda run, gpu: 2)
     model = fit(parts, 2, device="cpu", progress=True)
     assert model.report_["spanning_tree"]["pairs"] == 6

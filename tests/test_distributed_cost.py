@@ -19,8 +19,9 @@ dask = pytest.importorskip("dask")
 dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
+from rapids_slink.distributed import schedule  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
-from rapids_slink.distributed.trees import pairs_of_workers  # noqa: E402
+from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 PARTITIONS = 16
@@ -87,18 +88,41 @@ def test_one_block(d, parameters, on_workers, monkeypatch):
 
 @pytest.mark.parametrize("workers", [4, 8])
 def test_six_blocks(workers, on_workers, monkeypatch):
-    """Every worker has as many trees as any other, give or take one, and gets the blocks of these from others."""
+    """Every worker has as much to test as any other, give or take a tree, and gets the blocks of trees from others."""
+    made, make_blocks = [], distributed.make_blocks
     monkeypatch.setattr(distributed, "count_blocks", lambda run, points, *_: 6)
+    monkeypatch.setattr(distributed, "make_blocks", lambda *a, **how: made.append(make_blocks(*a, **how)) or made[0])
     X = np.random.default_rng(0).normal(size=(6000, 40)).astype("float32")
     parts, finished = on_workers(workers, X)
     model = fit(parts, 4, n_neighbors=8, device="cpu")
-    assert finished.by_worker("lists") == ([1, 1, 2, 2] if workers == 4 else [1] * 6)
+    assert finished.by_worker("lists") == ([1, 1, 1, 3] if workers == 4 else [1] * 6)
     assert finished.by_worker("tree") == ([3, 4, 4, 4] if workers == 4 else [1] + 7 * [2])
     assert sum(finished.tasks.values()) <= 3 * workers + 2 * PARTITIONS + 6 + 6 + 15 + 4
-    got = sum(b % workers != w for pair, w in pairs_of_workers(6, workers) for b in pair)
+    owners = made[0].owners
+    got = sum(owners[b] != w for pair, w in schedule.pairs_of_workers(owners, workers) for b in pair)
     rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 6
     assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + lists) + edges
     np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu").labels_)
+
+
+@pytest.mark.parametrize("places", [(0, 0, 1, 1), (1, 0, 0, 1), (1, 1, 0, 0)])
+def test_blocks_stay_where_their_rows_are(places, on_workers):
+    """If each quarter of the rows is on one worker, that worker keeps the block of this quarter."""
+    X = np.random.default_rng(0).normal(size=(4096, 40))
+    on_workers(2, X)
+    with Run() as run:
+        quarters = [
+            run.client.submit(pd.DataFrame, X[1024 * q :][:1024], workers=[run.worker(place)], pure=False)
+            for q, place in enumerate(places)
+        ]
+        parts = dd.from_delayed(quarters, meta=pd.DataFrame(X[:0])).persist()
+        dask_distributed.wait(parts)
+        moved = run.counts()["bytes_moved"]
+        points = read_points(run, parts, Settings(get_metric("euclidean"), "cpu"))
+        blocks = make_blocks(run, points, 4, n_pairs=6)
+        run.wait(blocks.rows)
+        assert blocks.owners == list(places)
+        assert run.counts()["bytes_moved"] - moved < X.nbytes / 100
 
 
 @pytest.mark.parametrize("parameters", [{}, {"min_samples": 4}], ids=str)
@@ -121,19 +145,23 @@ def test_who_copies_through_the_host():
         assert not Run.copies_through_host(run, cpu)
 
 
-@pytest.mark.parametrize(("blocks", "workers", "most_got"), [(2, 2, 1), (4, 2, 2), (6, 4, 5), (6, 8, 4), (10, 16, 6)])
+@pytest.mark.parametrize(("blocks", "workers", "most_got"), [(2, 2, 1), (4, 2, 2), (6, 4, 3), (6, 8, 3), (10, 16, 5)])
 def test_pairs_of_workers(blocks, workers, most_got):
-    order = pairs_of_workers(blocks, workers)
+    n_pairs = blocks * (blocks - 1) // 2
+    owners = schedule.owners_of_blocks([{}] * blocks, workers, n_pairs)
+    order = schedule.pairs_of_workers(owners, workers)
     assert sorted(pair for pair, _ in order) == list(combinations(range(blocks), 2))
-    counts = Counter(w for _, w in order)
-    assert max(counts.values()) == -(-len(order) // workers)
+    load = Counter(owners)
+    load.update([w for _, w in order] * 2)
+    assert max(load.values()) - min(load.values()) <= (0 if workers < blocks else 3)
+    assert max(load.values()) == pytest.approx(schedule.expected_time(blocks, workers) * blocks**2)
     first = dict(reversed([(w, pair) for pair, w in order]))
     for w, pair in first.items():  # nobody waits for more than a block in front of its first tree, if it has one
-        assert sum(b % workers != w for b in pair) <= (0 if blocks >= 2 * workers else 1 if w < blocks else 2)
-    assert distributed.moves(blocks, workers) * blocks <= most_got
+        assert sum(owners[b] != w for b in pair) <= (1 if w in owners else 2)
+    assert schedule.moves(blocks, workers) * blocks <= most_got
 
 
 def test_blocks_that_are_moved_slowly():
     """Where rows take longer to get to another device than the tests that it saves, there is one block."""
     for seconds, blocks in ((0.0, 4), (2.4e-7, 4), (4e-6, 1)):
-        assert distributed.wanted_blocks(4_000_000, 96, 2, "cuda", seconds) == blocks
+        assert schedule.wanted_blocks(4_000_000, 96, 2, "cuda", seconds) == blocks

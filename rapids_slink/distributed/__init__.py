@@ -6,11 +6,9 @@
 The results have the bits of one device, whatever the partitions and the workers are.
 """
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import sqrt
 from operator import getitem
 from time import perf_counter
 from typing import Any
@@ -25,8 +23,9 @@ from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with
 from rapids_slink.distributed.collections import attributes, frame_of_parts, gathered
 from rapids_slink.distributed.near import Boxes, pairs_of_blocks
 from rapids_slink.distributed.points import Partitions, block_starts, make_blocks, read_points
+from rapids_slink.distributed.schedule import MAX_BLOCKS, wanted_blocks
 from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, pairs_of_workers, tree_of_blocks
+from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, tree_of_blocks
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
@@ -44,19 +43,11 @@ from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length
 from rapids_slink.spanning_tree.problem import Problem
 
-#: The largest number of blocks: they have 496 pairs.
-MAX_BLOCKS = 32
-#: Of all block counts within this factor of the shortest expected time the smallest is used, since every block is sent
-#: to every other.
-NEAR_LEAST = 9 / 8
-#: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
-MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}
 #: By device: a tree of fewer rows of few features takes less time than a task. And how many pairs of blocks a worker
 #: may have if there is a block for each.
 MIN_TREE_ROWS, NEAR_PAIRS = {"cpu": 2**15, "cuda": 2**22}, 2
-#: On a GPU: seconds of a test of a pair of rows, for each feature, and of a byte that comes from another through the
-#: host; by UCX that takes a fiftieth. CPUs test 1,000 times as long.
-TEST_SECONDS, BYTE_SECONDS = 4e-15, 1e-9
+#: Seconds of a byte that comes from another worker's GPU through the host; by UCX that takes a fiftieth.
+BYTE_SECONDS = 1e-9
 #: Bytes of an entry of a neighbour list.
 LIST_BYTES = 12
 
@@ -91,8 +82,8 @@ def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
             pairs = pairs_of_blocks(boxes, block_starts(n, count))
             if settings.min_samples > 1 and count > 1:
                 settings = replace(settings, n_neighbors=list_length(settings))
-            blocks, layout = make_blocks(run, replace(points, settings=settings), count), points.layout
-            names, d = points.names, points.n_features
+            blocks = make_blocks(run, replace(points, settings=settings), count, n_pairs=len(pairs))
+            layout, names, d = points.layout, points.names, points.n_features
             del points  # whose partitions the workers need not keep
         report["device"] = settings.device
         if count == 1:
@@ -134,33 +125,6 @@ def count_blocks(run: Run, points: Partitions, boxes: Boxes | None = None) -> in
         wanted = devices if len(pairs) <= NEAR_PAIRS * devices else 1
     (count,) = run.gather([run.task("plan", _fitting_blocks, settings, n, points.n_features, points.dtype, wanted)])
     return int(count)
-
-
-def wanted_blocks(n: int, d: int, devices: int, device: str, seconds_moved: float = 0.0) -> int:
-    """The smallest number of blocks that takes little longer than the best number, for n rows of d features.
-
-    A row takes `seconds_moved` to get to another device, at which others get rows, too.
-    """
-    max_blocks = min(MAX_BLOCKS, int(n * sqrt(d / MIN_BLOCK_WORK[device])))
-    tests, counts = n * d / 2 * TEST_SECONDS, range(1, max_blocks + 1)
-    times = {count: expected_time(count, devices) * tests + moves(count, devices) * seconds_moved for count in counts}
-    return next((count for count in times if times[count] <= NEAR_LEAST * min(times.values())), 1)
-
-
-def moves(blocks: int, devices: int) -> float:
-    """The share of the rows that the busiest device gets from others for its pairs of blocks."""
-    got = {(w, b) for pair, w in pairs_of_workers(blocks, devices) for b in pair if b % devices != w}
-    return max(Counter(w for w, _ in got).values(), default=0) / blocks
-
-
-def expected_time(blocks: int, devices: int) -> float:
-    """The time of the lists and the pairs' trees, as a share of the time of one device with all rows.
-
-    One device tests half of the pairs of rows. A block's lists test half of its pairs of rows, and a pair's tree tests
-    all pairs between its two blocks.
-    """
-    pairs = blocks * (blocks - 1) // 2
-    return (-(-blocks // devices) + 2 * -(-pairs // devices)) / blocks**2
 
 
 def _fitting_blocks(settings: Settings, n: int, d: int, dtype: str, wanted: int) -> int:

@@ -19,6 +19,7 @@ from distributed import Future, get_worker
 
 from rapids_slink.distributed.cluster import Run, work
 from rapids_slink.distributed.collections import Layout, matched, partitions_of
+from rapids_slink.distributed.schedule import owners_of_blocks
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.points import as_points
 from rapids_slink.points.output import OutputKind, is_collection, library_of
@@ -62,6 +63,7 @@ class Blocks:
 
     rows: list[Future]  # an array of values for each block, on a GPU or the host like the partitions
     starts: list[int]  # the first row number of each block, then the number of rows
+    owners: list[int]  # the number of the worker that keeps each block
     settings: Settings
 
     def __len__(self) -> int:
@@ -177,31 +179,40 @@ def block_starts(n: int, count: int) -> list[int]:
     return [*(n * b // count // unit * unit for b in range(count)), n]
 
 
-def make_blocks(run: Run, points: Partitions, count: int, name: str = "block") -> Blocks:
-    """The points in `count` blocks of consecutive rows, which go to the workers in turn."""
-    n, stops, settings = points.n_rows, np.cumsum(points.layout.sizes).tolist(), points.settings
+def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n_pairs: int = 0) -> Blocks:
+    """The points in `count` blocks of consecutive rows, kept by workers that will do `n_pairs` pairs of blocks."""
+    settings, starts = points.settings, block_starts(points.n_rows, count)
     device = settings.device if points.layout.output.gpu else "cpu"
-    starts, blocks = block_starts(n, count), []
-    held = Counter[str | None]()
-    for group, _, holder in points.read:
-        held[holder] += sum(points.layout.sizes[p] for p in group)
-    for b, (first, last) in enumerate(pairwise(starts)):
-        worker = run.worker(b) if count > 1 else held.most_common(1)[0][0]
-        pieces, order = [], list[int]()
-        for g, (group, part, holder) in enumerate(points.read):
-            parts = [(p, points.layout.sizes[p], stops[p]) for p in group]
-            rows = {
-                p: (i, max(first - stop + size, 0), min(last - stop, 0) + size)
-                for i, (p, size, stop) in enumerate(parts)
-                if size and stop > first and stop - size < last
-            }
-            if rows:
-                through_host = holder != worker and run.copies_through_host(settings)
-                arguments = part, list(rows.values()), through_host
-                pieces.append(run.task(f"{name}-piece", _piece, *arguments, index=(b, g), worker=holder))
-                order += rows
+    rows = [rows_between(points, first, last) for first, last in pairwise(starts)]
+    held = [Counter[int]() for _ in rows]
+    numbers: dict[str | None, int] = {worker: w for w, worker in enumerate(run.workers)}
+    for b, groups in enumerate(rows):
+        for g, parts in groups.items():
+            held[b][numbers.get(points.read[g][2], 0)] += sum(stop - start for _, start, stop in parts.values())
+    owners, blocks = owners_of_blocks(held, max(1, len(run.workers)), n_pairs), []
+    for b, groups in enumerate(rows):
+        worker, pieces = run.worker(owners[b]), []
+        for g, parts in groups.items():
+            _, read, holder = points.read[g]
+            arguments = read, list(parts.values()), holder != worker and run.copies_through_host(settings)
+            pieces.append(run.task(f"{name}-piece", _piece, *arguments, index=(b, g), worker=holder))
+        order = [p for parts in groups.values() for p in parts]
         blocks.append(run.task(name, _block, pieces, order, points.dtype, device, index=(b,), worker=worker))
-    return Blocks(blocks, starts, settings)
+    return Blocks(blocks, starts, owners, settings)
+
+
+def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
+    """By group of partitions and partition: its place in the group, and its rows from `first` to before `last`."""
+    sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
+    rows = {
+        g: {
+            p: (i, max(first - stops[p] + sizes[p], 0), min(last - stops[p], 0) + sizes[p])
+            for i, p in enumerate(group)
+            if sizes[p] and stops[p] > first and stops[p] - sizes[p] < last
+        }
+        for g, (group, _, _) in enumerate(points.read)
+    }
+    return {g: parts for g, parts in rows.items() if parts}
 
 
 def _piece(part: dict[str, Any], rows: list[tuple[int, int, int]], through_host: bool) -> list[Any]:

@@ -14,7 +14,6 @@ Mutual reachability needs the core distances among all points first; they come f
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 from distributed import Future
@@ -23,6 +22,7 @@ from rapids_slink.dendrogram import build_linkage
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, work
 from rapids_slink.distributed.points import Blocks
+from rapids_slink.distributed.schedule import pairs_of_workers
 from rapids_slink.distributed.search import core_distances
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
@@ -53,21 +53,20 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, ...]], progr
 
     `pairs` are the numbers of blocks that have a tree together; one block may have one alone.
     """
-    settings, numbers = blocks.settings, range(len(blocks))
+    settings, owners, numbers = blocks.settings, blocks.owners, range(len(blocks))
+    keepers = [run.worker(owner) for owner in owners]
     run.wait(blocks.rows)  # a GPU that searches would make the others wait for their pieces
-    own = [
-        run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=run.worker(b)) for b in numbers
-    ]
+    own = [run.task("lists", lists_of_block, settings, blocks.rows[b], index=(b,), worker=keepers[b]) for b in numbers]
     cores: list[Any] = core_distances(run, blocks) if settings.min_samples > 1 else [None] * len(blocks)
     here: list[Any] = [[blocks.rows[b], cores[b], own[b]] for b in numbers]
-    workers, order = max(1, len(run.workers)), pairs_of_workers(len(blocks), max(1, len(run.workers)), pairs)
-    moved = {b for pair, w in order for b in pair if b % workers != w}
+    order = pairs_of_workers(owners, max(1, len(run.workers)), pairs)
+    moved = {b for pair, w in order for b in pair if owners[b] != w}
     sent = dict(enumerate(here))
     if run.copies_through_host(settings):
-        sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=run.worker(b)) for b in sorted(moved)}
+        sent |= {b: run.task("send", _on_host, here[b], index=(b,), worker=keepers[b]) for b in sorted(moved)}
     results, joined, with_edges = [], [], set[int]()
     for pair, w in order:
-        parts = [here[b] if b % workers == w else sent[b] for b in pair]
+        parts = [here[b] if owners[b] == w else sent[b] for b in pair]
         arguments = parts, [blocks.starts[b] for b in pair], [b not in with_edges for b in pair]
         results.append(run.task("tree", pair_tree, settings, *arguments, index=pair, worker=run.worker(w)))
         with_edges.update(pair)
@@ -79,24 +78,6 @@ def tree_of_blocks(run: Run, blocks: Blocks, pairs: list[tuple[int, ...]], progr
             level += 1
     run.wait(results, progress)
     return joined
-
-
-def pairs_of_workers(
-    blocks: int, workers: int, pairs: Sequence[tuple[int, ...]] | None = None
-) -> list[tuple[tuple[int, ...], int]]:
-    """The pairs of blocks (None: all) and the number of the worker of each, in the order in which they are done.
-
-    The workers take pairs in turn. Each takes one of whose blocks it has most; at first it has every `workers`-th.
-    """
-    pairs, order = list(combinations(range(blocks), 2) if pairs is None else pairs), []
-    held = [set(range(w, blocks, workers)) for w in range(workers)]
-    for i in range(len(pairs)):
-        w = i % workers
-        pair = min(pairs, key=lambda pair: (len({*pair} - held[w]), pair))
-        pairs.remove(pair)
-        held[w] |= {*pair}
-        order.append((pair, w))
-    return order
 
 
 def _on_host(parts: list[Any]) -> list[Any]:
