@@ -143,6 +143,19 @@ def test_scatter_min(m, engine, kernels):
     lowered = engine.asarray(before.copy())
     kernels.scatter_min(lowered, engine.asarray(group), engine.asarray(weights))
     np.testing.assert_array_equal(to_host(lowered), expected)
+    bound = engine.asarray(weights[:, 1].copy())
+    kernels.gather_min(bound, lowered, engine.asarray(group))
+    np.testing.assert_array_equal(to_host(bound), np.minimum(weights[:, 1], expected[group]))
+
+
+def test_drop_above_bound(engine, kernels):
+    ids, upper = np.arange(12, dtype=np.int32).reshape(4, 3), np.array([1.0, 2.0, np.inf, -1.0])
+    weights = np.array([[1.0, np.nextafter(1, 2), 5], [0, 2, np.inf], [3, 4, np.inf], [0, 1, 2]])
+    lists = engine.asarray(ids.copy()), engine.asarray(weights.copy())
+    kernels.drop_above_bound(*lists, engine.asarray(upper))
+    kept = weights <= upper[:, None]
+    np.testing.assert_array_equal(to_host(lists[0]), np.where(kept, ids, -1))
+    np.testing.assert_array_equal(to_host(lists[1]), np.where(kept, weights, np.inf))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

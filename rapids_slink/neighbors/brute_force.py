@@ -23,10 +23,10 @@ from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
-from rapids_slink.neighbors.slices import BLOCK, geometric_slices
-from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask, drop_above_bound
+from rapids_slink.neighbors.slices import BLOCK, equal_slices, geometric_slices
+from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
@@ -105,16 +105,16 @@ class BruteForceSearch:
                 self.filter.arrange(order)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
         reached = Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
-        unproven = xp.arange(m, dtype="int32") if task.core is None else xp.argsort(reached.upper)
-        far, certified, redone = unproven[:0], 0, 0
-        filtered = self._is_filtered(task)
-        if filtered:
-            unproven, far = self._first_pass(task, unproven, reached)
+        far, certified, redone = task.rows[:0], 0, 0
+        if filtered := self._is_filtered(task):
+            unproven, far = self._first_pass(task, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
             finer = self.filter  # at first, with the bounds that the rows have reached
             while unproven.size and finer is not None:
                 unproven = self._pass(task, finer, unproven, reached, again=True)
                 finer = finer.finer() if unproven.size else None
+        else:
+            unproven = xp.arange(m, dtype="int32")
         if task.is_knn_graph and not filtered and not self.device.is_gpu:
             from rapids_slink.neighbors.exact.cpu import scan_each_pair
 
@@ -126,7 +126,7 @@ class BruteForceSearch:
         self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
         ids, weights, upper = reached.top.ids, reached.top.weights, reached.upper
         if task.per_group_minimum:
-            drop_above_bound(ids, weights, upper, xp)
+            self.kernels.drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
     def distances(self, src: Array, dst: Array) -> Any:
@@ -138,14 +138,16 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, rows: Array, reached: Reached) -> tuple[Any, Any]:
+    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
+        m, none = task.rows.size, task.rows[:0]
         symmetric = self.filter.is_symmetric and task.is_knn_graph
-        if symmetric and self.filter.symmetric_bytes(rows.size, task.k) <= self.free_bytes:
+        if symmetric and self.filter.symmetric_bytes(m, task.k) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
         if task.part_lists is not None and not self.filter.is_symmetric:
-            return self._pass_between_parts(task, task.part_lists.split, reached), rows[:0]
-        return self._pass(task, self.filter, rows, reached, again=False), rows[:0]
+            return self._pass_between_parts(task, task.part_lists.split, reached), none
+        rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
+        return self._pass(task, self.filter, rows, reached, again=False), none
 
     def _pass_between_parts(self, task: SearchTask, split: int, reached: Reached) -> Any:
         """`_pass` for lists known within two parts: each part's rows among the points of the other."""
@@ -153,18 +155,18 @@ class BruteForceSearch:
         first, second = (self.kernels.low_discrepancy_order(size) for size in (split, n - split))
         self.filter.arrange(xp.concatenate((first, second + xp.int32(split))))
         sides = (slice(0, split), slice(split, n)), (slice(split, n), slice(0, split))
-        return xp.concatenate([self._pass(task, self.filter, task.rows[a], reached, False, b) for a, b in sides])
+        return xp.concatenate([self._pass(task, self.filter, a, reached, False, b) for a, b in sides])
 
     def _pass(
         self,
         task: SearchTask,
         filter_: TileFilter,
-        rows: Array,
+        rows: slice | Array,
         reached: Reached,
         again: bool,
         among: slice | None = None,
     ) -> Any:
-        """Filter and re-rank some of the task's rows; returns those whose lists are not proven.
+        """Filter and re-rank some of the task's rows, a range or numbers; returns those whose lists are not proven.
 
         `among` is a range of the order: the points that are not in the known lists.
         """
@@ -173,12 +175,16 @@ class BruteForceSearch:
         def search(chunk: Any) -> Any:
             ids = task.rows[chunk]
             groups = task.groups(ids), task.point_group
-            bound = reached.upper[chunk]
-            top = task.part_lists.of(chunk) if task.part_lists and among else kernels.empty_lists(ids.size, task.k)
+            in_place = isinstance(chunk, slice)
+            bound, top = (
+                reached.at(chunk) if in_place else (reached.upper[chunk], kernels.empty_lists(ids.size, task.k))
+            )
+            if task.part_lists and among:
+                top.ids[:], top.weights[:] = task.part_lists.ids[chunk], task.part_lists.weights[chunk]
             if reached.minima is not None:
-                xp.minimum(bound, reached.minima[groups[0]], out=bound)
+                kernels.gather_min(bound, reached.minima, groups[0])
             has_bounds = task.upper is not None or task.part_lists is not None
-            if not again and not (has_bounds and all_true(xp.isfinite(bound))):
+            if not again and not (has_bounds and float(bound.max()) < inf):
                 filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
             bands = self._bands(task, filter_, bound, again, among)
             # Rows that are done again have the memory of a full chunk for their candidates.
@@ -189,9 +195,12 @@ class BruteForceSearch:
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
                     kernels.scatter_min(reached.minima, groups[0], top.weights)
-                    xp.minimum(bound, reached.minima[groups[0]], out=bound)
+                    kernels.gather_min(bound, reached.minima, groups[0])
+            unproven = kernels.flatnonzero(top.overflowed)
+            if in_place:
+                return unproven + chunk.start if chunk.start else unproven
             reached.put(chunk, bound, top)
-            return chunk[kernels.flatnonzero(top.overflowed)]
+            return chunk[unproven]
 
         of_filter = filter_.rows_at_once(task.k)
         rows_a_chunk = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
@@ -275,7 +284,9 @@ class BruteForceSearch:
         return [slice(first + band.start, first + band.stop) for band in bands]
 
 
-def _chunks(rows: Array, size: int) -> list[Any]:
+def _chunks(rows: slice | Array, size: int) -> list[Any]:
+    if isinstance(rows, slice):
+        return equal_slices(rows, size)
     return [rows[start : start + size] for start in range(0, rows.size, size)]
 
 

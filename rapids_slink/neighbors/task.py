@@ -85,6 +85,10 @@ class Reached:
     top: TopLists
     minima: Array = None  # array, optional; by group, the least distance found
 
+    def at(self, rows: slice) -> tuple[Array, TopLists]:
+        """The bounds and lists of a range of rows, to be tightened and filled where they are."""
+        return self.upper[rows], TopLists(self.top.ids[rows], self.top.weights[rows], self.top.overflowed[rows])
+
     def put(self, rows: Array, bound: Array, top: TopLists) -> None:
         """Store the bounds and lists of some rows."""
         self.upper[rows], self.top.ids[rows], self.top.weights[rows] = bound, top.ids, top.weights
@@ -96,17 +100,6 @@ class Search(Protocol):
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
         ...
-
-
-def drop_above_bound(ids: Array, weights: Array, upper: Array, xp: Any) -> None:
-    """Empty the entries above the bound that a task of minima per group reached.
-
-    A row may have listed a point before another row of its group lowered the bound; that point is not known to be the
-    row's nearest.
-    """
-    above = weights > upper[:, None]
-    xp.copyto(ids, -1, where=above)
-    xp.copyto(weights, float("inf"), where=above)
 
 
 @dataclass(frozen=True)

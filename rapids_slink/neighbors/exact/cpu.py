@@ -127,6 +127,22 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
     np.minimum.at(least, group, weights[:, 0])
 
 
+def gather_min(bound: Array, least: Array, group: Array) -> None:
+    """bound[i] = min(itself, least[group[i]])."""
+    np.minimum(bound, least[group], out=bound)
+
+
+def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
+    """Empty the entries above the bound that a task of minima per group reached.
+
+    A row may have listed a point before another row of its group lowered the bound; that point is not known to be the
+    row's nearest.
+    """
+    above = weights > upper[:, None]
+    np.copyto(ids, -1, where=above)
+    np.copyto(weights, np.inf, where=above)
+
+
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> np.ndarray:
     """The surrogate distances of pairs of rows."""
     out = np.empty(src.size)

@@ -119,6 +119,21 @@ def scatter_min(least: Array, group: Array, weights: Array) -> None:
     launch(LISTS, "scatter_min", m, np.int64(m), group, weights, np.int32(k), least)
 
 
+def gather_min(bound: Array, least: Array, group: Array) -> None:
+    """bound[i] = min(itself, least[group[i]])."""
+    check_arrays("int32", group)
+    check_arrays("float64", bound, least)
+    launch(LISTS, "gather_min", bound.size, np.int64(bound.size), group, least, bound)
+
+
+def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
+    """As `rapids_slink.neighbors.exact.cpu.drop_above_bound`."""
+    check_arrays("int32", ids)
+    check_arrays("float64", weights, upper)
+    m, k = ids.shape
+    launch(LISTS, "drop_above_bound", m * k, np.int64(m), np.int32(k), upper, ids, weights)
+
+
 def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Any:
     """The surrogate distances of pairs of rows."""
     check_arrays(values.dtype, values)

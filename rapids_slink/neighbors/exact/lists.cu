@@ -30,3 +30,17 @@ extern "C" __global__ void scatter_min(
     long long i = thread_index();
     if (i < n) atomic_min(least + group[i], weights[i * k]);
 }
+
+// bound[i] = min(itself, least[group[i]]).
+extern "C" __global__ void gather_min(
+    long long n, const int* __restrict__ group, const double* __restrict__ least, double* bound) {
+    long long i = thread_index();
+    if (i < n) bound[i] = fmin(bound[i], least[group[i]]);
+}
+
+// Empties the entries of n lists of k that are above their row's bound.
+extern "C" __global__ void drop_above_bound(
+    long long n, int k, const double* __restrict__ upper, int* __restrict__ ids, double* __restrict__ weights) {
+    long long i = thread_index();
+    if (i < n * k && weights[i] > upper[i / k]) ids[i] = -1, weights[i] = 1.0 / 0.0;
+}

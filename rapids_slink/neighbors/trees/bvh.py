@@ -8,9 +8,9 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.exact.cuda import list_entries
+from rapids_slink.neighbors.exact.cuda import drop_above_bound, list_entries
 from rapids_slink.neighbors.slices import inverse
-from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
+from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
     THREADS,
@@ -138,7 +138,7 @@ class BoxSearch:
         )  # fmt: skip
         ids, weights = (cp.ascontiguousarray(part[:, :k]) for part in (ids, weights))
         if task.per_group_minimum:
-            drop_above_bound(ids, weights, upper, cp)
+            drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
     def _cores(self, core: Array) -> tuple[Any, Any]:

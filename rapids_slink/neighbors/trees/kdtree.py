@@ -3,8 +3,8 @@
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE
-from rapids_slink.neighbors.task import SearchResult, SearchTask, drop_above_bound
+from rapids_slink.neighbors.exact.cpu import NO_CORE, drop_above_bound
+from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
 from rapids_slink.neighbors.trees.tree import build, depth_of, groups_of_nodes, least_of_nodes
 from rapids_slink.ordering import stable_order
@@ -62,7 +62,7 @@ class TreeSearch:
 
         for_each_chunk(CPU, search, chunks_for_cores(m, MIN_CHUNK, MAX_CHUNK), task.progress(self.progress))
         if task.per_group_minimum:
-            drop_above_bound(ids, weights, reached.upper, np)
+            drop_above_bound(ids, weights, reached.upper)
         return SearchResult(ids, weights, reached.upper)
 
     def _queries(self, task: SearchTask) -> Queries:
