@@ -90,16 +90,14 @@ def _cluster(among: Any, n: int, device: Device, k: int, min_samples: int = 1) -
 def interleave(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """A frame's columns as rows, and whether they are finite."""
     columns = [device.asarray(np.ascontiguousarray(column)) for column in points.T]
-    if device.is_gpu:  # a frame as far as the kernel's launcher looks into one
+    if device.is_gpu:  # pylibcudf's columns as far as the kernel's launcher looks into them
         from rapids_slink.points.cuda import interleave as interleaved
 
-        stand_ins = [
-            SimpleNamespace(null_count=lambda: 0, offset=lambda: 0, data=lambda at=at: SimpleNamespace(ptr=at.data.ptr))
-            for at in columns
+        same = {"size": partial(int, len(points)), "null_count": partial(int, 0), "offset": partial(int, 0)}
+        stand_ins: list[Any] = [
+            SimpleNamespace(data=lambda at=at: SimpleNamespace(ptr=at.data.ptr), **same) for at in columns
         ]
-        table = SimpleNamespace(columns=lambda: stand_ins)
-        frame = SimpleNamespace(shape=points.shape, to_pylibcudf=lambda: (table, None))
-        rows = interleaved(frame, points.dtype, np.dtype(np.float32))
+        rows = interleaved(stand_ins, points.dtype, np.dtype(np.float32))
     else:
         rows = np.column_stack(columns).astype(np.float32)
     return rows, np.array(point_kernels(device).squares_are_finite(rows))

@@ -181,13 +181,17 @@ def test_columns_of_cudf_become_rows(n, d, dtype):
     target = np.result_type(np.float32, np.dtype(dtype)) if dtype != "bool" else np.dtype(np.float32)
     frame = cudf.DataFrame({f"x{c}": whole[:, c] for c in range(d)})
     interleave = point_kernels(resolve("cuda")).interleave
+
+    def rows_of(frame):
+        return interleave(frame.to_pylibcudf()[0].columns(), np.dtype(dtype), target)
+
     for part in (slice(None), slice(5, None), slice(3, n + 3)):
-        found = interleave(frame.iloc[part], np.dtype(dtype), target)
+        found = rows_of(frame.iloc[part])
         assert found.flags.c_contiguous
         assert found.dtype == target
         np.testing.assert_array_equal(to_host(found), whole[part].astype(target))
     frame["x0"] = frame["x0"].where(cudf.Series(np.arange(n + 7) != 1))
-    assert interleave(frame, np.dtype(dtype), target) is None
+    assert rows_of(frame) is None
 
 
 def test_labels_go_back_with_the_index(engine):

@@ -118,8 +118,9 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
 def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
     """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed."""
     check_shape(X.shape, name)
-    dtypes = _column_types(X)
     on_gpu = library_of(X) == "cudf"
+    on_device = X.to_pylibcudf()[0].columns() if on_gpu else []
+    dtypes = _type_of_all(on_device) or list(X.dtypes)
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
         check_type(dtype, column_label(X, dtypes.index(dtype), name), objects=not on_gpu)
@@ -130,7 +131,7 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric
     if at_once:
         from rapids_slink.points.cuda import interleave
 
-        rows = interleave(X, distinct[0], target)
+        rows = interleave(on_device, distinct[0], target)
         if rows is not None:
             return rows
     if check_nulls(X, dtypes, name, metric.missing):
@@ -163,19 +164,19 @@ def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) 
     return columns.T
 
 
-def _column_types(X: Any) -> list[Any]:
-    """The types of a frame's columns.
+def _type_of_all(columns: list[Any]) -> list[Any] | None:
+    """The types of columns of pylibcudf, if all are booleans or of one float type.
 
-    cuDF makes a Series of them, which takes at least 0.3 ms. If all columns are of one float type, pylibcudf tells it
-    in less time. It cannot tell integers, which may be the codes of a categorical.
+    cuDF makes a Series of them, which takes 0.3 ms, and more for many columns. pylibcudf cannot tell integers, since
+    they may be the codes of a categorical.
     """
-    if library_of(X) == "cudf":
-        library = import_module("pylibcudf")
-        kinds = {column.type().id() for column in X.to_pylibcudf()[0].columns()}
-        for kind, dtype in ((library.TypeId.FLOAT32, np.float32), (library.TypeId.FLOAT64, np.float64)):
-            if kinds == {kind}:
-                return [np.dtype(dtype)] * X.shape[1]
-    return list(X.dtypes)
+    kinds = {column.type().id() for column in columns}
+    if len(kinds) != 1:
+        return None
+    library = import_module("pylibcudf")
+    of_kind = {library.TypeId.BOOL8: bool, library.TypeId.FLOAT32: np.float32, library.TypeId.FLOAT64: np.float64}
+    dtype = of_kind.get(kinds.pop())
+    return None if dtype is None else [np.dtype(dtype)] * len(columns)
 
 
 @cache
