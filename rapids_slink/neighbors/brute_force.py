@@ -183,9 +183,8 @@ class BruteForceSearch:
                 top.ids[:], top.weights[:] = task.part_lists.ids[chunk], task.part_lists.weights[chunk]
             if reached.minima is not None:
                 kernels.gather_min(bound, reached.minima, groups[0])
-            has_bounds = task.upper is not None or task.part_lists is not None
-            if not again and not (has_bounds and float(bound.max()) < inf):
-                filter_.seed(task, ids, bound, self._rows_at_once(ids.size, task.k))
+            if not again:
+                self._seed(task, filter_, ids, bound)
             bands = self._bands(task, filter_, bound, again, among)
             # Rows that are done again have the memory of a full chunk for their candidates.
             room = min(rows_a_chunk, task.rows.size) * candidate_capacity(task.k) // ids.size
@@ -207,6 +206,16 @@ class BruteForceSearch:
         rows_a_chunk = self._rows_at_once(rows_a_chunk, task.k)
         chunks = _chunks(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
+
+    def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> None:
+        """Give a bound to the rows that have none."""
+        rows_at_once = self._rows_at_once(ids.size, task.k)
+        if task.upper is None and task.part_lists is None:
+            filter_.seed(task, ids, bound, rows_at_once)
+        elif (unbounded := self.kernels.flatnonzero(bound == inf)).size:
+            some = bound[unbounded]
+            filter_.seed(task, ids[unbounded], some, rows_at_once)
+            bound[unbounded] = some
 
     def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.

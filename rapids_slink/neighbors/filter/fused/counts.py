@@ -60,7 +60,7 @@ class CountFilter(ImageFilter):
     """
 
     #: Equal distances are many, and the first bounds come from few points.
-    first_band, growth = 2**12, 4
+    first_band, growth, room = 2**12, 4, 4
 
     encoding: Bits
 

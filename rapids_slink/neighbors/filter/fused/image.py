@@ -45,6 +45,8 @@ class ImageFilter(TileFilter):
     first_band, growth = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
     first_offsets, offset_growth = 4, 1.5
+    #: How many times `candidate_capacity` a row has room for in a band.
+    room = 1
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
@@ -95,7 +97,7 @@ class ImageFilter(TileFilter):
 
     def rows_at_once(self, k: int) -> int:
         """How many rows a launch should have."""
-        by_candidates = self.max_candidates // candidate_capacity(k) // BLOCK_ROWS * BLOCK_ROWS
+        by_candidates = self.max_candidates // (self.room * candidate_capacity(k)) // BLOCK_ROWS * BLOCK_ROWS
         return max(BLOCK_ROWS, min(self.max_rows, by_candidates))
 
     def query(self, rows: Any) -> QuantizedPoints:
@@ -115,7 +117,8 @@ class ImageFilter(TileFilter):
         check_arrays("int32", row_group, point_group)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
-        candidates = Candidates(cp.empty((m, capacity or candidate_capacity(task.k)), cp.int32), counts[:m], self.order)
+        capacity = capacity or self.room * candidate_capacity(task.k)
+        candidates = Candidates(cp.empty((m, capacity), cp.int32), counts[:m], self.order)
         blocks, tiles = rows.half_norm.size // BLOCK_ROWS, (band.start // TILE, -(-band.stop // TILE))
         last = min(band.stop, self.order.size)
         products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
