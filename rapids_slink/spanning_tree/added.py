@@ -20,7 +20,7 @@ from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import Search, SearchTask
 from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks
-from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.device import Array, to_host
 
 SOURCE = "spanning_tree/added.cu"
 BLOCK_ROWS, TILE = 256, 128  # as in the fused filter
@@ -56,10 +56,10 @@ def candidate_edges(
     first, start, points, gaps = tiles_of_leaves(order, gap, weight, xp)
     at = position[near].astype("int64")
     part = xp.searchsorted(first, at, side="right") - 1
-    own_tile = (start[part] + at - first[part]) // TILE
+    own_tile = ((start[part] + at - first[part]) // TILE).astype("int32")
     by_tile = xp.argsort(own_tile)[xp.minimum(xp.arange(-(-new.size // BLOCK_ROWS) * BLOCK_ROWS), new.size - 1)]
     filter_.arrange(xp.concatenate((points, new[by_tile])))
-    pairs = _pairs_within(filter_, own_tile[by_tile].astype("int32"), reach[by_tile], gaps, search.free_bytes)
+    pairs = _pairs_within(filter_, own_tile[by_tile], reach[by_tile], gaps, search.free_bytes)
     if pairs is None:
         filter_.arrange(filter_.first_order())
         return None
@@ -112,9 +112,9 @@ def tiles_of_leaves(order: Array, gap: Array, height: Array, xp: Any) -> tuple[A
     large = xp.maximum(LARGE * height[n // 2 - 1], height[-max(1, n // SEGMENT)])
     begins = gap > large
     begins[0] = True
-    first = xp.append(xp.flatnonzero(begins), n)
-    padded = -(-xp.diff(first) // TILE) * TILE
-    start = xp.cumsum(padded) - padded
+    ends = np.append(to_host(xp.flatnonzero(begins)), n)  # few: fewer launches on the host
+    padded = -(-np.diff(ends) // TILE) * TILE
+    first, start = xp.asarray(ends), xp.asarray(np.cumsum(padded) - padded)
     places = -(-int(padded.sum()) // BLOCK_ROWS) * BLOCK_ROWS
     points, gaps = xp.empty(places, "int32"), xp.empty(places)
     sizes = np.int32(places), np.int32(start.size)
