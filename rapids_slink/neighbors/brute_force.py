@@ -34,6 +34,8 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
+#: Where all rows have a bound, one in TRIED tries a sample of points. All do if it lowers more than MIN_LOWERED of these.
+TRIED, MIN_LOWERED = 64, 0.05
 #: How many times the usual room for candidates a row has at least when it is searched again.
 MORE_ROOM = 8
 #: Bytes of a value while a CPU quantizes it.
@@ -208,9 +210,15 @@ class BruteForceSearch:
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> None:
-        """Give a bound to the rows that have none."""
+        """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower."""
         rows_at_once = self._rows_at_once(ids.size, task.k)
-        if task.upper is None and task.part_lists is None:
+        if task.is_knn_graph and task.upper is not None and task.part_lists is None:
+            some = slice(None, None, TRIED)
+            tried, before = self.device.xp.ascontiguousarray(bound[some]), bound[some]
+            filter_.seed(task, self.device.xp.ascontiguousarray(ids[some]), tried, rows_at_once)
+            if float((tried < before).mean()) > MIN_LOWERED:
+                filter_.seed(task, ids, bound, rows_at_once)
+        elif task.upper is None and task.part_lists is None:
             filter_.seed(task, ids, bound, rows_at_once)
         elif (unbounded := self.kernels.flatnonzero(bound == inf)).size:
             some = bound[unbounded]
@@ -232,7 +240,7 @@ class BruteForceSearch:
         k, part_lists = task.k, task.part_lists
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
-            filter_.seed(task, task.rows, reached.upper, self._rows_at_once(task.rows.size, k))
+            self._seed(task, filter_, task.rows, reached.upper)
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, split = kernels.empty_lists(rows.size, k), 0
