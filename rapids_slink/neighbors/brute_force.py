@@ -34,7 +34,7 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: Where all rows have a bound, one in TRIED tries a sample of points. All do if it lowers more than MIN_LOWERED of these.
+#: Where all rows have a bound, one in TRIED tries a sample of points; all do if it lowers more than MIN_LOWERED of them.
 TRIED, MIN_LOWERED = 64, 0.05
 #: How many times the usual room for candidates a row has at least when it is searched again.
 MORE_ROOM = 8
@@ -213,10 +213,9 @@ class BruteForceSearch:
         """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower."""
         rows_at_once = self._rows_at_once(ids.size, task.k)
         if task.is_knn_graph and task.upper is not None and task.part_lists is None:
-            some = slice(None, None, TRIED)
-            tried, before = self.device.xp.ascontiguousarray(bound[some]), bound[some]
-            filter_.seed(task, self.device.xp.ascontiguousarray(ids[some]), tried, rows_at_once)
-            if float((tried < before).mean()) > MIN_LOWERED:
+            tried = bound[::TRIED].copy()
+            filter_.seed(task, ids[::TRIED].copy(), tried, rows_at_once)
+            if float((tried < bound[::TRIED]).mean()) > MIN_LOWERED:
                 filter_.seed(task, ids, bound, rows_at_once)
         elif task.upper is None and task.part_lists is None:
             filter_.seed(task, ids, bound, rows_at_once)
