@@ -34,7 +34,7 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: Where all rows have a bound, one in TRIED tries a sample of points; all do if it lowers more than MIN_LOWERED of them.
+#: Where all rows have a bound, one in TRIED tries a sample of points; all do if more than MIN_LOWERED become lower.
 TRIED, MIN_LOWERED = 64, 0.05
 #: How many times the usual room for candidates a row has at least when it is searched again.
 MORE_ROOM = 8
