@@ -246,9 +246,9 @@ class BruteForceSearch:
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
         survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split)
-        for offsets in with_progress(slices, len(slices), task.progress(self.progress)):
+        for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
-            if filter_.is_coarse(survivors):
+            if at % 2 and filter_.is_coarse(survivors):  # which waits for the GPU
                 self.filter = filter_.finer()
                 self.report.count("neighbors", filter=self.filter.name)
                 return self._symmetric_pass(task, reached)
