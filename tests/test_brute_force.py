@@ -12,6 +12,7 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.filter.blas import BlasFilter
 from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import SearchTask
@@ -27,18 +28,22 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
     kernels, passes = exact_kernels(engine), []
-    new_candidates, one_pass = kernels.new_candidates, BruteForceSearch._pass
+    new_candidates = kernels.new_candidates
 
-    def counted(*given, **more):
-        passes.append(more["again"])
-        return one_pass(*given, **more)
+    def counted(one_pass):
+        def search(*given, **more):
+            passes.append(more.get("again", False))
+            return one_pass(*given, **more)
+
+        return search
 
     def cramped(rows, k, capacity):
         new = new_candidates(rows, k, capacity)
-        return type(new)(new.ids[:, : k // 2].copy(), new.count) if len(passes) <= failing else new
+        return type(new)(new.ids[:, : k // 4].copy(), new.count) if len(passes) <= failing else new
 
     monkeypatch.setattr(kernels, "new_candidates", cramped)
-    monkeypatch.setattr(BruteForceSearch, "_pass", counted)
+    for owner, name in ((BruteForceSearch, "_pass"), (BlasFilter, "search_each_pair")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
     search = BruteForceSearch(engine.asarray(X), engine, report)
     if per_group_minimum:

@@ -1,5 +1,7 @@
 """The product filter's proof: no pair fails its test, and none is above its upper bound, however numbers round."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hard_cases import CASES, case_dtypes, full
@@ -9,13 +11,17 @@ from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.exact.cpu import new_candidates
+from rapids_slink.neighbors.filter import cpu
+from rapids_slink.neighbors.filter.blas import ProjectedFilter
 from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
+from rapids_slink.neighbors.filter.projection import Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, to_host
 
 PRECISIONS = pytest.mark.parametrize("precision", ["filter", "float64"])
 MANY_FEATURES = pytest.mark.parametrize("d", [1, 64, full(7), full(1000)])
@@ -124,6 +130,36 @@ def test_upper_bounds_where_rounding_is_worst(d, engine, kernels):
     even = shares_of_upper_bound(rng.normal(size=(90, d)), engine, kernels)
     np.fill_diagonal(even, 1.0)
     assert even.min() > (0.9 if d > 1 else 0)  # a bound of everything would be of no use
+
+
+# ---------------------------------------------------------------------------------- the check of what passes
+
+
+@pytest.mark.parametrize(("name", "dtype"), case_dtypes(min_rows=2))
+def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
+    """At each pair's own distance, with the constants that a projected filter takes, whatever the product was."""
+    X = few_rows(name, dtype)
+    n, d = X.shape
+    values, scaling, points = X, *quantized(X, cpu.FILTER_DTYPE, CPU)
+    check = ProjectedFilter(
+        values, values, EUCLIDEAN, CPU, scaling, Projection(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
+    ).check
+    passing = replace(points, half_norm=np.full(n, -np.inf, np.float32), ids=np.arange(n, dtype=np.int32))
+    distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
+    upper_bound, seen = UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)
+    for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 2000)]:
+        row, point = passing.take(slice(i, i + 1)), passing.take(slice(j, j + 1))
+        radius = filter_radius(distances[i, j : j + 1], row.error, scaling.scale, d, np)
+        into, bound = new_candidates(1, 1), np.full(1, np.inf)
+        groups = rows[i : i + 1], rows
+        cpu.append_candidates(seen, row, point, radius, groups, rows[j : j + 1], into, check)
+        assert into.count[0] == 1
+        cpu.seed_bounds(
+            seen, row, point, SearchTask(rows, 1, rows, rows), groups[0], rows[j : j + 1], upper_bound, bound, check
+        )
+        assert bound[0] >= distances[i, j]
+        if 1e-30 < distances[i, j] < 1e30:
+            assert bound[0] < distances[i, j] * (1 + 1e-3)
 
 
 # ------------------------------------------------------------------------------------------------- products

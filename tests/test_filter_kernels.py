@@ -1,6 +1,7 @@
 """The product filter's kernels alone, against the definition in `filter.bounds`."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,6 +62,42 @@ def test_append_candidates(m, n):
             assert sorted(found[i, : count[i]]) == sorted([*expected, *expected])
         else:
             assert np.isin(found[i], expected).all()
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_pair_is_tested_for_both_points(checked):
+    """Each by its own radius, by the product or, more closely, by the values."""
+    rng, m, n, d = np.random.default_rng(0), 130, 333, 40
+    X = rng.normal(size=(m + n, d)).astype(np.float32)
+    scaling, rows, points = rows_and_points(X, m, CPU, cpu)
+    bound = rng.uniform(30, 60, m + n)
+    parts = [replace(part, ids=ids) for part, ids in ((rows, np.arange(m)), (points, np.arange(m, m + n)))]
+    if checked:  # what is multiplied are few of the features, which leave all pairs
+        parts = [replace(part, y=part.y[:, :2], half_norm=part.half_norm - np.float32(2**30)) for part in parts]
+    radii = [filter_radius(bound[part.ids], part.error, scaling.scale, d, np) for part in parts]
+    check = cpu.Check(X, X, 2**0.5 / scaling.scale, 1 + (d + 4) * 2.0**-23, 0.0) if checked else None
+    ids, of_rows, of_points = (
+        np.arange(m + n, dtype=np.int32),
+        *(exact_kernels(CPU).new_candidates(s, 40) for s in (m, n)),
+    )
+    cpu.append_candidates(
+        cpu.Workspace().product(*parts),
+        *parts,
+        radii[0],
+        (ids[:m], ids),
+        ids[m:],
+        of_rows,
+        check,
+        (radii[1], of_points),
+    )
+    distances = squared_distances(X[:m], X[m:])
+    for candidates, within, first in (
+        (of_rows, distances <= bound[:m, None], m), (of_points, bound[m:, None] >= distances.T, 0)
+    ):  # fmt: skip
+        assert within.any(axis=1).mean() > 0.5
+        for i, expected in enumerate(within):
+            listed = np.sort(candidates.ids[i, : candidates.count[i]]) - first
+            np.testing.assert_array_equal(listed, np.flatnonzero(expected))
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,17 @@ def test_axes_are_taken_where_the_spectrum_falls(metric, engine, monkeypatch):
             assert_lists(lists, (to_host(plain.ids), to_host(plain.weights)))
 
 
+def test_components_are_connected_with_all_features(engine, monkeypatch):
+    """By their pairs, whose separations are of whole points."""
+    X, trees = falling(9000, 100, 1.2), []
+    for least_products in (0, np.inf):
+        monkeypatch.setitem(projection.MIN_PRODUCTS, engine.name, least_products)
+        trees.append(rapids_slink.fit(X, 3, metric="cosine", device=engine.name))
+    heights = [to_host(tree.linkage_["height"].values) for tree in trees]
+    assert "coordinates" in trees[0].report_["neighbors"]["filter"] or engine.is_gpu
+    np.testing.assert_array_equal(*heights)
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
     """Of near duplicates, whatever the spectrum."""

@@ -8,8 +8,8 @@ stops where they exceed the bounds of all its rows. A row whose candidates all f
 (filter/bounds.py says why). The others are searched again with the bound that they have reached, then by finer filters,
 then by computing every distance.
 
-For the k-NN graph the fused filter forms each pair of points once and tests it for both: a symmetric pass. If the lists
-within two parts of the points are known, only pairs between the parts are formed.
+For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
+the lists within two parts of the points are known, only pairs between the parts are formed.
 """
 
 from collections.abc import Iterator
@@ -88,6 +88,10 @@ class BruteForceSearch:
         packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
         packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
         chunks = workers(device) * MIN_ROWS * _row_bytes(n, d, k, device)
+        if not device.is_gpu and m == n:  # the candidates and lists of blocks that meet
+            from rapids_slink.neighbors.filter.blas import meeting_bytes
+
+            packing_a_tile = meeting_bytes(n, k)
         peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
         products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
         preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
@@ -148,6 +152,9 @@ class BruteForceSearch:
             return self._symmetric_pass(task, reached)
         if task.part_lists is not None and not self.filter.is_symmetric:
             return self._pass_between_parts(task, task.part_lists.split, reached), none
+        if task.is_knn_graph and not self.device.is_gpu:
+            at_once = self._rows_at_once(m, task.k)
+            return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
         return self._pass(task, self.filter, rows, reached, again=False), none
 

@@ -1,5 +1,6 @@
 """Orders and slices in which a search visits its points."""
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import ceil, gcd
 from typing import Any
@@ -45,3 +46,11 @@ def equal_slices(whole: slice, size: int) -> list[slice]:
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
     """Slices of rows of d values, each with about `size` values."""
     return equal_slices(slice(0, n), max(1, size // d))
+
+
+def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
+    """Pairs of blocks, of which there is an even number: each with itself, then as in a round-robin tournament."""
+    *others, last = blocks
+    yield [(block, block) for block in blocks]
+    for turn, first in enumerate(others):
+        yield [(first, last), *((others[turn - i], others[turn + i - len(others)]) for i in range(1, len(blocks) // 2))]

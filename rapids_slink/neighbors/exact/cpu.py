@@ -1,6 +1,5 @@
 """The exact kernels on the CPU. Distances are computed in tiles (`tiles`), in Numba."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from rapids_slink.neighbors.exact import (
 )
 from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
 from rapids_slink.neighbors.exact.tiles import comes_before, reachability
-from rapids_slink.neighbors.slices import equal_slices, golden_stride, row_blocks
+from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
@@ -88,21 +87,13 @@ def scan_each_pair(
     """
     n, points, state = len(points), read_only(points), (upper, top.ids, top.weights)
     order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
-    rounds = _rounds([order[n * b // count : n * (b + 1) // count] for b in range(count)])
+    rounds = rounds_of_pairs([order[n * b // count : n * (b + 1) // count] for b in range(count)])
 
     def scan_two(blocks: tuple[Any, Any]) -> None:
         tiles.scan_both(metric.cpu_formula, points, *blocks, state, new_tile())
 
     for pairs in with_progress(rounds, count, progress):
         for_each_chunk(CPU, scan_two, pairs)
-
-
-def _rounds(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
-    """Pairs of blocks, of which there is an even number: each with itself, then as in a round-robin tournament."""
-    *others, last = blocks
-    yield [(block, block) for block in blocks]
-    for turn, first in enumerate(others):
-        yield [(first, last), *((others[turn - i], others[turn + i - len(others)]) for i in range(1, len(blocks) // 2))]
 
 
 def scan_bytes(n: int, k: int) -> int:

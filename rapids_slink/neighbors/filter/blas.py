@@ -2,35 +2,98 @@
 
 from typing import Any
 
+import numpy as np
+
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
 from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.filter.bounds import filter_radius
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.runtime.device import Device
+from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_of_pairs, row_blocks
+from rapids_slink.neighbors.task import Reached, SearchTask
+from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
+
+#: Points of a block that meets others: at most; at least, and at least where memory is short. Pairs of blocks at least,
+#: of many points.
+MOST_ROWS, FEW_ROWS, LEAST_ROWS, MIN_PAIRS = 4096, 640, 128, 8
 
 
 class BlasFilter(ProductFilter):
     """Products in float32."""
 
+    stretch = 1.0  # how many times as far apart as two points what is multiplied may be
+
     def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
         """`bounds.filter_radius` of the rows."""
-        return filter_radius(bound, rows.error, self.scaling.scale, self.n_features, self.device.xp, self.metric)
+        scale = self.scaling.scale * self.stretch
+        return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
-    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
-        """Append the points of a tile that pass to the rows' candidates."""
-        cpu.append_candidates(self.workspace.product(rows, points), rows, points, radius, groups, ids, into)
+    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates, *back: Any) -> None:
+        """Append the points of a tile that pass to the rows' candidates; `back` is that of `cpu.append_candidates`."""
+        product = self.workspace.product(rows, points)
+        cpu.append_candidates(product, rows, points, radius, groups, ids, into, self.check, *back)
+
+    def append_both(self, blocks: tuple[slice, slice], bound: Any, task: SearchTask) -> list[tuple[Any, Candidates]]:
+        """Test the pairs of two blocks of the order, or of one with itself, once for both points, for the k-NN graph.
+
+        `bound`, (n,) float64, is by id. Returns the ids of each block and their candidates.
+        """
+        sides = []
+        for block in blocks[: 1 + (blocks[0] != blocks[1])]:
+            points, ids = self.points_at(block), self.order[block]
+            candidates = self.exact_kernels.new_candidates(ids.size, task.k, candidate_capacity(task.k) // 2)
+            sides.append((points, self.radius(bound[ids], points), ids, candidates))
+        first, last = sides[0], sides[-1]
+        for at in equal_slices(slice(0, first[2].size), cpu.TILE_ROWS):
+            rows, radius, ids, into = _part(first, at)
+            groups = ids, task.point_group
+            if first is last:
+                self.append(rows, rows, radius, groups, ids, into)
+            for to in equal_slices(slice(at.stop if first is last else 0, last[2].size), cpu.TILE_POINTS):
+                points, *back, point_ids, of_points = _part(last, to)
+                self.append(rows, points, radius, groups, point_ids, into, (*back, of_points))
+        return [side[2:] for side in sides]
+
+    def search_each_pair(
+        self, task: SearchTask, reached: Reached, exact: ExactPoints, rows_at_once: int, progress: bool
+    ) -> Any:
+        """The k-NN graph, with every pair of points tested once for both; returns the rows that are not proven.
+
+        Blocks of points meet in rounds, in which a block has one partner, and so a row one thread. Bounds are tightened
+        after each meeting. `rows_at_once` is how many rows a thread has memory for.
+        """
+        n, cores = task.rows.size, workers(self.device)
+        pairs = max(cores * -(-n // (cores * min(rows_at_once, 2 * MOST_ROWS))), min(MIN_PAIRS, n // (2 * FEW_ROWS)))
+        pairs = max(1, min(pairs, n // (2 * LEAST_ROWS)))
+        blocks = [slice(n * b // (2 * pairs), n * (b + 1) // (2 * pairs)) for b in range(2 * pairs)]
+
+        def seed(rows: slice) -> None:
+            self.seed(task, task.rows[rows], reached.upper[rows], rows_at_once)
+
+        def meet(two: tuple[slice, slice]) -> None:
+            for ids, candidates in self.append_both(two, reached.upper, task):
+                bound, lists = reached.upper[ids], reached.top
+                top = TopLists(lists.ids[ids], lists.weights[ids], lists.overflowed[ids])
+                self.exact_kernels.rerank(exact, ids, candidates, None, bound, top)
+                reached.put(ids, bound, top)
+                lists.overflowed[ids] = top.overflowed
+
+        if not np.isfinite(reached.upper).all():
+            for_each_chunk(self.device, seed, blocks)
+        for meetings in with_progress(rounds_of_pairs(blocks), len(blocks), task.progress(progress)):
+            for_each_chunk(self.device, meet, meetings)
+        return np.flatnonzero(reached.top.overflowed)
 
     def seed_queries(self, rows: Any) -> QuantizedPoints:
-        """Some queries, with all their features."""
+        """Some queries with all their features."""
         quantized: QuantizedPoints = self.query(rows)
         return quantized
 
     def seed_points(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order, likewise."""
+        """The points at these positions of the order."""
         quantized: QuantizedPoints = self.points_at(positions)
         return quantized
 
@@ -65,43 +128,37 @@ class Float64Filter(BlasFilter):
 
 
 class ProjectedFilter(BlasFilter):
-    """The filter on the coordinates of a projection."""
-
-    growth = 2  # many pass that are not near, and their distances take longer than another band
+    """The filter on the coordinates of a projection; pairs that pass are checked by all features."""
 
     def __init__(
         self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, projection: Projection
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
-        self.projection = projection
+        self.projection, self.stretch = projection, projection.stretch
         d, width = projection.axes.shape
         self.name = f"{self.name}, {width + REST} coordinates for {d} features"
+        precision = np.finfo(points.dtype)
+        stretch, tiny = 1 + (d + 4) * float(precision.eps), d * float(precision.tiny)
+        self.check = cpu.Check(queries, points, 2**0.5 / scaling.scale, stretch, tiny)
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
         """The coordinates of the values of `order` (default: all), rounded."""
         xp, n = self.device.xp, len(values) if order is None else order.size
         width = self.projection.axes.shape[1] + REST
-        parts, unscaled = [], Scaling(xp.zeros(width), 1.0)
-        for block in row_blocks(n, values.shape[1]):
-            z = self.projection.coordinates(values[block] if order is None else values[order[block]])
-            parts.append(cpu.quantize(z, unscaled, cpu.FILTER_DTYPE))
+        unscaled, ids = Scaling(xp.zeros(width), 1.0), xp.arange(n, dtype="int32") if order is None else order
+        parts = for_each_chunk(
+            self.device,
+            lambda rows: cpu.quantize(self.projection.coordinates(values[ids[rows]]), unscaled, cpu.FILTER_DTYPE),
+            row_blocks(n, values.shape[1], BLOCK // workers(self.device)),
+        )
         y, half_norm, error = (
             xp.concatenate([getattr(part, name) for part in parts]) for name in ("y", "half_norm", "error")
         )
-        return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error))
-
-    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
-        """`bounds.filter_radius` of the rows."""
-        scale = self.scaling.scale * self.projection.stretch
-        return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
+        return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids)
 
     def seed_queries(self, rows: Any) -> QuantizedPoints:
-        """Some queries, with all their features: a partial distance bounds no distance from above."""
+        """Some queries with all their features."""
         return ProductFilter.quantize(self, self.queries, rows)
-
-    def seed_points(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order, likewise."""
-        return ProductFilter.quantize(self, self.points, self.order[positions])
 
     def finer(self) -> TileFilter | None:
         """The filter on all features."""
@@ -109,3 +166,14 @@ class ProjectedFilter(BlasFilter):
         finer.arrange(self.order)
         finer.far = self.far
         return finer
+
+
+def meeting_bytes(n: int, k: int) -> int:
+    """Bytes of the candidates and lists of all blocks of n points that meet at a time."""
+    return 2 * workers(CPU) * min(n // (2 * MIN_PAIRS) + LEAST_ROWS, MOST_ROWS) * (36 * k + 160)
+
+
+def _part(side: Any, at: slice) -> Any:
+    """Some points of a block, their radii, ids and candidates."""
+    points, radius, ids, candidates = side
+    return points.take(at), radius[at], ids[at], Candidates(candidates.ids[at], candidates.count[at])

@@ -18,8 +18,8 @@ from rapids_slink.runtime.device import Device
 
 #: Rows, about, that the centre is found by.
 CENTRE_ROWS = 2**10
-#: Read on two cores; float32 moves no coordinate far.
-CPU_COSTS = FilterCosts(2e-11, 1e-7, 2.5e-10, rounding=1e-6)
+#: Read on two cores, which multiply a pair once for both points; float32 moves no coordinate far.
+CPU_COSTS = FilterCosts(1.2e-11, 0, 6e-11, rounding=1e-6)
 #: Squares of shorter rows lose bits to underflow, and no bound holds for what is computed from them.
 SHORTEST_ROW = 1e-140
 

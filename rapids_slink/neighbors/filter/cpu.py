@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -76,6 +76,16 @@ def to_uint8(values: Any, scaling: Scaling) -> Any:
     return values
 
 
+class Check(NamedTuple):
+    """The values that pairs which pass by their coordinates are checked by; `projection` has the proof."""
+
+    queries: np.ndarray  # (m, d) and (n, d), in the metric's product form
+    points: np.ndarray
+    unit: float  # the distance that a radius of 1 stands for
+    stretch: float  # by what factor a sum of squares and the squared distance differ at most
+    tiny: float  # what a sum may lose besides
+
+
 def append_candidates(
     product: np.ndarray,
     rows: QuantizedPoints,
@@ -84,6 +94,8 @@ def append_candidates(
     groups: tuple[Any, Any],
     ids: Any,
     into: Candidates,
+    check: Check | None = None,
+    back: tuple[Any, Candidates] | None = None,
 ) -> None:
     """Append to each row's candidates the points that pass the test of `bounds` and are of another group.
 
@@ -99,9 +111,15 @@ def append_candidates(
     ids : (n,) int32 array
         Of the points.
     into : Candidates
+    check : Check, optional
+    back : (n,) array and Candidates, optional
+        The points' own radii, and their candidates among the rows, whose groups are their ids.
     """
-    norms = rows.half_norm, radius, points.half_norm, points.error
-    _append_candidates(product, norms, *groups, ids, into.ids, into.count)
+    # An error is the radius of a point that wants no row: it changes no test.
+    point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
+    tested = (rows.half_norm, radius, rows.error), (points.half_norm, point_radius, points.error)
+    both = (into.ids, into.count), (of_points.ids, of_points.count)
+    _append_candidates(product, tested, check, (*groups, rows.ids if check else ids, ids), both)
 
 
 def seed_bounds(
@@ -113,6 +131,7 @@ def seed_bounds(
     ids: Any,
     upper_bound: UpperBound,
     bound: Any,
+    check: Check | None = None,
 ) -> None:
     """Tighten bounds to what the k-th nearest point of each of a task's rows is at most.
 
@@ -129,57 +148,94 @@ def seed_bounds(
         Of the rows and of the sample.
     upper_bound : UpperBound
     bound : (m,) float64 array
+    check : Check, optional
+        If the product is of coordinates, which bound no distance from above.
     """
     norms = queries.half_norm, queries.error, points.half_norm, points.error
     groups = task.groups(rows), task.point_group
-    cores = (ids, NO_CORE) if task.core is None else (rows, task.core)
+    core = NO_CORE if task.core is None else task.core
     nearest = np.empty((len(product), max(32, 2 * task.k)))
-    _bound_buckets(product, norms, groups, ids, upper_bound.terms, cores, nearest)
+    _bound_buckets(product, norms, groups, (rows, ids), upper_bound.terms, core, check, nearest)
     np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
 
 @njit(cache=True)
-def _passes(product, half_norm, radius, point_half_norm, point_error, passed):
-    """The filter's test of one row, in a function of its own so that it is compiled to vector instructions."""
+def _passes(product, half_norm, radius, error, of_points, passed):
+    """The filter's test of one row, in a function of its own so that it is compiled to vector instructions.
+
+    The larger radius decides, the row's or the point's.
+    """
+    point_half_norm, point_radius, point_error = of_points
     for j in range(product.size):
-        q = radius + point_error[j]
+        q = max(radius + point_error[j], point_radius[j] + error)
         passed[j] = product[j] >= half_norm + point_half_norm[j] - q * q
 
 
-@njit(cache=True, inline="always")
-def _append_passed(passed, row_group, point_group, ids, out, count):
-    """Append the points that passed for a row and are of another group; returns how many it has now, kept or not.
+@njit(cache=True)
+def _passes_alone(product, rows, i, points, j):
+    """The test of row i by its own radius."""
+    q = rows[1][i] + points[2][j]
+    return product >= rows[0][i] + points[0][j] - q * q
 
-    The length of `passed` is a multiple of eight.
+
+@njit(cache=True)
+def _passes_check(square, tested, i, check):
+    """Whether a sum of squares may be that of a pair within the bound of row i.
+
+    The bound is the radius without the error of which it is the rounded sum.
     """
-    words = passed.view(np.uint64)  # few points pass, so eight are tested together
-    for word in range(words.size):
-        if words[word] == 0:
-            continue
-        for j in range(8 * word, 8 * word + 8):
-            if passed[j] and point_group[ids[j]] != row_group:
-                if count < out.size:
-                    out[count] = ids[j]
-                count += 1
-    return count
+    reach = (np.float64(tested[1][i]) * (1 + 2.0**-21) - tested[2][i]) * check.unit
+    return (square <= reach * reach * check.stretch) | (square == np.inf)
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})
+def _squared_distance(x, i, y, j):
+    """About that of two rows, in the precision of their values and in vector instructions."""
+    total, i, j = x.dtype.type(0), np.uint64(i), np.uint64(j)
+    for f in range(np.uint64(x.shape[1])):
+        difference = x[i, f] - y[j, f]
+        total += difference * difference
+    return total
 
 
 @njit(nogil=True, cache=True)
-def _append_candidates(product, norms, row_group, point_group, ids, out, count):
-    half_norm, radius, point_half_norm, point_error = norms
-    n_rows, n_points = product.shape
-    passed = np.zeros(-(-n_points // 8) * 8, np.uint8)
-    for i in range(n_rows):
-        _passes(product[i], half_norm[i], radius[i], point_half_norm, point_error, passed)
-        count[i] = _append_passed(passed, row_group[i], point_group, ids, out[i], count[i])
+def _append_candidates(product, tested, check, identity, both):
+    (rows, points), (row_group, point_group, row_ids, ids) = tested, identity
+    (out, count), (point_out, point_count) = both
+    passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
+    words, near = passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
+    for i in range(product.shape[0]):
+        _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
+        size = 0
+        for word in range(words.size):
+            if words[word]:  # few points pass, so eight are tested together
+                for j in range(8 * word, 8 * word + 8):
+                    near[size], size = j, size + passed[j]
+        for c in range(size):
+            j = near[c]
+            if point_group[ids[j]] == row_group[i]:
+                continue
+            if check is None:
+                is_near = _passes_alone(product[i, j], rows, i, points, j)
+                is_near_point = _passes_alone(product[i, j], points, j, rows, i)
+            else:
+                square = _squared_distance(check.queries, row_ids[i], check.points, ids[j])
+                is_near, is_near_point = _passes_check(square, rows, i, check), _passes_check(square, points, j, check)
+            if is_near:
+                if count[i] < out.shape[1]:
+                    out[i, count[i]] = ids[j]
+                count[i] += 1
+            if is_near_point and point_count.size:
+                if point_count[j] < point_out.shape[1]:
+                    point_out[j, point_count[j]] = row_group[i]
+                point_count[j] += 1
 
 
 @njit(nogil=True, cache=True)
-def _bound_buckets(product, norms, groups, ids, upper_bound, cores, nearest):
+def _bound_buckets(product, norms, groups, numbers, upper_bound, core, check, nearest):
     """What the nearest point of each row in each bucket is at most."""
     half_norm, error, point_half_norm, point_error = norms
-    row_group, point_group = groups
-    rows, core = cores
+    (row_group, point_group), (rows, ids) = groups, numbers
     norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound
     n_rows, n_points = product.shape
     buckets = nearest.shape[1]
@@ -198,11 +254,16 @@ def _bound_buckets(product, norms, groups, ids, upper_bound, cores, nearest):
             nearest[i, b] = np.inf
             if best[b] >= 0:
                 j = best[b]
-                half = np.float64(half_norm[i]) + least[b]
-                half_norms = np.float64(half_norm[i]) + point_half_norm[j]
-                # What is missing of `half` by the float32 subtraction above, and more.
-                square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
-                distance = (np.sqrt(square) + point_error[j] + error[i]) * inverse_scale + more
+                if check is None:
+                    half = np.float64(half_norm[i]) + least[b]
+                    half_norms = np.float64(half_norm[i]) + point_half_norm[j]
+                    # What is missing of `half` by the float32 subtraction above, and more.
+                    square = max(half + abs(half) * 2.0**-22 + norm_slack * half_norms + absolute_slack, 0.0)
+                    distance = (np.sqrt(square) + point_error[j] + error[i]) * inverse_scale
+                else:
+                    square = np.float64(_squared_distance(check.queries, rows[i], check.points, ids[j]))
+                    distance = np.sqrt((square + check.tiny) * check.stretch)
+                distance += more
                 nearest[i, b] = distance * distance * factor + surrogate_error
                 if core.size:
                     nearest[i, b] = max(nearest[i, b], core[rows[i]], core[ids[j]])

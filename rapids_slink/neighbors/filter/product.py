@@ -156,6 +156,7 @@ class ProductFilter(TileFilter):
         self.scaling = scaling
         self.name = self.name or self.kernels.FILTER_NAME
         self.workspace = self.kernels.Workspace()
+        self.check: Any = None  # `cpu.Check` of pairs that pass
         self.seeds: Any = None  # the order and the number of the first bounds' points, and these
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
@@ -172,9 +173,10 @@ class ProductFilter(TileFilter):
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
-            queries = self.seed_queries(rows[at])
+            queries = self.query(rows[at]) if self.check else self.seed_queries(rows[at])
             product = self.workspace.product(queries, points)
-            self.kernels.seed_bounds(product, queries, points, task, rows[at], ids, upper_bound, bound[at])
+            seeds = product, queries, points, task, rows[at], ids, upper_bound, bound[at]
+            self.kernels.seed_bounds(*seeds, *([self.check] if self.check else []))
 
     def seed_queries(self, rows: Any) -> QuantizedPoints:
         """Some queries with all their features, not kept."""

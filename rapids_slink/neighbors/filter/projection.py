@@ -10,6 +10,12 @@ It is shared out to `REST` coordinates of r / √REST each, less a constant, so 
 
 The axes need not be eigenvectors. They come from the orthogonal factor of C(CΩ), C the covariance of a sample and Ω
 random: its leading columns span nearly the leading eigenvectors' space, for every m at once.
+
+A CPU checks a pair that passes by t = Σ(x_f - y_f)², summed over all features in the precision of the values, in any
+order. A difference, a square and an addition each err by a factor of at most 1 ± ε/2, ε the spacing above 1, so that
+t and ‖x - y‖² differ by a factor of at most 1 + (d + 4)ε for dε <= 1/8; underflow may take d times the smallest normal
+number from t, and overflow makes it infinite. So a pair within U has t <= (1 + (d + 4)ε)U² or t = ∞, and is kept.
+Conversely ‖x - y‖² <= (1 + (d + 4)ε)(t + d·smallest): the first bounds, since coordinates bound from below alone.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class QuantizedPoints:
     y: Any
     half_norm: Any  # (n,) float32, or float64 for a float64 `y`, int32 of an int8 image; see `bounds`
     error: Any  # (n,) float32 or float64; see `bounds`
+    ids: Any = None  # (n,) int32, which rows of the values these are, if pairs are checked by the values
 
     @property
     def accumulator(self) -> str:
@@ -49,7 +50,8 @@ class QuantizedPoints:
 
     def take(self, rows: Any) -> QuantizedPoints:
         """Some rows (an index array or a slice)."""
-        return QuantizedPoints(self.y[rows], self.half_norm[rows], self.error[rows])
+        ids = None if self.ids is None else self.ids[rows]
+        return QuantizedPoints(self.y[rows], self.half_norm[rows], self.error[rows], ids)
 
 
 def quantize(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) -> QuantizedPoints:
