@@ -63,6 +63,34 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     assert len(passes) >= min(failing + 1, 3)
 
 
+def seeded(search, task, monkeypatch):
+    """How many rows each call for first bounds is for."""
+    sizes, seed = [], search.filter.seed
+    with monkeypatch.context() as patch:
+        patch.setattr(search.filter, "seed", lambda task, ids, *more: sizes.append(ids.size) or seed(task, ids, *more))
+        search.find(task)
+    return sizes
+
+
+def test_rows_without_a_bound_get_one(engine, monkeypatch):
+    search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 40))), engine, Report())
+    ids, upper = engine.xp.arange(600, dtype="int32"), engine.xp.full(600, 50.0)
+    upper[::6] = engine.xp.inf
+    assert sum(seeded(search, SearchTask(ids, 1, ids % 7, ids % 7, upper), monkeypatch)) == 100
+    upper[:] = 50.0
+    assert seeded(search, SearchTask(ids, 1, ids % 7, ids % 7, upper), monkeypatch) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("bound", "infinite", "sizes"), [(1e9, 0, [10, 600]), (1e-9, 0, [10]), (1e-9, 5, [10, 5])])
+def test_a_few_rows_try_whether_a_sample_lowers_bounds(bound, infinite, sizes, monkeypatch):
+    engine = resolve("cuda")
+    search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 40))), engine, Report())
+    ids, upper = engine.xp.arange(600, dtype="int32"), engine.xp.full(600, bound)
+    upper[1 : 1 + infinite] = engine.xp.inf
+    assert seeded(search, SearchTask(ids, 3, ids, ids, upper), monkeypatch) == sizes
+
+
 def test_more_features_than_the_proof_allows(engine, monkeypatch):
     """Every distance is computed then."""
     monkeypatch.setattr("rapids_slink.neighbors.filter.choose.MAX_FEATURES", 19)

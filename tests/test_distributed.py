@@ -491,6 +491,7 @@ def test_expected_time():
         (10**6, 4096, 2, "cuda", 4),
         (8 * 10**6, 96, 2, "cuda", 4),
         (8 * 10**6, 96, 8, "cuda", 6),
+        (10**8, 96, 8, "cuda", 9),
     ],
 )
 def test_wanted_blocks(n, d, devices, device, blocks):

@@ -112,6 +112,8 @@ def test_kernels_of_no_rows(engine, kernels):
     lowered = engine.asarray(np.array([3.0, 4.0]))
     kernels.scatter_min(lowered, none, xp.empty((0, 3)))
     assert to_host(lowered).tolist() == [3.0, 4.0]
+    kernels.gather_min(xp.empty(0), lowered, none)
+    kernels.drop_above_bound(xp.empty((0, 3), "int32"), xp.empty((0, 3)), xp.empty(0))
 
 
 def test_fresh_buffers(kernels):

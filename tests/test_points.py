@@ -164,6 +164,8 @@ def test_gpu_input_on_either_device(engine):
     assert isinstance(points.frame(frame_of(engine, {"src": engine.xp.arange(2)})), cudf.DataFrame)
     with pytest.raises(ValueError, match="column 'a' has 1 missing value"):
         as_points(cudf.DataFrame({"a": [1, None]}), engine)
+    with pytest.raises(ValueError, match="column 'a' has 1 missing value"):
+        as_points(cudf.DataFrame({"a": [True, None]}), engine)
     with pytest.raises(InputTypeError, match=r"column 'a' has dtype .* not numeric"):
         as_points(cudf.DataFrame({"a": ["x", "y"]}), engine)
     with pytest.raises(ValueError, match="Expected 2D array, got 1D array"):

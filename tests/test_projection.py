@@ -12,7 +12,7 @@ from rapids_slink.neighbors.filter import projection
 from rapids_slink.neighbors.filter.choose import scaling_of
 from rapids_slink.neighbors.filter.projection import Projection
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import resolve, to_host
 
 
 def falling(n, d, power, seed=0):
@@ -100,3 +100,26 @@ def test_few_axes_do_for_a_short_distance(metric, engine, monkeypatch):
     whole = rapids_slink.fit(X, 1, metric=metric, n_neighbors=3, device=engine.name)
     heights = to_host(whole.linkage_["height"].values)
     np.testing.assert_array_equal(to_host(near.linkage_["height"].values), heights[heights <= 0.05])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("block", "parts"), [(2**21, 1), (96, 5), (96 * 500, 3)])
+def test_images_in_parts(block, parts, monkeypatch):
+    """The image of coordinates is the same in however many parts it is made."""
+    import cupy
+
+    from rapids_slink.neighbors.filter.fused import encodings
+
+    engine, X = resolve("cuda"), falling(1500, 96, 1.0).astype(np.float32)
+    values, axes = cupy.asarray(X), cupy.asarray(np.ascontiguousarray(np.linalg.svd(X)[2][:28].T, np.float64))
+    encoding = encodings.Projected(values, Projection.of(values, scaling_of(values, device=engine), axes, engine))
+    order, calls = cupy.arange(1500, dtype="int32")[::-1].copy(), []
+    expected = encoding.encode(values, order, 1536)
+    launch = encoding._launch
+    monkeypatch.setattr(encoding, "_launch", lambda *a: calls.append(1) or launch(*a))
+    monkeypatch.setattr(encodings, "BLOCK", block)
+    monkeypatch.setattr(encodings, "MAX_PARTS", 5)
+    found = encoding.encode(values, order, 1536)
+    assert len(calls) <= parts
+    for name in ("y", "half_norm", "error"):
+        np.testing.assert_array_equal(to_host(getattr(found, name)), to_host(getattr(expected, name)))

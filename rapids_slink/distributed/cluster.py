@@ -7,7 +7,7 @@
 Scheduling, transfers, retries and spilling are Dask's. Tasks are pure, so Dask may repeat one when its worker dies.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -53,7 +53,7 @@ class Run:
         self.token = uuid4().hex[:12]  # no other run's tasks have these names
         self.futures: WeakSet[Future] = WeakSet()
         self.sent_before = self._bytes_sent()
-        self.workers = sorted(self.sent_before)
+        self.workers = hosts_in_turn(sorted(self.sent_before))
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +112,8 @@ class Run:
         return settings.device == "cuda" and not any(worker.startswith(("ucx", "inproc")) for worker in self.workers)
 
     def worker(self, i: int) -> str | None:
-        """The address of a worker, in turn; None while there is none."""
-        return self.workers[i % len(self.workers)] if self.workers else None
+        """The address of the worker of this number; None while there is none."""
+        return self.workers[i] if self.workers else None
 
     def devices(self, gpu: bool) -> int:
         """The number of GPUs, or of hosts, in the cluster: a task uses a whole one."""
@@ -127,6 +127,16 @@ class Run:
     def _bytes_sent(self) -> dict[str, int]:
         sent = self.client.run(_bytes_sent, on_error="ignore")
         return {worker: int(count) for worker, count in sent.items()}
+
+
+def hosts_in_turn(workers: Sequence[str]) -> list[str]:
+    """These addresses, the first of each host before the second of any."""
+    seen, ranked = Counter[str | None](), []
+    for worker in workers:
+        host = urlsplit(worker).hostname
+        ranked.append((seen[host], worker))
+        seen[host] += 1
+    return [worker for _, worker in sorted(ranked)]
 
 
 def _bytes_sent(dask_worker: Any) -> int:

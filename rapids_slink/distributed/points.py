@@ -188,10 +188,11 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
     numbers: dict[str | None, int] = {worker: w for w, worker in enumerate(run.workers)}
     for b, groups in enumerate(rows):
         for g, parts in groups.items():
-            held[b][numbers.get(points.read[g][2], 0)] += sum(stop - start for _, start, stop in parts.values())
+            if (w := numbers.get(points.read[g][2])) is not None:  # else it came after the run began
+                held[b][w] += sum(stop - start for _, start, stop in parts.values())
     owners, blocks = owners_of_blocks(held, max(1, len(run.workers)), n_pairs), []
     for b, groups in enumerate(rows):
-        worker, pieces = run.worker(owners[b]), []
+        worker, pieces = run.worker(owners[b]) if held[b] else None, []
         for g, parts in groups.items():
             _, read, holder = points.read[g]
             arguments = read, list(parts.values()), holder != worker and run.copies_through_host(settings)
@@ -202,7 +203,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
 
 
 def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
-    """By group of partitions and partition: its place in the group, and its rows from `first` to before `last`."""
+    """By group of partitions and partition: its place there, and which of its rows are between `first` and `last`."""
     sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
     rows = {
         g: {

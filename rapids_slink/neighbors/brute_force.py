@@ -34,9 +34,10 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: Where all rows have a bound, one in TRIED tries a sample of points; all do if more than MIN_LOWERED become lower.
+#: Where the rows of a k-NN graph have bounds, one in TRIED tries a sample of points. All do if more than the share
+#: MIN_LOWERED of these bounds become lower.
 TRIED, MIN_LOWERED = 64, 0.05
-#: How many times the usual room for candidates a row has at least when it is searched again.
+#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
 MORE_ROOM = 8
 #: Bytes of a value while a CPU quantizes it.
 PACKED_BYTES = 32
@@ -121,7 +122,7 @@ class BruteForceSearch:
                 finer = finer.finer() if unproven.size else None
         else:
             unproven = xp.arange(m, dtype="int32")
-        if task.is_knn_graph and not filtered and not self.device.is_gpu:
+        if task.is_knn_graph and task.core is None and not filtered and not self.device.is_gpu:
             from rapids_slink.neighbors.exact.cpu import scan_each_pair
 
             scan_each_pair(self.values, self.metric, reached.top, reached.upper, task.progress(self.progress))
@@ -196,7 +197,7 @@ class BruteForceSearch:
                 self._seed(task, filter_, ids, bound)
             bands = self._bands(task, filter_, bound, again, among)
             # Rows that are done again have the memory of a full chunk for their candidates.
-            room = min(rows_a_chunk, task.rows.size) * candidate_capacity(task.k) // ids.size
+            room = min(rows_a_chunk, task.rows.size) * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, self.values.shape[0]) if again else None
             for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
@@ -219,12 +220,12 @@ class BruteForceSearch:
     def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> None:
         """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower."""
         rows_at_once = self._rows_at_once(ids.size, task.k)
-        if task.is_knn_graph and task.upper is not None and task.part_lists is None:
+        all_rows = task.upper is None and task.part_lists is None
+        if task.is_knn_graph and task.upper is not None:
             tried = bound[::TRIED].copy()
             filter_.seed(task, ids[::TRIED].copy(), tried, rows_at_once)
-            if float((tried < bound[::TRIED]).mean()) > MIN_LOWERED:
-                filter_.seed(task, ids, bound, rows_at_once)
-        elif task.upper is None and task.part_lists is None:
+            all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
+        if all_rows:
             filter_.seed(task, ids, bound, rows_at_once)
         elif (unbounded := self.kernels.flatnonzero(bound == inf)).size:
             some = bound[unbounded]

@@ -119,8 +119,8 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric
     """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed."""
     check_shape(X.shape, name)
     on_gpu = library_of(X) == "cudf"
-    on_device = X.to_pylibcudf()[0].columns() if on_gpu else []
-    dtypes = _type_of_all(on_device) or list(X.dtypes)
+    gpu_columns = X.to_pylibcudf()[0].columns() if on_gpu and device.is_gpu else []
+    dtypes = _type_of_all(gpu_columns) or list(X.dtypes)
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
         check_type(dtype, column_label(X, dtypes.index(dtype), name), objects=not on_gpu)
@@ -131,7 +131,7 @@ def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric
     if at_once:
         from rapids_slink.points.cuda import interleave
 
-        rows = interleave(on_device, distinct[0], target)
+        rows = interleave(gpu_columns, distinct[0], target)
         if rows is not None:
             return rows
     if check_nulls(X, dtypes, name, metric.missing):
@@ -165,7 +165,7 @@ def _columns_with_nulls(X: Any, target: np.dtype, as_gpu: bool, device: Device) 
 
 
 def _type_of_all(columns: list[Any]) -> list[Any] | None:
-    """The types of columns of pylibcudf, if all are booleans or of one float type.
+    """The type of each of pylibcudf's columns if all are booleans or of one float type, otherwise None.
 
     cuDF makes a Series of them, which takes 0.3 ms, and more for many columns. pylibcudf cannot tell integers, since
     they may be the codes of a categorical.

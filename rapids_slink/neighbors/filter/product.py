@@ -38,6 +38,8 @@ class TileFilter:
         For reports.
     first_band, growth : int
         The end of the first band of points, and the factor by which each further band extends it.
+    room : int
+        How many times `candidate_capacity` a row has room for in a band.
     is_symmetric : bool
         Whether it can test each pair once for both its points.
     order : int32 array
@@ -48,7 +50,7 @@ class TileFilter:
 
     name = ""
     exact: ExactPoints
-    first_band, growth = 2048, 4
+    first_band, growth, room = 2048, 4, 1
     is_symmetric = False
 
     def __init__(self, points: Any, queries: Any, metric: Metric, device: Device) -> None:
@@ -99,7 +101,7 @@ class TileFilter:
             The rows', and by id: pairs of one group may be left out.
         task : SearchTask
         capacity : int, optional
-            How many a row has room for; by default `candidate_capacity`.
+            How many a row has room for; by default `room` times `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
@@ -124,7 +126,7 @@ class TileFilter:
         raise NotImplementedError
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by a sample of points, at most `most_rows` at a time.
+        """Tighten the rows' bounds by a sample of points, at most `most_rows` at a time.
 
         By default by surrogate distances, for a filter that has its points as `exact`.
         """
@@ -165,7 +167,7 @@ class ProductFilter(TileFilter):
         return quantized
 
     def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by the converse of the test, for a sample of points."""
+        """Tighten the rows' bounds by the converse of the test, for a sample of points."""
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
         if self.seeds is None or self.seeds[0] is not self.order or self.seeds[1] != sample.stop:
             self.seeds = self.order, sample.stop, self.seed_points(sample)

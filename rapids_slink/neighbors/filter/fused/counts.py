@@ -81,7 +81,7 @@ class CountFilter(ImageFilter):
         return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
-        """Tighten the rows' infinite bounds by their distances to a sample of points."""
+        """Tighten the rows' bounds by their distances to a sample of points."""
         size = max(SEED_POINTS, 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 

@@ -43,7 +43,7 @@ ROTATION_ERROR = 2.0**-18
 SCALE_ROWS, LARGEST = 2**12, 4
 #: With more features, a row and its mix would not fit into shared memory.
 MAX_FEATURES = 4096
-#: Coordinates are worked out in at most as many parts, each of which takes some time on the host.
+#: Coordinates are worked out in at most this many parts: each takes some time on the host.
 MAX_PARTS = 16
 
 #: By Hopper's own instructions or not, read on an H100. A coordinate is rounded to a 25th of their root mean square.
@@ -175,9 +175,9 @@ class Projected(Int8):
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
         """The image of some rows, filled up to `size` rows."""
-        image, tile_bytes, d = self._empty(size), self.atoms * ATOM_BYTES, values.shape[1]
-        at_once = max(BLOCK, size * d // MAX_PARTS)  # values, in float64
-        for part in equal_slices(slice(0, size), max(1, at_once // d // TILE) * TILE):
+        image, tile_bytes = self._empty(size), self.atoms * ATOM_BYTES
+        tiles = -(-max(BLOCK // values.shape[1], -(-size // MAX_PARTS)) // TILE)
+        for part in equal_slices(slice(0, size), tiles * TILE):
             first, own = part.start, rows[part]
             rest = QuantizedPoints(image.y[first * tile_bytes :], image.half_norm[first:], image.error[first:])
             self._launch(self.projection.coordinates(values[own]), None, own.size, part.stop - first, rest)

@@ -45,8 +45,6 @@ class ImageFilter(TileFilter):
     first_band, growth = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
     first_offsets, offset_growth = 4, 1.5
-    #: How many times `candidate_capacity` a row has room for in a band.
-    room = 1
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
