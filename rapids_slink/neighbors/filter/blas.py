@@ -29,7 +29,8 @@ class BlasFilter(ProductFilter):
     def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
         """`bounds.filter_radius` of the rows."""
         scale = self.scaling.scale * self.stretch
-        return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
+        with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
+            return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
     def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates, *back: Any) -> None:
         """Append the points of a tile that pass to the rows' candidates; `back` is that of `cpu.append_candidates`."""
