@@ -11,8 +11,8 @@ from math import sqrt
 
 #: The largest number of blocks: they have 496 pairs.
 MAX_BLOCKS = 32
-#: Of all block counts within this factor of the shortest expected time the smallest is used, since more
-#: blocks are sent more often.
+#: Of all block counts within this factor of the shortest expected time the smallest is used, since more blocks are sent
+#: more often.
 NEAR_LEAST = 1.1
 #: By device: a block of m rows of d features takes less time than its tasks if m²d is below this.
 MIN_BLOCK_WORK = {"cpu": 2**28, "cuda": 2**45}

@@ -32,10 +32,12 @@ class BlasFilter(ProductFilter):
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
-    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates, *back: Any) -> None:
+    def append(
+        self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates, back: Any = None
+    ) -> None:
         """Append the points of a tile that pass to the rows' candidates; `back` is that of `cpu.append_candidates`."""
         product = self.workspace.product(rows, points)
-        cpu.append_candidates(product, rows, points, radius, groups, ids, into, self.check, *back)
+        cpu.append_candidates(product, rows, points, radius, groups, ids, into, self.check, back)
 
     def append_both(self, blocks: tuple[slice, slice], bound: Any, task: SearchTask) -> list[tuple[Any, Candidates]]:
         """Test the pairs of two blocks of the order, or of one with itself, once for both points, for the k-NN graph.
@@ -54,8 +56,8 @@ class BlasFilter(ProductFilter):
             if first is last:
                 self.append(rows, rows, radius, groups, ids, into)
             for to in equal_slices(slice(at.stop if first is last else 0, last[2].size), cpu.TILE_POINTS):
-                points, *back, point_ids, of_points = _part(last, to)
-                self.append(rows, points, radius, groups, point_ids, into, (*back, of_points))
+                points, point_radius, point_ids, of_points = _part(last, to)
+                self.append(rows, points, radius, groups, point_ids, into, (point_radius, of_points))
         return [side[2:] for side in sides]
 
     def search_each_pair(
