@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from scipy.sparse import coo_array
 
+import rapids_slink
 from bench.blocks import in_blocks
 from bench.first import First
 from bench.stages import GraphWork, TreeWork, Work
@@ -56,6 +57,14 @@ def heights(work: Work, model: Any) -> Verdict:
     tree = model.mst_.compute() if hasattr(model.mst_, "compute") else model.mst_
     right = cycles(work.points, tree, found, work.case.metric)
     return right, f"cycle property of {CYCLE_ROWS} rows' pairs with all others"
+
+
+def appended(work: Work, model: Any) -> Verdict:
+    """The linkage of all rows, against that of a fit."""
+    new, old = (work.device.asarray(part) for part in work.split)
+    expected = rapids_slink.fit(work.device.xp.concatenate((old, new)), device=work.device.name).linkage_
+    right = all(_same(_column(model.linkage_, name), _column(expected, name)) for name in expected.columns)
+    return right, "fit of all rows"
 
 
 def first_heights(work: Work, first: First) -> Verdict:
@@ -293,6 +302,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "fit": heights,
     "knn": neighbours,
     "nearest_neighbors": nearest,
+    "append": appended,
     "spanning_tree": forest,
     "connect": heights,
     "forest": heights,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -169,6 +170,14 @@ def nearest_neighbors(work: Work) -> Call:
     return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)
 
 
+def append(work: Work) -> Call:
+    """The queries of `nearest_neighbors` added to the searched points' model."""
+    new, old = (work.device.asarray(part) for part in work.split)
+    options = {"n_clusters": work.case.n_clusters, "device": work.device.name, "prediction_data": True}
+    model = rapids_slink.SingleLinkage(**options).fit(old)
+    return lambda: copy(model).append(new)
+
+
 def spanning_tree(work: Work | GraphWork) -> Call:
     """The minimum spanning forest of an edge frame: a graph's, or that of the k-NN lists."""
     edges, device = work.edges, work.device.name
@@ -238,6 +247,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "fit": fit,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
+    "append": append,
     "spanning_tree": spanning_tree,
     "connect": fit,
     "forest": forest,

@@ -67,6 +67,9 @@ def test_checks_can_fail(stage):
     if merges is not None:
         merges[3, 2] = np.nextafter(merges[3, 2], np.inf)
         result = SimpleNamespace(to_scipy=lambda: merges)
+    elif stage == "append":
+        wrong = result.linkage_.assign(height=np.nextafter(result.linkage_["height"], np.inf))
+        result = SimpleNamespace(linkage_=wrong)
     elif stage in ("cut", "cuts"):
         result = result.copy()
         result.iloc[5] = 3

@@ -121,7 +121,7 @@ class BruteForceSearch:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
         m, none = task.rows.size, task.rows[:0]
         symmetric = self.filter.is_symmetric and task.is_knn_graph
-        if symmetric and self.filter.symmetric_bytes(m, task.k) <= self.free_bytes:
+        if symmetric and self.filter.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
         if task.part_lists is not None and not self.filter.is_symmetric:
             return self._pass_between_parts(task, task.part_lists.split, reached), none

@@ -41,7 +41,7 @@ def estimate_brute_force(
     products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
     preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
     if fused and m == n:
-        preferred += fused.symmetric_bytes(n, k)
+        preferred += fused.symmetric_bytes(n, k, d)
     return MemoryEstimate(peak, quantized + lists, chunks, preferred)
 
 

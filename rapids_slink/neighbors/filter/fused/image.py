@@ -84,9 +84,9 @@ class ImageFilter(TileFilter):
         return 128 * -(-d // 64) + 8
 
     @staticmethod
-    def symmetric_bytes(n: int, k: int) -> int:
+    def symmetric_bytes(n: int, k: int, d: int) -> int:
         """Bytes of a symmetric pass, in addition to the result: all rows' bounds, survivors and lists."""
-        return n * (24 + 12 * k + 8 * survivor_capacity(k))
+        return n * (24 + 12 * k + 8 * survivor_capacity(k, d))
 
     def arrange(self, order: Any, far: Any = None) -> None:
         """Put the points into this order, except some far ones; their image is made when it is first needed."""
@@ -143,7 +143,7 @@ class ImageFilter(TileFilter):
     def empty_survivors(self, k: int) -> Survivors:
         """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
         n = self.order.size
-        shape = n, survivor_capacity(k)
+        shape = n, survivor_capacity(k, self.points.shape[1])
         ids, count = cp.empty(shape, cp.int32), cp.zeros(n, cp.int32)
         return Survivors(ids, count, self.order, cp.empty(shape, self.encoding.sum_type))
 
@@ -175,6 +175,9 @@ def tiles_in_strides(sorted_points: Array, n: int) -> Array:
     return order
 
 
-def survivor_capacity(k: int) -> int:
-    """The capacity for a row's survivors between two slices of a symmetric pass."""
-    return 48 + 4 * k
+def survivor_capacity(k: int, d: int) -> int:
+    """The capacity for a row's survivors between two slices of a symmetric pass.
+
+    Where they are half of it they are re-ranked, which takes longer the more features there are.
+    """
+    return 48 + 4 * k + d // 8
