@@ -173,8 +173,8 @@ def nearest_neighbors(work: Work) -> Call:
 def append(work: Work) -> Call:
     """The queries of `nearest_neighbors` added to the searched points' model."""
     new, old = (work.device.asarray(part) for part in work.split)
-    options = {"n_clusters": work.case.n_clusters, "device": work.device.name, "prediction_data": True}
-    model = rapids_slink.SingleLinkage(**options).fit(old)
+    k, device = work.case.n_clusters, work.device.name
+    model = rapids_slink.SingleLinkage(k, device=device, prediction_data=True).fit(old)
     return lambda: copy(model).append(new)
 
 
