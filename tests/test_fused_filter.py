@@ -418,6 +418,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
     X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
     capacity = "survivor_capacity" if is_knn_graph else "candidate_capacity"
     monkeypatch.setattr(f"{FUSED}.image.{capacity}", lambda k, *_: k + 1)
+    monkeypatch.setattr("rapids_slink.neighbors.brute_force.ONE_BAND", 0)
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
     search = BruteForceSearch(engine.asarray(X), engine, report)
     task = SearchTask(rows, k, rows, rows) if is_knn_graph else SearchTask(rows, k, rows.copy(), rows.copy())

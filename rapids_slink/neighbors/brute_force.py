@@ -39,6 +39,8 @@ ROWS_OF_SIMILAR_BOUND = 2**15
 TRIED, MIN_LOWERED = 64, 0.05
 #: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
 MORE_ROOM = 8
+#: Up to so many pairs a GPU tests at once: bands would cost more launches than they save candidates.
+ONE_BAND = 2**26
 
 
 class BruteForceSearch:
@@ -167,10 +169,12 @@ class BruteForceSearch:
                 kernels.gather_min(bound, reached.minima, groups[0])
             if not again:
                 self._seed(task, filter_, ids, bound)
-            bands = self._bands(task, filter_, bound, again, among)
-            # Rows that are done again have the memory of a full chunk for their candidates.
-            room = min(rows_a_chunk, task.rows.size) * filter_.room * candidate_capacity(task.k) // ids.size
-            capacity = min(room, self.values.shape[0]) if again else None
+            n = self.values.shape[0]
+            at_once = again or (self.device.is_gpu and ids.size * n <= ONE_BAND)
+            bands = self._bands(task, filter_, bound, at_once, among)
+            # These rows have the memory of a full chunk for their candidates.
+            room = min(rows_a_chunk, len(self.queries)) * filter_.room * candidate_capacity(task.k) // ids.size
+            capacity = min(room, n) if at_once else None
             for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
@@ -270,13 +274,13 @@ class BruteForceSearch:
             yield same_candidates(filter_.far, ids.size, self.device)
 
     def _bands(
-        self, task: SearchTask, filter_: TileFilter, bound: Array, again: bool, among: slice | None
+        self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None
     ) -> list[slice]:
-        """The bands of points, in the filter's order, that rows with these bounds are tested with."""
+        """The bands of points, in the filter's order, that rows with these bounds are tested with; one if `at_once`."""
         first, last = (among.start, among.stop) if among else (0, filter_.order.size)
         if task.core is not None:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
-        bands = geometric_slices(last if again else filter_.first_band, last - first, filter_.growth)
+        bands = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
         return [slice(first + band.start, first + band.stop) for band in bands]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import word_count
 from rapids_slink.neighbors.exact.kernels import kernels
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.runtime.device import Array, Device, all_true
 
 #: Formulas of counts.
@@ -40,9 +40,10 @@ def words_of_bytes(values: Array, device: Device) -> Array:
     xp, (n, d) = device.xp, values.shape
     words = xp.zeros((n, word_count(8 * d)), "uint64")
     words.view("uint8")[:, :d] = values
-    ones_of_byte = xp.asarray(np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1).sum(axis=1))
-    for rows in row_blocks(n, d):
-        words[rows, -1] = ones_of_byte[values[rows]].sum(axis=1)
+    bits_of_byte = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1)
+    ones_of_byte = xp.asarray(bits_of_byte.sum(axis=1, dtype="uint8"))
+    for rows in row_blocks(n, d, 8 * BLOCK):
+        words[rows, -1] = ones_of_byte[values[rows]].sum(axis=1, dtype="uint64")
     return words
 
 

@@ -14,7 +14,8 @@
 constexpr int MAX_EXACT_INTEGER = 2048;  // as in quantize.py
 // With it no sum of a row or column passes: the others' slack is at most 2^30, and their products stay below 2^29.
 constexpr int PADDING_NORM = 3 << 29;
-constexpr int CHUNK = 8, BYTE_CHUNK = 16;  // features in 16 bytes
+constexpr int CHUNK = 8;                 // features of fp16 in 16 bytes
+constexpr int WORDS = 4;                 // in as many bytes, each of four int8 features
 constexpr int TILE = 128;                // rows of an image's tile
 constexpr int ATOM = 8;                  // chunks of an atom
 
@@ -79,9 +80,9 @@ __device__ __forceinline__ float mixed(float value, int lane) {
 extern "C" __global__ void quantize_int8(
     const VALUE* __restrict__ values, int d, const int* __restrict__ rows, long long m, long long padded,
     const double* __restrict__ centre, double first_scale, double scale, int width, const int* __restrict__ shuffles,
-    double rotation_error, double lost, double round_up, double tiny, int atoms, uint4* __restrict__ y,
+    double rotation_error, double lost, double round_up, double tiny, int atoms, unsigned* __restrict__ y,
     int* __restrict__ half_norm, float* __restrict__ error, float* __restrict__ z_out) {
-    extern __shared__ float buffers[];
+    extern __shared__ __align__(16) float buffers[];
     long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     int lane = threadIdx.x % WARP, in_tile = r % TILE, norm = 0;
     if (r >= padded) return;
@@ -105,16 +106,18 @@ extern "C" __global__ void quantize_int8(
         return;
     }
     double moved = 0, length = 0;
-    for (int c = lane; c < atoms * ATOM; c += WARP) {
-        union { uint4 bits; signed char byte[BYTE_CHUNK]; } out;
-        for (int e = 0; e < BYTE_CHUNK; e++) {
-            int f = c * BYTE_CHUNK + e;
-            double value = f < width ? times(widen(from[f]), scale) : 0;
+    for (int w = lane; w < atoms * ATOM * WORDS; w += WARP) {
+        int c = w / WORDS;
+        float4 four = 4 * w < width ? ((const float4*)from)[w] : float4{};
+        unsigned out = 0;
+        for (float z : {four.w, four.z, four.y, four.x}) {
+            double value = times(widen(z), scale);
             int rounded = __double2int_rn(fmin(fmax(value, -128.0), 127.0));
             double off = rounded - value;
-            out.byte[e] = rounded, norm += rounded * rounded, moved += off * off, length += value * value;
+            out = out << 8 | rounded & 255, norm += rounded * rounded, moved += off * off, length += value * value;
         }
-        y[((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7))] = out.bits;
+        size_t chunk = ((r / TILE * atoms + c / ATOM) * TILE + in_tile) * ATOM + (c % ATOM ^ (in_tile & 7));
+        y[chunk * WORDS + w % WORDS] = out;
     }
     norm = warp_sum(norm), moved = warp_sum(moved), length = warp_sum(length);
     if (lane) return;

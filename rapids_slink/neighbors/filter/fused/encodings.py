@@ -17,6 +17,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
+from rapids_slink.neighbors.exact.cuda import MIN_SHARED_MEMORY
 from rapids_slink.neighbors.filter.bounds import (
     ABSOLUTE_SLACK,
     EPSILONS,
@@ -41,6 +42,8 @@ ROTATION_ERROR = 2.0**-18
 #: Rows that the scale is found by. A row with values above `LARGEST` times their median of maxima is cut off: its error
 #: is large.
 SCALE_ROWS, LARGEST = 2**12, 4
+#: Warps of a block that quantizes, a row each, if there is shared memory for so many.
+QUANTIZE_WARPS = 8
 #: With more features, a row and its mix would not fit into shared memory.
 MAX_FEATURES = 4096
 #: Coordinates are worked out in at most this many parts: each takes some time on the host.
@@ -126,12 +129,14 @@ class Int8:
         check_arrays("int32", rows)
         d = values.shape[1]
         outputs = (None, None, None) if image is None else (image.y, image.half_norm, image.error)
+        buffers = 2 * 4 * self.width  # bytes of a row
+        warps = max(1, min(QUANTIZE_WARPS, MIN_SHARED_MEMORY // buffers))
         launch_blocks(
-            QUANTIZE, "quantize_int8", (size,), WARP,
+            QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP,
             values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),
             np.float64(self.last_scale), np.int32(self.width), self._shuffles, np.float64(self.error),
             np.float64(self.lost), np.float64(round_up_factor(EPSILONS["float32"])), np.float64(TINY),
-            np.int32(self.atoms), *outputs, z, options=(value_option(values.dtype),), shared_memory=2 * 4 * self.width,
+            np.int32(self.atoms), *outputs, z, options=(value_option(values.dtype),), shared_memory=warps * buffers,
         )  # fmt: skip
 
     @cached_property
