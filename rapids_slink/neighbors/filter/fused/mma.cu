@@ -81,11 +81,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
                 if (a) mma_piece<false>(sum, norms, own_rows, row, tile_columns, steps, lane);
                 else mma_piece<true>(sum, norms, own_rows, row, tile_columns, steps, lane);
             }
+            TileTerms tile;
+            tile.load(t, lane, radius, tile_radius, tile_error);
+            bool both = for_columns(i, blocks, among);
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                bool both = for_columns(i, blocks, among);
-                TileTest test = strips[s].test_of(t, both, lane, radius, tile_radius, tile_error, threshold, threshold_rows);
-                push_passing(sum[s], test, strips[s], survivors, item, i, t, both, n_columns);
+                TileTest test = strips[s].test_of(t, tile, both, lane, threshold, threshold_rows);
+                push_passing(sum[s], test, strips[s], survivors, item, i, t, n_columns);
             }
         }
         survivors.append(survivors.queued, item);

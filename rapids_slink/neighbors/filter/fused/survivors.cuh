@@ -33,27 +33,24 @@ struct WorkItem {
     }
 };
 
-// The most by which the product of a pair within the bound of one of its points is below the sum of the half norms. Of integers
-// it is rounded down, which loses none; and all pairs pass at 2^30, except those of padding: see PADDING_NORM in quantize.cu.
-__device__ __forceinline__ sum_t product_slack(radius_t radius, float error) {
+// The most by which the product of a pair within the bound of one of its points is below the sum of the half norms.
+__device__ __forceinline__ float slack_of(radius_t radius, float error) {
 #if BITS
-    return -(int)ceilf(fminf(radius.at(error), 0x1p28f));
+    return -radius.at(error);
 #else
-    float slack = (radius + error) * (radius + error);
-#if INT8
-    return (int)fminf(slack, 0x1p30f);
-#else
-    return slack;
-#endif
+    return (radius + error) * (radius + error);
 #endif
 }
+// With it no pair passes.
+constexpr float NO_SLACK = BITS ? -0x1p28f : 0;
 
-// A radius with which no pair passes that does not for its row, at that error.
-__device__ __forceinline__ radius_t no_radius(float error) {
-#if BITS
-    return {0, 0x1p28f};
+// The slack in the sums' type. Of integers it is rounded down, which loses none; and all pairs pass at 2^30, except those of
+// padding: see PADDING_NORM in quantize.cu.
+__device__ __forceinline__ sum_t rounded(float slack) {
+#if INT8
+    return __float2int_rd(BITS ? fmaxf(slack, NO_SLACK) : fminf(slack, 0x1p30f));
 #else
-    return -error;
+    return slack;
 #endif
 }
 
@@ -109,8 +106,9 @@ struct Survivors {
         if (!SYMMETRIC && lane < n && column_group && column_group[column] == row_group[row]) return;
         if (lane >= n) return;
         sum_t value = (sum_t&)half;
-        if (!SYMMETRIC || value <= product_slack(radius[row], tile_error[column / COLUMNS])) put(row, column, half);
-        if (SYMMETRIC && place >> 30 && value <= product_slack(radius[column], tile_error[row / COLUMNS])) put(column, row, half);
+        if (!SYMMETRIC || value <= rounded(slack_of(radius[row], tile_error[column / COLUMNS]))) put(row, column, half);
+        if (SYMMETRIC && place >> 30 && value <= rounded(slack_of(radius[column], tile_error[row / COLUMNS])))
+            put(column, row, half);
     }
     // All lanes take part; those that are `wanted` have a survivor.
     __device__ __forceinline__ void push(bool wanted, u32 place, sum_t half, const WorkItem& item) {

@@ -113,17 +113,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         survivors.first_row = item.row_tile * COLUMNS + g * 64 + warp * 16;
         strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
         for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
+            TileTerms tile;  // read ahead of the products, since memory takes its time
+            tile.load(t, lane, radius, tile_radius, tile_error);
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
-            bool both = for_columns(i, blocks, among);
-            TileTest test = strip.test_of(t, both, lane, radius, tile_radius, tile_error, threshold, threshold_rows);
+            TileTest test = strip.test_of(t, tile, for_columns(i, blocks, among), lane, threshold, threshold_rows);
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
                 for (u32 s = turn - (RESIDENT_ATOMS ? RESIDENT_ATOMS : 2); s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
-            push_passing(sum, test, strip, survivors, item, i, t, both, n_columns);
+            push_passing(sum, test, strip, survivors, item, i, t, n_columns);
         }
         survivors.append(survivors.queued, item);
         asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
