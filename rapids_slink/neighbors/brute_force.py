@@ -39,7 +39,7 @@ ROWS_OF_SIMILAR_BOUND = 2**15
 TRIED, MIN_LOWERED = 64, 0.05
 #: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
 MORE_ROOM = 8
-#: Up to so many pairs a GPU tests at once: bands would cost more launches than they save candidates.
+#: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
 
 
@@ -193,8 +193,11 @@ class BruteForceSearch:
         chunks = _chunks(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> None:
-        """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower."""
+    def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> bool:
+        """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower.
+
+        Returns whether all are.
+        """
         rows_at_once = self._rows_at_once(ids.size, task.k)
         all_rows = task.upper is None and task.part_lists is None
         if task.is_knn_graph and task.upper is not None:
@@ -207,6 +210,7 @@ class BruteForceSearch:
             some = bound[unbounded]
             filter_.seed(task, ids[unbounded], some, rows_at_once)
             bound[unbounded] = some
+        return all_rows
 
     def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
@@ -220,16 +224,16 @@ class BruteForceSearch:
         """
         filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
-        k, part_lists = task.k, task.part_lists
+        k, part_lists, falls = task.k, task.part_lists, True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
-            self._seed(task, filter_, task.rows, reached.upper)
+            falls = self._seed(task, filter_, task.rows, reached.upper)
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, split = kernels.empty_lists(rows.size, k), 0
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
-        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split)
+        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, falls)
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
             if at % 2 and filter_.is_coarse(survivors):  # which waits for the GPU

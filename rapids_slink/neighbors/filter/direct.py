@@ -99,7 +99,7 @@ def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
         centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
     both = [points] if queries is points else [points, queries]
     ranges = kernels(device).value_ranges(both, centre)
-    largest = max(found.deviation for found in ranges)
+    largest = max(one.deviation for one in ranges)
     if not isfinite(largest):
         return None
     scale = 2.0 ** -max(frexp(largest)[1], -500)

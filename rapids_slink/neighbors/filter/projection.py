@@ -116,11 +116,14 @@ def worthwhile_projection(
     z = rows @ axes.astype("float32")
     queries = z[:: max(1, len(z) // QUERIES)][:QUERIES]
     sampled = _Sample(queries, z, within * scaling.scale, xp)
-    best, best_time, itemsize = d, inf, points.dtype.itemsize
+    best, best_time, itemsize = d, inf, points.dtype.itemsize  # seconds of a query
     for m in [*(end for end in (STEP * s - REST for s in STEPS) if end + REST <= MAX_SHARE * d), d]:
         width = m + REST if m < d else -(-d // STEP) * STEP
+        products = n * width * costs.product
+        if products >= best_time:
+            break
         survivors = sampled.survivors(m, costs.rounding * width**0.5, n)
-        time = n_queries * (n * width * costs.product + survivors * (costs.survivor + costs.byte * d * itemsize))
+        time = products + survivors * (costs.survivor + costs.byte * d * itemsize)
         if time < best_time:
             best, best_time = m, time
     return None if best == d else Projection.of(points, scaling, xp.ascontiguousarray(axes[:, :best]), device)

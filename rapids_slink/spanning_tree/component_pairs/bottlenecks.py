@@ -32,8 +32,8 @@ def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any) -> 
     n = weight.size + 1
     start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
     for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
-        left, right = left_child[i], right_child[i]
-        start[left] = start[n + i]
-        start[right] = start[n + i] + (1 if left < n else size[left - n])
-        height[start[right] - 1] = weight[i]
+        first, second = left_child[i], right_child[i]
+        start[first] = start[n + i]
+        start[second] = start[n + i] + (1 if first < n else size[first - n])
+        height[start[second] - 1] = weight[i]
     return start[:n], height

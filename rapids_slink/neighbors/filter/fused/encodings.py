@@ -42,7 +42,7 @@ ROTATION_ERROR = 2.0**-18
 #: Rows that the scale is found by. A row with values above `LARGEST` times their median of maxima is cut off: its error
 #: is large.
 SCALE_ROWS, LARGEST = 2**12, 4
-#: Warps of a block that quantizes, a row each, if there is shared memory for so many.
+#: Warps of a block that quantizes, a row each; fewer where rows take much shared memory.
 QUANTIZE_WARPS = 8
 #: With more features, a row and its mix would not fit into shared memory.
 MAX_FEATURES = 4096

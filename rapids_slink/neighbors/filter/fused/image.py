@@ -134,11 +134,15 @@ class ImageFilter(TileFilter):
         self.arrange(cp.concatenate((first, second + np.int32(split))), far)
         return True
 
-    def symmetric_slices(self, split: int = 0) -> list[slice]:
-        """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`."""
+    def symmetric_slices(self, split: int = 0, falls: bool = True) -> list[slice]:
+        """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`.
+
+        Few if the bounds do not fall from slice to slice.
+        """
         blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
         last = blocks if split else blocks // 2 + 1
-        return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, self.offset_growth)
+        growth = self.offset_growth if falls else self.growth
+        return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, growth)
 
     def empty_survivors(self, k: int) -> Survivors:
         """Buffers for `append_both`: a slice brings a row about k, as many stay, and the rest is spare."""
