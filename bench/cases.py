@@ -257,6 +257,20 @@ def directions(n: int, d: int, decay: float = 0.0) -> Rows:
     return rows
 
 
+def near_duplicates(n: int, d: int, moved: float = 0.005) -> Rows:
+    """Directions, each of which comes a second time, about `moved` away, in no order."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        points, rng = directions(n + extra, d)(None, 0), np.random.default_rng(SEED + 1)
+        half = len(points) // 2
+        step = rng.standard_normal((half, d), np.float32) * np.float32(moved / d**0.5)
+        np.add(points[:half], step, out=points[-half:])
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        return points[rng.permutation(len(points))]
+
+    return rows
+
+
 def digits(_folder: Path | None, _extra: int) -> np.ndarray:
     """scikit-learn's handwritten digits, (1797, 64) float64 holding small integers."""
     from sklearn.datasets import load_digits
@@ -358,6 +372,10 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("coast-11m-2-haversine", coast(11_000_000), metric="haversine"),
         Case("deep-8m-96", directions(8_000_000, 96, decay=0.5), n_clusters=100),
         Case("deep-40m-96", directions(40_000_000, 96, decay=0.5), n_clusters=100),
+        Case("unit-20k-384", directions(20_000, 384, decay=0.5)),
+        Case("unit-300k-768", directions(300_000, 768, decay=0.5)),
+        Case("unit-1m-768", directions(1_000_000, 768, decay=0.5)),
+        Case("duplicates-1m-128", near_duplicates(1_000_000, 128), n_clusters=1_000_000, max_distance=0.02),
         *(Case(f"tiny-{n}-{d}", gauss(n, d, np.float64)) for n, d in TINY),
         Case("repeats-200k-16", repeats(200_000, 16, distinct=10)),
         Case("levels-200k-10", levels(200_000, 10)),
