@@ -196,7 +196,7 @@ class BruteForceSearch:
     def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> bool:
         """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower.
 
-        Returns whether all are.
+        Returns whether all rows have tried the sample.
         """
         rows_at_once = self._rows_at_once(ids.size, task.k)
         all_rows = task.upper is None and task.part_lists is None
@@ -224,16 +224,16 @@ class BruteForceSearch:
         """
         filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
-        k, part_lists, falls = task.k, task.part_lists, True
+        k, part_lists, bounds_fall = task.k, task.part_lists, True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
-            falls = self._seed(task, filter_, task.rows, reached.upper)
+            bounds_fall = self._seed(task, filter_, task.rows, reached.upper)
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, split = kernels.empty_lists(rows.size, k), 0
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
-        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, falls)
+        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall)
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
             if at % 2 and filter_.is_coarse(survivors):  # which waits for the GPU

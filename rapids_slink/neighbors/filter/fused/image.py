@@ -134,14 +134,14 @@ class ImageFilter(TileFilter):
         self.arrange(cp.concatenate((first, second + np.int32(split))), far)
         return True
 
-    def symmetric_slices(self, split: int = 0, falls: bool = True) -> list[slice]:
+    def symmetric_slices(self, split: int = 0, bounds_fall: bool = True) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`.
 
-        Few if the bounds do not fall from slice to slice.
+        Fewer if the bounds hardly fall from slice to slice.
         """
         blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
         last = blocks if split else blocks // 2 + 1
-        growth = self.offset_growth if falls else self.growth
+        growth = self.offset_growth if bounds_fall else 2 * self.offset_growth
         return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, growth)
 
     def empty_survivors(self, k: int) -> Survivors:
