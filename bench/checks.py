@@ -25,7 +25,7 @@ Verdict = tuple[bool | None, str | None]
 
 SCIPY_ROWS = 20_000  # pdist holds n²/2 float64, other oracles n²
 SCIPY_EDGES = 10**8
-PRIM_WORK = 2e11  # n²·d that the brute-force oracle does in a minute or two
+PRIM_WORK = 2e11  # n²·d that an oracle of all pairs does in a minute or two
 SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
 MINKOWSKI_ULP = 4  # its powers are a library's
@@ -45,7 +45,7 @@ def heights(work: Work, model: Any) -> Verdict:
         sums = (int(squares.sum()), int(squares.max()))
         right = np.array_equal(np.sqrt(squares), found) and sums == work.case.squared_sums
         return right, "known sum and largest of the squared weights"
-    if n <= SCIPY_ROWS:
+    if n <= SCIPY_ROWS and n * n * d <= PRIM_WORK:
         expected = scipys(work)()[:, 2]
         off = {"minkowski": MINKOWSKI_ULP * np.spacing(expected), "haversine": RADIANS}.get(work.case.metric, 0.0)
         return bool((abs(found - expected) <= off).all()), "scipy.cluster.hierarchy.linkage"
