@@ -25,7 +25,7 @@ Verdict = tuple[bool | None, str | None]
 
 SCIPY_ROWS = 20_000  # pdist holds n²/2 float64, other oracles n²
 SCIPY_EDGES = 10**8
-PRIM_WORK = 2e11  # n²·d that an oracle of all pairs does in a minute or two
+ALL_PAIRS_WORK = 2e11  # n²·d that an oracle of all pairs does in a minute or two
 SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
 MINKOWSKI_ULP = 4  # its powers are a library's
@@ -45,13 +45,14 @@ def heights(work: Work, model: Any) -> Verdict:
         sums = (int(squares.sum()), int(squares.max()))
         right = np.array_equal(np.sqrt(squares), found) and sums == work.case.squared_sums
         return right, "known sum and largest of the squared weights"
-    if n <= SCIPY_ROWS and n * n * d <= PRIM_WORK:
+    has_oracle = n * n * d <= ALL_PAIRS_WORK
+    if n <= SCIPY_ROWS and has_oracle:
         expected = scipys(work)()[:, 2]
         off = {"minkowski": MINKOWSKI_ULP * np.spacing(expected), "haversine": RADIANS}.get(work.case.metric, 0.0)
         return bool((abs(found - expected) <= off).all()), "scipy.cluster.hierarchy.linkage"
     if work.case.metric not in ("euclidean", "haversine"):
         return None, None
-    if work.case.metric == "euclidean" and n * n * d <= PRIM_WORK:
+    if work.case.metric == "euclidean" and has_oracle:
         squares = np.sort(brute_force_tree(np.ascontiguousarray(_float64(work.points).T)))
         return _same(found, np.sqrt(squares)), "brute-force spanning tree"
     tree = model.mst_.compute() if hasattr(model.mst_, "compute") else model.mst_

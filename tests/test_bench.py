@@ -95,7 +95,7 @@ def test_check_of_a_metric_can_fail(case):
 )
 def test_check_of_large_cases_can_fail(case, rows, monkeypatch):
     """A tree that is not minimal, weights that are off, an edge that is missing."""
-    for name, value in (("SCIPY_ROWS", 0), ("PRIM_WORK", 0), ("CYCLE_ROWS", 500)):
+    for name, value in (("SCIPY_ROWS", 0), ("ALL_PAIRS_WORK", 0), ("CYCLE_ROWS", 500)):
         monkeypatch.setattr(checks, name, value)
     work = Work(replace(CASES[case], rows=rows), CPU, None)
     tree, metric = work.tree, work.case.metric

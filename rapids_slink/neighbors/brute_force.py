@@ -3,10 +3,10 @@
     rows ──▶ filter ──▶ candidates ──▶ re-rank ──▶ lists, and a bound a row, tightened from band to band
 
 Points are visited in a low-discrepancy order, in bands of which each extends the ones before g-fold and so adds about
-g·k candidates a row. If points have core distances they are visited in ascending order of these instead, and a search
-stops where they exceed the bounds of all its rows. A row whose candidates all fitted into its buffer is proven
-(filter/bounds.py says why). The others are searched again with the bound that they have reached, then by finer filters,
-then by computing every distance.
+g·k candidates a row. A GPU takes few pairs in one band. If points have core distances they are visited in ascending
+order of these instead, and a search stops where they exceed the bounds of all its rows. A row whose candidates all
+fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with the bound that they
+have reached, then by finer filters, then by computing every distance.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.

@@ -31,12 +31,13 @@ def estimate_brute_force(
     quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
     # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
-    packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
     chunks = workers(device) * MIN_ROWS * row_bytes(n, d, k, device)
     if not device.is_gpu and m == n:  # the candidates and lists of blocks that meet
         from rapids_slink.neighbors.filter.blas import meeting_bytes
 
         packing_a_tile = meeting_bytes(n, k)
+    else:
+        packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
     peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
     products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
     preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)

@@ -41,7 +41,7 @@ __device__ __forceinline__ float slack_of(radius_t radius, float error) {
     return (radius + error) * (radius + error);
 #endif
 }
-// With it no pair passes.
+// With it no pair passes that does not for its row, whose slack is no less.
 constexpr float NO_SLACK = BITS ? -0x1p28f : 0;
 
 // The slack in the sums' type. Of integers it is rounded down, which loses none; and all pairs pass at 2^30, except those of
