@@ -54,7 +54,8 @@ def kept_and_wanted(filter_, exact, rng, n):
     order = filter_.first_order()
     filter_.arrange(order)
     band = slice(256, n)
-    kept = filter_.candidates(filter_.query(cupy.asarray(some)), band, cupy.asarray(bound), groups, task)
+    tested = cupy.asarray(bound), filter_.tested_groups(groups, task), task
+    kept = filter_.candidates(filter_.query(cupy.asarray(some)), band, *tested)
     positions, count = to_host(kept.ids), to_host(kept.count)
     assert count.max() <= kept.capacity
     ids = positions if kept.order is None else to_host(kept.order)[positions % n]

@@ -85,7 +85,7 @@ def test_products_keep_their_bound(d):
         half_norm[:n] = -cupy.asarray(threshold)
         task = SearchTask(ids, n // 12 + 1, group, group)  # room for all points
         found = filter_.candidates(
-            replace(rows, half_norm=half_norm), slice(0, n), cupy.zeros(n), (group, group), task
+            replace(rows, half_norm=half_norm), slice(0, n), cupy.zeros(n), (None, None), task
         )  # fmt: skip
         assert found.capacity >= n
         count, passed = to_host(found.count), to_host(found.ids)
@@ -132,7 +132,7 @@ def test_int8_loses_no_pair(d, kind):
     groups = cupy.asarray(component[some]), cupy.asarray(component)
     for band, per_group_minimum in ((slice(0, n), False), (slice(256, 400), True)):
         task = SearchTask(some, n // 12 + 1, *groups, per_group_minimum=per_group_minimum)
-        kept = filter_.candidates(rows, band, cupy.asarray(bound), groups, task)
+        kept = filter_.candidates(rows, band, cupy.asarray(bound), filter_.tested_groups(groups, task), task)
         inside = np.isin(np.arange(n), to_host(order[band]))
         for i, (ids, count) in enumerate(zip(to_host(order[kept.ids % n]), to_host(kept.count), strict=True)):
             found = ids[:count]

@@ -100,7 +100,8 @@ def passed(filter_, bound, engine):
     xp, n = engine.xp, bound.size
     ids = xp.arange(n, dtype="int32")
     groups = xp.zeros(n, "int32"), xp.ones(n, "int32")
-    return filter_.candidates(filter_.query(ids), slice(0, n), bound, groups, SearchTask(ids, 1, *groups))
+    task = SearchTask(ids, 1, *groups)
+    return filter_.candidates(filter_.query(ids), slice(0, n), bound, filter_.tested_groups(groups, task), task)
 
 
 @pytest.mark.parametrize("d", [40, full(9), full(300)])

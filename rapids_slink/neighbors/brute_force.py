@@ -175,7 +175,7 @@ class BruteForceSearch:
             # These rows have the memory of a full chunk for their candidates.
             room = min(rows_a_chunk, len(self.queries)) * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, n) if at_once else None
-            for candidates in self._candidates(task, filter_, ids, bound, bands, capacity):
+            for candidates in self._candidates(task, filter_, ids, groups, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
@@ -268,10 +268,17 @@ class BruteForceSearch:
         return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
     def _candidates(
-        self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array, bands: list[slice], capacity: int | None
+        self,
+        task: SearchTask,
+        filter_: TileFilter,
+        ids: Array,
+        groups: tuple[Array, Array],
+        bound: Array,
+        bands: list[slice],
+        capacity: int | None,
     ) -> Iterator[Any]:
         """The candidates of some rows from each band of points; the bounds may be tightened in between."""
-        queries, groups = filter_.query(ids), (task.groups(ids), task.point_group)
+        queries, groups = filter_.query(ids), filter_.tested_groups(groups, task)
         for band in bands:
             yield filter_.candidates(queries, band, bound, groups, task, capacity)
         if filter_.far is not None and filter_.far.size:

@@ -13,6 +13,7 @@ from rapids_slink.runtime.compiling import compiling
 THREADS = 256
 #: A null pointer, as a kernel's argument.
 NULL = np.uintp(0)
+MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor
 #: NumPy's types as C++ calls them.
 C_NAMES = {
@@ -107,6 +108,11 @@ def c_struct(*numbers: Any) -> Any:
     types = {bool: np.bool_, int: np.int32, float: np.float64}
     fields = [(f"f{i}", types.get(type(number), type(number))) for i, number in enumerate(numbers)]
     return np.array(numbers, np.dtype(fields, align=True))[()]
+
+
+def warps_that_fit(most: int, bytes_a_warp: int) -> int:
+    """How many warps of a block, at least one, the shared memory that a block has on every GPU suffices for."""
+    return max(1, min(most, MIN_SHARED_MEMORY // bytes_a_warp))
 
 
 def power_of_two(size: int) -> int:

@@ -98,7 +98,9 @@ def _search_crossing_edges(
     forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report, max_weight: float
 ) -> None:
     """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
-    upper = device.xp.minimum(forest.best_weight[forest.component[rows]], max_weight)
+    upper = forest.best_weight[forest.component[rows]]
+    if max_weight < inf:
+        upper = device.xp.minimum(upper, max_weight)
     component = forest.component
     result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)

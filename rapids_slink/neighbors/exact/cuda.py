@@ -9,7 +9,16 @@ import numpy as np
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity, word_count
 from rapids_slink.neighbors.slices import golden_stride
-from rapids_slink.runtime.cuda import THREADS, c_struct, check_arrays, launch, launch_blocks, power_of_two, value_option
+from rapids_slink.runtime.cuda import (
+    THREADS,
+    c_struct,
+    check_arrays,
+    launch,
+    launch_blocks,
+    power_of_two,
+    value_option,
+    warps_that_fit,
+)
 from rapids_slink.runtime.device import Array
 
 MAX_LIST = 2000  # with features and what waits to be merged into it, this fits into shared memory on every GPU
@@ -24,7 +33,6 @@ RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
 PAIR_WARPS = 2  # a block, in the kernel that gives each pair a lane
 SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
-MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 
 
 def new_candidates(rows: int, k: int, capacity: int | None = None) -> Candidates:
@@ -275,5 +283,4 @@ def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, in
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
     bytes_a_warp = -(-(width * 8 + WARP * pitch + entries * 12) // 16) * 16
-    warps = max(1, min(RERANK_WARPS, MIN_SHARED_MEMORY // bytes_a_warp))
-    return c_struct(k, size, width, pitch, aligned), warps, bytes_a_warp
+    return c_struct(k, size, width, pitch, aligned), warps_that_fit(RERANK_WARPS, bytes_a_warp), bytes_a_warp

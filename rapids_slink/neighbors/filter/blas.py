@@ -90,7 +90,7 @@ class BlasFilter(ProductFilter):
             for_each_chunk(self.device, meet, meetings)
         return np.flatnonzero(reached.top.overflowed)
 
-    def seed_queries(self, rows: Any) -> QuantizedPoints:
+    def whole_queries(self, rows: Any) -> QuantizedPoints:
         """Some queries with all their features."""
         quantized: QuantizedPoints = self.query(rows)
         return quantized
@@ -160,6 +160,11 @@ class ProjectedFilter(BlasFilter):
         return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids)
 
     def seed_queries(self, rows: Any) -> QuantizedPoints:
+        """The coordinates of some queries: pairs are checked by all features."""
+        quantized: QuantizedPoints = self.query(rows)
+        return quantized
+
+    def whole_queries(self, rows: Any) -> QuantizedPoints:
         """Some queries with all their features."""
         return ProductFilter.quantize(self, self.queries, rows)
 

@@ -85,6 +85,10 @@ class TileFilter:
         """The rows, as `candidates` takes them."""
         return self.quantized_queries.take(self.position[rows])
 
+    def tested_groups(self, groups: tuple[Any, Any], task: SearchTask) -> tuple[Any, Any]:
+        """The groups of some rows, and of the points by id, as `candidates` takes them."""
+        return groups
+
     def candidates(
         self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
     ) -> Candidates:
@@ -98,7 +102,7 @@ class TileFilter:
         bound : (m,) float64 array
             No surrogate distance above it is wanted.
         groups : (m,) and (n,) int32 arrays
-            The rows', and by id: pairs of one group may be left out.
+            Of `tested_groups`: pairs of one group may be left out.
         task : SearchTask
         capacity : int, optional
             How many a row has room for; by default `room` times `candidate_capacity`.
@@ -175,14 +179,18 @@ class ProductFilter(TileFilter):
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
-            queries = self.query(rows[at]) if self.check else self.seed_queries(rows[at])
+            queries = self.seed_queries(rows[at])
             product = self.workspace.product(queries, points)
             seeds = product, queries, points, task, rows[at], ids, upper_bound, bound[at]
             self.kernels.seed_bounds(*seeds, *([self.check] if self.check else []))
 
-    def seed_queries(self, rows: Any) -> QuantizedPoints:
+    def whole_queries(self, rows: Any) -> QuantizedPoints:
         """Some queries with all their features, not kept."""
         return self.quantize(self.queries, rows)
+
+    def seed_queries(self, rows: Any) -> QuantizedPoints:
+        """Some queries as first bounds are taken from them."""
+        return self.whole_queries(rows)
 
     def seed_points(self, positions: slice) -> QuantizedPoints:
         """The points at these positions of the order, likewise."""

@@ -15,12 +15,12 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact.cuda import MAX_LIST, MIN_SHARED_MEMORY, list_entries, lists_by_sorting
+from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
 from rapids_slink.neighbors.matrix.planes import TILE, bit_planes, distance_option, padded, put_distances, stored_type
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import check_arrays, launch_blocks
+from rapids_slink.runtime.cuda import check_arrays, launch_blocks, warps_that_fit
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
@@ -100,7 +100,7 @@ class MatrixSearch:
         check_arrays("int32", rows, *groups, ids)
         check_arrays("float64", task.core, upper, weights)
         size, entries = list_entries(k)
-        warps = max(1, min(LEAST_WARPS, MIN_SHARED_MEMORY // (12 * entries)))
+        warps = warps_that_fit(LEAST_WARPS, 12 * entries)
         arguments = *stored, rows, np.int32(m), *groups, task.core, upper, np.int32(k), np.int32(size)
         launch_blocks(
             LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, ids, weights,

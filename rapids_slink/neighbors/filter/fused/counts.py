@@ -16,8 +16,8 @@ from rapids_slink.runtime.device import Array, Device
 
 COUNTS = "neighbors/filter/fused/counts.cu"
 MAX_BITS = 2**24  # counts and numbers of ones are exact in float32
-#: Points, at least, that give each row its first bound.
-SEED_POINTS = 256
+#: Points, at least, that give each row its first bound, by whether that bounds all rows of its group.
+SEED_POINTS = {False: 256, True: 64}
 
 
 class Bits:
@@ -82,7 +82,7 @@ class CountFilter(ImageFilter):
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by their distances to a sample of points."""
-        size = max(SEED_POINTS, 8 * task.k)
+        size = max(SEED_POINTS[task.per_group_minimum], 8 * task.k)
         self.seed_by_distances(task, rows, bound, self.order[:: max(1, self.order.size // size)][:size])
 
     def tighten(self, survivors: Survivors, bound: Array, k: int, last: bool) -> None:

@@ -17,7 +17,6 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.exact.cuda import MIN_SHARED_MEMORY
 from rapids_slink.neighbors.filter.bounds import (
     ABSOLUTE_SLACK,
     EPSILONS,
@@ -31,7 +30,7 @@ from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, T
 from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
-from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option
+from rapids_slink.runtime.cuda import check_arrays, launch_blocks, value_option, warps_that_fit
 from rapids_slink.runtime.device import Array, Device
 
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
@@ -55,7 +54,7 @@ COSTS = {
     for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
 }
 #: Seconds by which a product of one feature takes longer in fp16, and how many survivors of a Gaussian point it saves.
-FP16_TIME, FP16_SURVIVORS = {True: 0.5e-15, False: 1.7e-15}, 200
+FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
 
 
 class Fp16:
@@ -130,7 +129,7 @@ class Int8:
         d = values.shape[1]
         outputs = (None, None, None) if image is None else (image.y, image.half_norm, image.error)
         buffers = 2 * 4 * self.width  # bytes of a row
-        warps = max(1, min(QUANTIZE_WARPS, MIN_SHARED_MEMORY // buffers))
+        warps = warps_that_fit(QUANTIZE_WARPS, buffers)
         launch_blocks(
             QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP,
             values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),

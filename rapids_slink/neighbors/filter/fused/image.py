@@ -102,17 +102,20 @@ class ImageFilter(TileFilter):
         """The image of the rows."""
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
-    def candidates(
-        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
-    ) -> Candidates:
-        """As of a `TileFilter`, in one launch.
+    def tested_groups(self, groups: tuple[Array, Array], task: SearchTask) -> tuple[Array, Array]:
+        """The rows' groups, and the points' by position.
 
         Where every row is its own group, one more candidate is cheaper than to look up the group of every survivor.
         """
+        return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
+
+    def candidates(
+        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
+    ) -> Candidates:
+        """As of a `TileFilter`, in one launch."""
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
-        row_group, point_group = (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
-        check_arrays("int32", row_group, point_group)
+        check_arrays("int32", *groups)
         m = bound.size
         counts = cp.zeros(m + 1, cp.int32)  # and the next work item
         capacity = capacity or self.room * candidate_capacity(task.k)
@@ -121,7 +124,7 @@ class ImageFilter(TileFilter):
         last = min(band.stop, self.order.size)
         products = Products(rows, blocks, item_splits(blocks, tiles[1] - tiles[0]), tiles, last)
         radii = self.radii(bound, rows.error, rows.half_norm.size)
-        self._append(products, radii, Destination(candidates, counts[m:], row_group, point_group))
+        self._append(products, radii, Destination(candidates, counts[m:], *groups))
         return candidates
 
     def arrange_parts(self, bound: Any, split: int) -> bool:
