@@ -125,21 +125,20 @@ class BruteForceSearch:
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
             return self._symmetric_pass(task, reached)
-        if task.part_lists is not None and not self.filter.is_symmetric:
-            return self._pass_between_parts(task, task.part_lists.split, reached), none
+        parts = None if self.filter.is_symmetric else task.part_lists
+        if parts is not None:
+            split = parts.split
+            first, second = (self.kernels.low_discrepancy_order(size) for size in (split, m - split))
+            self.filter.arrange(self.device.xp.concatenate((first, second + self.device.xp.int32(split))))
         if task.is_knn_graph and not self.device.is_gpu:
             at_once = self._rows_at_once(m, task.k)
             return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
+        if parts is not None:
+            sides = (slice(0, split), slice(split, m)), (slice(split, m), slice(0, split))
+            unproven = [self._pass(task, self.filter, a, reached, False, b) for a, b in sides]
+            return self.device.xp.concatenate(unproven), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
         return self._pass(task, self.filter, rows, reached, again=False), none
-
-    def _pass_between_parts(self, task: SearchTask, split: int, reached: Reached) -> Any:
-        """`_pass` for lists known within two parts: each part's rows among the points of the other."""
-        xp, n = self.device.xp, self.values.shape[0]
-        first, second = (self.kernels.low_discrepancy_order(size) for size in (split, n - split))
-        self.filter.arrange(xp.concatenate((first, second + xp.int32(split))))
-        sides = (slice(0, split), slice(split, n)), (slice(split, n), slice(0, split))
-        return xp.concatenate([self._pass(task, self.filter, a, reached, False, b) for a, b in sides])
 
     def _pass(
         self,

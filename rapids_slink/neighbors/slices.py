@@ -43,6 +43,12 @@ def equal_slices(whole: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, whole.stop)) for a in range(whole.start, whole.stop, size)]
 
 
+def shares(whole: slice, number: int) -> list[slice]:
+    """A slice in so many slices, whose sizes differ by one at most."""
+    n = whole.stop - whole.start
+    return [slice(whole.start + n * i // number, whole.start + n * (i + 1) // number) for i in range(number)]
+
+
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
     """Slices of rows of d values, each with about `size` values."""
     return equal_slices(slice(0, n), max(1, size // d))
@@ -54,3 +60,9 @@ def rounds_of_pairs(blocks: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
     yield [(block, block) for block in blocks]
     for turn, first in enumerate(others):
         yield [(first, last), *((others[turn - i], others[turn + i - len(others)]) for i in range(1, len(blocks) // 2))]
+
+
+def rounds_between(blocks: list[Any], others: list[Any]) -> Iterator[list[tuple[Any, Any]]]:
+    """Pairs of each block with each of the others, of which there are as many, in rounds that hold each block once."""
+    for turn in range(len(blocks)):
+        yield list(zip(blocks, others[turn:] + others[:turn], strict=True))

@@ -1,5 +1,6 @@
 """The product filter on a CPU: tiles of products by BLAS, tested in memory."""
 
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from rapids_slink.neighbors.filter.bounds import filter_radius
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_of_pairs, row_blocks
+from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks, shares
 from rapids_slink.neighbors.task import Reached, SearchTask
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
@@ -65,13 +66,23 @@ class BlasFilter(ProductFilter):
     ) -> Any:
         """The k-NN graph, with every pair of points tested once for both; returns the rows that are not proven.
 
+        Of points whose lists within two parts are known only pairs between the parts are tested.
+
         Blocks of points meet in rounds, in which a block has one partner, and so a row one thread. Bounds are tightened
         after each meeting. `rows_at_once` is how many rows a thread has memory for.
         """
-        n, cores = task.rows.size, workers(self.device)
-        pairs = max(cores * -(-n // (cores * min(rows_at_once, 2 * MOST_ROWS))), min(MIN_PAIRS, n // (2 * FEW_ROWS)))
-        pairs = max(1, min(pairs, n // (2 * LEAST_ROWS)))
-        blocks = [slice(n * b // (2 * pairs), n * (b + 1) // (2 * pairs)) for b in range(2 * pairs)]
+        n, cores, known = task.rows.size, workers(self.device), task.part_lists
+        half = n / 2 if known is None else max(known.split, n - known.split)
+        pairs = max(cores * ceil(half / (cores * min(rows_at_once / 2, MOST_ROWS))), min(MIN_PAIRS, half // FEW_ROWS))
+        pairs = int(max(1, min(pairs, half // LEAST_ROWS)))
+        if known is None:
+            blocks = shares(slice(0, n), 2 * pairs)
+            rounds = rounds_of_pairs(blocks)
+        else:
+            pairs = min(pairs, known.split, n - known.split)
+            blocks, others = shares(slice(0, known.split), pairs), shares(slice(known.split, n), pairs)
+            rounds = rounds_between(blocks, others)
+            reached.top.ids[:], reached.top.weights[:] = known.ids, known.weights
 
         def seed(rows: slice) -> None:
             self.seed(task, task.rows[rows], reached.upper[rows], rows_at_once)
@@ -86,7 +97,7 @@ class BlasFilter(ProductFilter):
 
         if not np.isfinite(reached.upper).all():
             for_each_chunk(self.device, seed, blocks)
-        for meetings in with_progress(rounds_of_pairs(blocks), len(blocks), task.progress(progress)):
+        for meetings in with_progress(rounds, len(blocks) if known is None else pairs, task.progress(progress)):
             for_each_chunk(self.device, meet, meetings)
         return np.flatnonzero(reached.top.overflowed)
 
