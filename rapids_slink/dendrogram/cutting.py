@@ -207,7 +207,7 @@ def check_cut(
         raise ValueError(f"n_clusters must be from {components} to {n}, the number of rows, got {n_clusters}{why}")
 
 
-def _relabel(later: Any, flat: Any, merged: int, xp: Any) -> Any:
+def _relabel(later: Array, flat: Array, merged: int, xp: Any) -> Array:
     """The children of the later merges in the dendrogram over the clusters of the first `merged` merges."""
     if not later.size:
         return later

@@ -110,7 +110,7 @@ class BruteForceSearch:
             self.kernels.drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
-    def distances(self, src: Array, dst: Array) -> Any:
+    def distances(self, src: Array, dst: Array) -> Array:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
 
@@ -119,7 +119,7 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
+    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
         m, none = task.rows.size, task.rows[:0]
         symmetric = self.filter.is_symmetric and task.is_knn_graph
@@ -211,7 +211,7 @@ class BruteForceSearch:
             bound[unbounded] = some
         return all_rows
 
-    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Any, Any]:
+    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are

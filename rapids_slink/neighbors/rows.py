@@ -27,7 +27,7 @@ from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
 def metric_rows(
     metric: Metric, values: Array, device: Device, *, name: str = "X", alone: bool = True, compact: bool = False
-) -> Any:
+) -> Array:
     """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
     `alone` is whether pairs are formed among these rows. `compact` is whether they are all the rows that are compared:
@@ -84,7 +84,7 @@ def row_bytes(metric: Metric, n_features: int) -> int:
     return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 
-def zero_rows(values: Array, device: Device) -> Any:
+def zero_rows(values: Array, device: Device) -> Array:
     """The rows that are zero in every column."""
     return device.xp.flatnonzero(~values.any(axis=1))
 
@@ -94,12 +94,12 @@ def undefined_for_zeros(rows: str, metric: Metric) -> ValueError:
     return ValueError(f"{rows} are zero in every column: their {metric.name} distance is not defined. Drop one")
 
 
-def unit_rows(rows: Array) -> Any:
+def unit_rows(rows: Array) -> Array:
     """Rows that are followed by their norms, divided by those."""
     return rows[:, :-1] / rows[:, -1:]
 
 
-def _on_sphere(values: Array, name: str, device: Device) -> Any:
+def _on_sphere(values: Array, name: str, device: Device) -> Array:
     """Unit vectors."""
     if values.shape[1] != 2:
         raise ValueError(
@@ -120,7 +120,7 @@ def _on_sphere(values: Array, name: str, device: Device) -> Any:
     return each(_unit_vectors, device, latitude, longitude)
 
 
-def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Any:
+def _unit_vectors(latitude: Array, longitude: Array, xp: Any) -> Array:
     (sin_lat, cos_lat), (sin_lon, cos_lon) = sine_and_cosine(latitude, xp), sine_and_cosine(longitude, xp)
     return xp.stack([cos_lat * cos_lon, cos_lat * sin_lon, sin_lat], axis=1)
 
@@ -159,7 +159,7 @@ def _pair_without_common_feature(values: Array, others: Array, device: Device) -
     """
     xp, d = device.xp, values.shape[1]
 
-    def present(array: Array, rows: Any) -> Any:
+    def present(array: Array, rows: slice | Array) -> Array:
         return (array[rows] == array[rows]).astype("float32")
 
     arrays = (values,) if others is values else (values, others)
@@ -187,7 +187,7 @@ def _require_finite_squares(values: Array, metric: Metric, name: str, device: De
         raise ValueError(f"row {row} of {name} is too long for metric={metric.name!r}: rescale it")
 
 
-def _check_norms(norm: Any, metric: Metric, name: str) -> None:
+def _check_norms(norm: Array, metric: Metric, name: str) -> None:
     """Raise unless every norm is a number above zero whose products with others are finite."""
     valid = (norm > 0) & (norm <= OVERFLOW**0.5 / 2)
     if all_true(valid):

@@ -22,7 +22,7 @@ def golden_stride(n: int) -> int:
     return step
 
 
-def inverse(order: Array, xp: Any) -> Any:
+def inverse(order: Array, xp: Any) -> Array:
     """Where each number of an order, an int32 array that holds each of 0..n-1 once, stands in it."""
     position = xp.empty_like(order)
     position[order] = xp.arange(order.size, dtype="int32")

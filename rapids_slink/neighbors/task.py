@@ -50,11 +50,11 @@ class SearchTask:
         """Whether every point is a row, in order, and a group of its own."""
         return self.row_group is self.rows and self.point_group is self.rows
 
-    def groups(self, rows: Array) -> Any:
+    def groups(self, rows: Array) -> Array:
         """The groups of some of the rows."""
         return rows if self.row_group is self.rows else self.row_group[rows]
 
-    def bounds(self, xp: Any) -> Any:
+    def bounds(self, xp: Any) -> Array:
         """The rows' bounds, for the search to tighten."""
         if self.part_lists is not None:
             return self.part_lists.weights[:, -1].copy()
@@ -111,7 +111,7 @@ class NeighborLists:
     core: Array = None  # (n,) float64, optional; each row's core distance; see `mutual_reachability`
     #: (n,) int32 and (n,) float64: the edge from a row to an unlisted point comes after that of this weight to this id;
     #: by default the last listed
-    unlisted_lower_bound: tuple[Any, Any] | None = None
+    unlisted_lower_bound: tuple[Array, Array] | None = None
 
     @property
     def complete(self) -> bool:

@@ -40,7 +40,7 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
     return Growth(at_first - components, merged, chosen, components)
 
 
-def rows_to_search(forest: Any) -> Any:
+def rows_to_search(forest: Any) -> Array:
     """As `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
     f, n = forest, forest.component.size
     size = np.int64(n)

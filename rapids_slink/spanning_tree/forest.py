@@ -14,7 +14,7 @@ device runs the rounds in ``boruvka_rounds(lists, forest)``.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, edge_codes
@@ -32,20 +32,20 @@ class Forest:
 
     #: int32, the label of each point's component: the number of one of its points, the component's root
     component: Array
-    cursor: Any  # int32, the position in each point's list up to which it has been read; k when it is exhausted
+    cursor: Array  # int32, the position in each point's list up to which it has been read; k when it is exhausted
     #: int32 and float64, the result of the last search, -1 if there was none
-    nearest_outside: Any
-    nearest_outside_weight: Any
+    nearest_outside: Array
+    nearest_outside_weight: Array
     #: float64 and int64: every edge from the point to an unlisted one outside its component comes after this key or
     #: equals it; after a search, every edge to one outside
-    bound_weight: Any
-    bound_code: Any
+    bound_weight: Array
+    bound_code: Array
     #: float64, int64 and bool, by component root: the lightest edge seen in the last round, and whether it is certain
-    best_weight: Any
-    best_code: Any
-    certified: Any
+    best_weight: Array
+    best_code: Array
+    certified: Array
     edges: PreallocatedFrame  # the edges taken so far, ``src < dst``, in the first of its n - 1 rows
-    n_taken: Any  # int32 array of shape (1,), the number of edges taken so far
+    n_taken: Array  # int32 array of shape (1,), the number of edges taken so far
 
     @classmethod
     def of_points(cls, lists: NeighborLists, device: Device) -> Self:
@@ -58,7 +58,7 @@ class Forest:
         return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
 
     @classmethod
-    def of_components(cls, component: Array, bound: tuple[Any, Any], device: Device) -> Self:
+    def of_components(cls, component: Array, bound: tuple[Array, Array], device: Device) -> Self:
         """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
         return cls(

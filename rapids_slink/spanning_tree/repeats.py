@@ -7,7 +7,6 @@ as well, because products of tiny numbers underflow. Then all rows are searched.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -38,9 +37,9 @@ OTHER_FORMULAS = ("cosine", "inner_product", "given")
 class Repeats:
     """Which rows are equal."""
 
-    first: Any  # (m,) array, the smallest id of each distinct row, ascending
-    repeated: Any  # (n - m,) array, the other ids, ascending
-    of_repeated: Any  # (n - m,) array, for each of them, the smallest id of its row
+    first: Array  # (m,) array, the smallest id of each distinct row, ascending
+    repeated: Array  # (n - m,) array, the other ids, ascending
+    of_repeated: Array  # (n - m,) array, for each of them, the smallest id of its row
 
     def join(self, tree: PreallocatedFrame, device: Device) -> PreallocatedFrame | None:
         """The tree of all rows from the tree of the distinct ones; None if two distinct rows are at distance zero."""

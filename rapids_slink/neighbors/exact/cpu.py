@@ -64,7 +64,7 @@ def rerank(
 
 
 def scan(
-    exact: ExactPoints, rows: Array, groups: tuple[Any, Any], upper: Array, k: int, core: Array = None
+    exact: ExactPoints, rows: Array, groups: tuple[Array, Array], upper: Array, k: int, core: Array = None
 ) -> TopLists:
     """The lists of `rows` with every point of another group as a candidate.
 

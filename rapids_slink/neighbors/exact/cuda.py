@@ -47,7 +47,7 @@ def empty_lists(rows: int, k: int) -> TopLists:
     return top
 
 
-def low_discrepancy_order(n: int) -> Any:
+def low_discrepancy_order(n: int) -> Array:
     """A permutation of n points, int32, of which every leading part is spread evenly over all of them."""
     order = cp.empty(n, cp.int32)
     launch(LISTS, "stride_points", n, np.int64(n), np.int64(golden_stride(n)), order)
@@ -58,7 +58,7 @@ def rerank(
     exact: ExactPoints,
     rows: Array,
     candidates: Candidates,
-    groups: tuple[Any, Any] | None,
+    groups: tuple[Array, Array] | None,
     upper: Array,
     top: TopLists,
     core: Array = None,
@@ -85,7 +85,7 @@ def rerank(
 
 
 def scan(
-    exact: ExactPoints, rows: Array, groups: tuple[Any, Any], upper: Array, k: int, core: Array = None
+    exact: ExactPoints, rows: Array, groups: tuple[Array, Array], upper: Array, k: int, core: Array = None
 ) -> TopLists:
     """As `rapids_slink.neighbors.exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
@@ -111,7 +111,7 @@ def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
     launch(REACHABILITY, "sort_by_reachability", n, np.int64(n), np.int32(k), core, ids, weights)
 
 
-def flatnonzero(flags: Array) -> Any:
+def flatnonzero(flags: Array) -> Array:
     """Where `flags` are set, int32, in no order: a fourth of what CuPy's `flatnonzero` costs the host."""
     check_arrays("bool", flags)
     position, count = cp.empty(flags.size, cp.int32), cp.zeros(1, cp.int32)
@@ -142,7 +142,7 @@ def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
     launch(LISTS, "drop_above_bound", m * k, np.int64(m), np.int32(k), upper, ids, weights)
 
 
-def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Any:
+def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLIDEAN) -> Array:
     """The surrogate distances of pairs of rows."""
     check_arrays(values.dtype, values)
     check_arrays("int32", src, dst)
@@ -155,7 +155,7 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     return out
 
 
-def with_norms(values: Array, centre: bool) -> Any:
+def with_norms(values: Array, centre: bool) -> Array:
     """The rows in float64, minus their means if `centre`, each followed by its norm: (n, d + 1)."""
     check_arrays(values.dtype, values)
     n, d = values.shape
@@ -165,7 +165,7 @@ def with_norms(values: Array, centre: bool) -> Any:
     return rows
 
 
-def words_of(values: Array) -> Any:
+def words_of(values: Array) -> Array:
     """As `rapids_slink.neighbors.exact.cpu.words_of`, with the features of a word in another order."""
     values = values.view(cp.uint8) if values.dtype == bool else values
     check_arrays(values.dtype, values)
@@ -176,7 +176,7 @@ def words_of(values: Array) -> Any:
     return words
 
 
-def hash_rows(values: Array, rows: Array = None) -> Any:
+def hash_rows(values: Array, rows: Array = None) -> Array:
     """As `rapids_slink.neighbors.exact.cpu.hash_rows`, with other factors."""
     check_arrays(values.dtype, values)
     check_arrays("int64", rows)
@@ -187,14 +187,14 @@ def hash_rows(values: Array, rows: Array = None) -> Any:
     return hashes
 
 
-def all_distances(values: Array, metric: Metric) -> Any:
+def all_distances(values: Array, metric: Metric) -> Array:
     """The surrogate distances of all pairs of rows, (n, n)."""
     return _distances_between(values, values, metric)
 
 
 def _distances_between(
-    queries: Array, points: Array, metric: Metric, rows: Array = None, groups: tuple[Any, Any] = (None, None)
-) -> Any:
+    queries: Array, points: Array, metric: Metric, rows: Array = None, groups: tuple[Array, Array] = (None, None)
+) -> Array:
     """The surrogate distances of some queries, or all, to all points; infinite within a group."""
     check_arrays(points.dtype, queries, points)
     check_arrays("int32", rows, *groups)
@@ -220,7 +220,7 @@ def lists_by_sorting(distance: Array, rows: Array, upper: Array, k: int, core: A
     return TopLists(ids, weights, cp.zeros(len(weights), bool))
 
 
-def _nearest_few(distance: Array, k: int) -> tuple[Any, Any] | None:
+def _nearest_few(distance: Array, k: int) -> tuple[Array, Array] | None:
     """The ids, ascending, and distances of some of each row's columns, the k least among them; None if there are many.
 
     They are those within a bound that a sample of the columns suggests.
@@ -247,7 +247,7 @@ def scan_bytes(n: int, k: int) -> int:
     return 40 * n if k > MAX_LIST else 0
 
 
-def _options(points: Any, metric: Metric) -> tuple[str, ...]:
+def _options(points: Array, metric: Metric) -> tuple[str, ...]:
     """The compiler's options for points of this type and the metric's formula, of words that of their bits."""
     formula = metric.bit_options if points.dtype == "uint64" else metric.cuda_options
     return value_option(points.dtype), *formula
@@ -265,7 +265,7 @@ def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments:
     )  # fmt: skip
 
 
-def _is_aligned(values: Any) -> bool:
+def _is_aligned(values: Array) -> bool:
     """Whether all rows start at multiples of 16 bytes."""
     return bool(values.shape[1] * values.dtype.itemsize % 16 == 0 and values.data.ptr % 16 == 0)
 

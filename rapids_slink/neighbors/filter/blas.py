@@ -14,7 +14,7 @@ from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks, shares
 from rapids_slink.neighbors.task import Reached, SearchTask
-from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 #: Points of a block that meets others: at most; at least, and at least where memory is short. Pairs of blocks at least,
@@ -27,20 +27,29 @@ class BlasFilter(ProductFilter):
 
     stretch = 1.0  # how many times as far apart as two points what is multiplied may be
 
-    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
+    def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
         """`bounds.filter_radius` of the rows."""
         scale = self.scaling.scale * self.stretch
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
     def append(
-        self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates, back: Any = None
+        self,
+        rows: Any,
+        points: Any,
+        radius: Array,
+        groups: tuple[Array, Array],
+        ids: Array,
+        into: Candidates,
+        back: Any = None,
     ) -> None:
         """Append the points of a tile that pass to the rows' candidates; `back` is that of `cpu.append_candidates`."""
         product = self.workspace.product(rows, points)
         cpu.append_candidates(product, rows, points, radius, groups, ids, into, self.check, back)
 
-    def append_both(self, blocks: tuple[slice, slice], bound: Any, task: SearchTask) -> list[tuple[Any, Candidates]]:
+    def append_both(
+        self, blocks: tuple[slice, slice], bound: Array, task: SearchTask
+    ) -> list[tuple[Array, Candidates]]:
         """Test the pairs of two blocks of the order, or of one with itself, once for both points, for the k-NN graph.
 
         `bound`, (n,) float64, is by id. Returns the ids of each block and their candidates.
@@ -63,7 +72,7 @@ class BlasFilter(ProductFilter):
 
     def search_each_pair(
         self, task: SearchTask, reached: Reached, exact: ExactPoints, rows_at_once: int, progress: bool
-    ) -> Any:
+    ) -> Array:
         """The k-NN graph, with every pair of points tested once for both; returns the rows that are not proven.
 
         Of points whose lists within two parts are known only pairs between the parts are tested.
@@ -101,7 +110,7 @@ class BlasFilter(ProductFilter):
             for_each_chunk(self.device, meet, meetings)
         return np.flatnonzero(reached.top.overflowed)
 
-    def whole_queries(self, rows: Any) -> QuantizedPoints:
+    def whole_queries(self, rows: Array) -> QuantizedPoints:
         """Some queries with all their features."""
         quantized: QuantizedPoints = self.query(rows)
         return quantized
@@ -124,7 +133,7 @@ class Float64Filter(BlasFilter):
     def finer(self) -> None:
         """There is none."""
 
-    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+    def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order`, centred and scaled."""
         return cpu.quantize(values, self.scaling, "float64", order)
 
@@ -132,7 +141,7 @@ class Float64Filter(BlasFilter):
         """How many rows a chunk should have: tiles take the same bytes."""
         return cpu.TILE_ROWS // (8 // 4)
 
-    def query(self, rows: Any) -> QuantizedPoints:
+    def query(self, rows: Array) -> QuantizedPoints:
         """The rows, as `candidates` takes them."""
         return self.quantize(self.queries, rows)
 
@@ -145,7 +154,7 @@ class ProjectedFilter(BlasFilter):
     """The filter on the coordinates of a projection; pairs that pass are checked by all features."""
 
     def __init__(
-        self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling, projection: Projection
+        self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling, projection: Projection
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
         self.projection, self.stretch = projection, projection.stretch
@@ -155,7 +164,7 @@ class ProjectedFilter(BlasFilter):
         stretch, tiny = 1 + (d + 4) * float(precision.eps), d * float(precision.tiny)
         self.check = cpu.Check(queries, points, 2**0.5 / scaling.scale, stretch, tiny)
 
-    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+    def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The coordinates of the values of `order` (default: all), rounded."""
         xp, n = self.device.xp, len(values) if order is None else order.size
         width = self.projection.axes.shape[1] + REST
@@ -170,12 +179,12 @@ class ProjectedFilter(BlasFilter):
         )
         return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids)
 
-    def seed_queries(self, rows: Any) -> QuantizedPoints:
+    def seed_queries(self, rows: Array) -> QuantizedPoints:
         """The coordinates of some queries: pairs are checked by all features."""
         quantized: QuantizedPoints = self.query(rows)
         return quantized
 
-    def whole_queries(self, rows: Any) -> QuantizedPoints:
+    def whole_queries(self, rows: Array) -> QuantizedPoints:
         """Some queries with all their features."""
         return ProductFilter.quantize(self, self.queries, rows)
 

@@ -28,6 +28,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.runtime.device import Array
 
 #: Spacing of float32 and float64 above 1.
 EPSILONS = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -54,7 +55,7 @@ def accumulation_bound(n_features: int, accumulator: str) -> float:
     return (1.25 * n_features + 16) * EPSILONS[accumulator]
 
 
-def round_up(length: Any, epsilon: float) -> Any:
+def round_up(length: Array, epsilon: float) -> Array:
     """`length` over √2, rounded up for the test."""
     return length * round_up_factor(epsilon) + TINY
 
@@ -71,8 +72,8 @@ def shrink_factor(n_features: int, accumulator: str) -> float:
 
 
 def filter_radius(
-    surrogate: Any, error: Any, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
-) -> Any:
+    surrogate: Array, error: Array, scale: float, n_features: int, xp: Any, metric: Metric = EUCLIDEAN
+) -> Array:
     """The filter radius of rows with the given `error` and distance bound `surrogate`."""
     epsilon = EPSILONS[str(error.dtype)]
     radius = round_up(scale * metric.true_distance_bound(surrogate, n_features, xp), epsilon)

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import Array
 
 FILTER_DTYPE = "float32"
 FILTER_NAME = "float32 tiles"
@@ -27,7 +28,7 @@ class Workspace(threading.local):
     """Each thread's memory for a filter's tiles of products: fresh memory would cost more than the product."""
 
     def __init__(self) -> None:
-        self._memory: Any = None
+        self._memory: Array = None
 
     def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
         """The tile of products of two sets, (rows, points), valid until the thread's next call."""
@@ -37,12 +38,12 @@ class Workspace(threading.local):
         return np.matmul(rows.y, points.y.T, out=self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0]))
 
 
-def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:
+def quantize(values: Array, scaling: Scaling, dtype: str, order: Array = None) -> QuantizedPoints:
     """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
     return quantize_by_array(values, scaling, dtype, np, order)
 
 
-def centre_of_rows(values: Any, step: int) -> np.ndarray:
+def centre_of_rows(values: Array, step: int) -> np.ndarray:
     """The mean of every `step`-th row, without outliers.
 
     0 where it is not finite: the filter is exact with any finite centre.
@@ -55,12 +56,12 @@ def centre_of_rows(values: Any, step: int) -> np.ndarray:
     return np.where(np.isfinite(mean), mean, 0.0)
 
 
-def value_ranges(point_sets: Iterable[Any], centre: Any) -> list[ValueRange]:
+def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]:
     """The range of each array of points."""
     return [_value_range(values, centre) for values in point_sets]
 
 
-def _value_range(values: Any, centre: Any) -> ValueRange:
+def _value_range(values: Array, centre: Array) -> ValueRange:
     deviation, largest, integral, like_bytes = 0.0, 0.0, True, True
     for rows in row_blocks(*values.shape):
         part = values[rows]
@@ -71,7 +72,7 @@ def _value_range(values: Any, centre: Any) -> ValueRange:
     return ValueRange(deviation, largest, small_integers=integral, byte_values=like_bytes)
 
 
-def to_uint8(values: Any, scaling: Scaling) -> Any:
+def to_uint8(values: Array, scaling: Scaling) -> Array:
     """The values themselves: only a GPU re-ranks bytes faster."""
     return values
 
@@ -90,12 +91,12 @@ def append_candidates(
     product: np.ndarray,
     rows: QuantizedPoints,
     points: QuantizedPoints,
-    radius: Any,
-    groups: tuple[Any, Any],
-    ids: Any,
+    radius: Array,
+    groups: tuple[Array, Array],
+    ids: Array,
     into: Candidates,
     check: Check | None = None,
-    back: tuple[Any, Candidates] | None = None,
+    back: tuple[Array, Candidates] | None = None,
 ) -> None:
     """Append to each row's candidates the points that pass the test of `bounds` and are of another group.
 
@@ -127,10 +128,10 @@ def seed_bounds(
     queries: QuantizedPoints,
     points: QuantizedPoints,
     task: SearchTask,
-    rows: Any,
-    ids: Any,
+    rows: Array,
+    ids: Array,
     upper_bound: UpperBound,
-    bound: Any,
+    bound: Array,
     check: Check | None = None,
 ) -> None:
     """Tighten bounds to what the k-th nearest point of each of a task's rows is at most.

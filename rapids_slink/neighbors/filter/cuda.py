@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
 import cupy as cp
 import numpy as np
@@ -27,7 +26,7 @@ from rapids_slink.runtime.cuda import (
     power_of_two,
     value_option,
 )
-from rapids_slink.runtime.device import cuda
+from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.memory import outside_pool
 
 FILTER_DTYPE = "float16"
@@ -69,9 +68,9 @@ class Workspace:
     """GPU memory that every tile of a filter's products uses again."""
 
     def __init__(self) -> None:
-        self._memory: Any = None
+        self._memory: Array = None
 
-    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> Any:
+    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> Array:
         """The tile of products of two sets, (rows, points), valid until the next call."""
         size = rows.y.shape[0] * points.y.shape[0]
         if self._memory is None or self._memory.size < size:
@@ -81,7 +80,7 @@ class Workspace:
         return tile
 
 
-def form_product(a: Any, b: Any, out: Any) -> None:
+def form_product(a: Array, b: Array, out: Array) -> None:
     """out = a @ b.T, of fp16 and in float32."""
     m, n, d = a.shape[0], b.shape[0], a.shape[1]
     check_arrays("float16", a, b)
@@ -94,14 +93,14 @@ def form_product(a: Any, b: Any, out: Any) -> None:
     )  # fmt: skip
 
 
-def quantize(values: Any, scaling: Scaling, dtype: str, order: Any = None) -> QuantizedPoints:
+def quantize(values: Array, scaling: Scaling, dtype: str, order: Array = None) -> QuantizedPoints:
     """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`, which is float16."""
     n = values.shape[0] if order is None else order.size
     image = quantize_rows(values, scaling, order, n)
     return QuantizedPoints(image.y.reshape(n, -1), image.half_norm, image.error)
 
 
-def quantize_rows(values: Any, scaling: Scaling, rows: Any, padded: int, atoms: int = 0) -> QuantizedPoints:
+def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
     """The fp16 points of `rows` (None: all) of `values`, filled up to `padded` rows.
 
     They are laid out row by row, or as an image of `atoms` atoms a row: see `fused/pass.cuh`.
@@ -125,7 +124,7 @@ def quantize_rows(values: Any, scaling: Scaling, rows: Any, padded: int, atoms: 
     return QuantizedPoints(y, half_norm, error)
 
 
-def centre_of_rows(values: Any, step: int) -> Any:
+def centre_of_rows(values: Array, step: int) -> Array:
     """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
     check_arrays(values.dtype, values)
     n, d = values.shape
@@ -135,7 +134,7 @@ def centre_of_rows(values: Any, step: int) -> Any:
     return centre
 
 
-def value_ranges(point_sets: Sequence[Any], centre: Any) -> list[ValueRange]:
+def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]:
     """The range of each array of points."""
     check_arrays("float64", centre)
     ranges = cp.zeros((len(point_sets), 4))
@@ -151,7 +150,7 @@ def value_ranges(point_sets: Sequence[Any], centre: Any) -> list[ValueRange]:
     ]
 
 
-def to_uint8(values: Any, scaling: Scaling) -> Any:
+def to_uint8(values: Array, scaling: Scaling) -> Array:
     """The values as they are re-ranked fastest.
 
     Integers from 0 to 255 become bytes, rows padded with zeros to a multiple of 16; all else stays.
@@ -165,14 +164,14 @@ def to_uint8(values: Any, scaling: Scaling) -> Any:
 
 
 def seed_bounds(
-    product: Any,
+    product: Array,
     queries: QuantizedPoints,
     points: QuantizedPoints,
     task: SearchTask,
-    rows: Any,
-    ids: Any,
+    rows: Array,
+    ids: Array,
     upper_bound: UpperBound,
-    bound: Any,
+    bound: Array,
 ) -> None:
     """As `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
     (m, n), k = product.shape, task.k

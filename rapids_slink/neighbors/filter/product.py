@@ -12,7 +12,7 @@ from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import equal_slices, inverse
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Array, Device
 
 #: The least number of points from which each row's first bound is computed.
 SEED_POINTS = 2048
@@ -53,20 +53,20 @@ class TileFilter:
     first_band, growth, room = 2048, 4, 1
     is_symmetric = False
 
-    def __init__(self, points: Any, queries: Any, metric: Metric, device: Device) -> None:
+    def __init__(self, points: Array, queries: Array, metric: Metric, device: Device) -> None:
         self.points, self.queries, self.metric, self.device = points, queries, metric, device
         self.n_features = points.shape[1]
         self.kernels = filter_kernels(device)
         self.exact_kernels = exact_kernels(device)
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
-        self.far: Any = None
+        self.far: Array = None
 
-    def first_order(self) -> Any:
+    def first_order(self) -> Array:
         """An order of which every leading part is spread evenly over the points."""
         return self.exact_kernels.low_discrepancy_order(len(self.points))
 
-    def arrange(self, order: Any) -> None:
+    def arrange(self, order: Array) -> None:
         """Put the points into this order, an (n,) int32 array; the rows' are found through its inverse."""
         xp = self.device.xp
         self.order = order
@@ -81,16 +81,22 @@ class TileFilter:
         """How many rows a chunk should have."""
         return int(self.kernels.TILE_ROWS)
 
-    def query(self, rows: Any) -> Any:
+    def query(self, rows: Array) -> Any:
         """The rows, as `candidates` takes them."""
         return self.quantized_queries.take(self.position[rows])
 
-    def tested_groups(self, groups: tuple[Any, Any], task: SearchTask) -> tuple[Any, Any]:
+    def tested_groups(self, groups: tuple[Array, Array], task: SearchTask) -> tuple[Array, Array]:
         """The groups of some rows, and of the points by id, as `candidates` takes them."""
         return groups
 
     def candidates(
-        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
+        self,
+        rows: Any,
+        band: slice,
+        bound: Array,
+        groups: tuple[Array, Array],
+        task: SearchTask,
+        capacity: int | None = None,
     ) -> Candidates:
         """Each row's candidates among the points of a band of the order.
 
@@ -117,26 +123,28 @@ class TileFilter:
         """The points at these positions of the order, as the tests of tiles read them."""
         return self.quantized_points.take(positions)
 
-    def quantize(self, values: Any, order: Any = None) -> Any:
+    def quantize(self, values: Array, order: Array = None) -> Any:
         """The values of `order` (default: all) as the filter's kernels read them."""
         raise NotImplementedError
 
-    def radius(self, bound: Any, rows: Any) -> Any:
+    def radius(self, bound: Array, rows: Any) -> Any:
         """What the test takes for rows with these bounds."""
         raise NotImplementedError
 
-    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
+    def append(
+        self, rows: Any, points: Any, radius: Any, groups: tuple[Array, Array], ids: Array, into: Candidates
+    ) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
         raise NotImplementedError
 
-    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
+    def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by a sample of points, at most `most_rows` at a time.
 
         By default by surrogate distances, for a filter that has its points as `exact`.
         """
         self.seed_by_distances(task, rows, bound, self.order[: max(SEEDS_BY_DISTANCE, 2 * task.k)])
 
-    def seed_by_distances(self, task: SearchTask, rows: Any, bound: Any, sample: Any) -> None:
+    def seed_by_distances(self, task: SearchTask, rows: Array, bound: Array, sample: Array) -> None:
         """`seed` by the surrogate distances to the points `sample`."""
         top, groups = self.exact_kernels.empty_lists(rows.size, task.k), (task.groups(rows), task.point_group)
         candidates = same_candidates(sample, rows.size, self.device)
@@ -157,7 +165,7 @@ class ProductFilter(TileFilter):
     scaling : Scaling
     """
 
-    def __init__(self, points: Any, queries: Any, metric: Metric, device: Device, scaling: Scaling) -> None:
+    def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling = scaling
         self.name = self.name or self.kernels.FILTER_NAME
@@ -165,12 +173,12 @@ class ProductFilter(TileFilter):
         self.check: Any = None  # `cpu.Check` of pairs that pass
         self.seeds: Any = None  # the order and the number of the first bounds' points, and these
 
-    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+    def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
         quantized: QuantizedPoints = self.kernels.quantize(values, self.scaling, self.kernels.FILTER_DTYPE, order)
         return quantized
 
-    def seed(self, task: SearchTask, rows: Any, bound: Any, most_rows: int) -> None:
+    def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by the converse of the test, for a sample of points."""
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
         if self.seeds is None or self.seeds[0] is not self.order or self.seeds[1] != sample.stop:
@@ -184,11 +192,11 @@ class ProductFilter(TileFilter):
             seeds = product, queries, points, task, rows[at], ids, upper_bound, bound[at]
             self.kernels.seed_bounds(*seeds, *([self.check] if self.check else []))
 
-    def whole_queries(self, rows: Any) -> QuantizedPoints:
+    def whole_queries(self, rows: Array) -> QuantizedPoints:
         """Some queries with all their features, not kept."""
         return self.quantize(self.queries, rows)
 
-    def seed_queries(self, rows: Any) -> QuantizedPoints:
+    def seed_queries(self, rows: Array) -> QuantizedPoints:
         """Some queries as first bounds are taken from them."""
         return self.whole_queries(rows)
 

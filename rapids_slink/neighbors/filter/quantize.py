@@ -7,6 +7,7 @@ from typing import Any
 
 from rapids_slink.neighbors.filter.bounds import EPSILONS, SMALLEST_NORMAL, round_up, shrink_factor
 from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.runtime.device import Array
 
 #: fp16 holds integers up to here.
 MAX_EXACT_INTEGER = 2048
@@ -26,7 +27,7 @@ class ValueRange:
 class Scaling:
     """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16."""
 
-    centre: Any  # (d,) float64 array
+    centre: Array  # (d,) float64 array
     scale: float  # a power of two
     byte_values: bool = False  # all values are integers from 0 to 255
     bits: int = 8  # of the largest of these integers, from 1 to 8
@@ -38,10 +39,10 @@ class QuantizedPoints:
 
     #: fp16, float32 or float64: (n, d'), fp16 rows padded with zeros to a multiple of eight features, or an image of
     #: fp16 or int8, see `fused/pass.cuh`
-    y: Any
-    half_norm: Any  # (n,) float32, or float64 for a float64 `y`, int32 of an int8 image; see `bounds`
-    error: Any  # (n,) float32 or float64; see `bounds`
-    ids: Any = None  # (n,) int32, which rows of the values these are, if pairs are checked by the values
+    y: Array
+    half_norm: Array  # (n,) float32, or float64 for a float64 `y`, int32 of an int8 image; see `bounds`
+    error: Array  # (n,) float32 or float64; see `bounds`
+    ids: Array = None  # (n,) int32, which rows of the values these are, if pairs are checked by the values
 
     @property
     def accumulator(self) -> str:
@@ -54,7 +55,7 @@ class QuantizedPoints:
         return QuantizedPoints(self.y[rows], self.half_norm[rows], self.error[rows], ids)
 
 
-def quantize(values: Any, scaling: Scaling, dtype: str, xp: Any, order: Any = None) -> QuantizedPoints:
+def quantize(values: Array, scaling: Scaling, dtype: str, xp: Any, order: Array = None) -> QuantizedPoints:
     """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
     n, d = values.shape[0] if order is None else order.size, values.shape[1]
     width = d if dtype != "float16" else -(-d // 8) * 8

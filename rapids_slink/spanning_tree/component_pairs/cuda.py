@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import cupy as cp
 import numpy as np
@@ -20,7 +19,7 @@ _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)
 
 
-def sort_by_component(component: Array, k: int) -> tuple[Any, ...]:
+def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.sort_by_component`."""
     check_arrays("int32", component)
     n = component.size
@@ -32,7 +31,7 @@ def sort_by_component(component: Array, k: int) -> tuple[Any, ...]:
     return order, number, start, of_point
 
 
-def sample_components(points: Any, components: Components, otherwise: Any) -> tuple[Any, Any]:
+def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.sample_components`."""
     check_arrays(points.dtype, points)
     check_arrays("float64", otherwise)
@@ -43,12 +42,12 @@ def sample_components(points: Any, components: Components, otherwise: Any) -> tu
     return sample, centroids
 
 
-def new_supports(k: int) -> Any:
+def new_supports(k: int) -> Array:
     """The support values and points of every two of k components, for `update_supports`."""
     return cp.zeros((k, k), cp.uint64)
 
 
-def update_supports(product: Array, number: Array, first: int, supports: Any) -> None:
+def update_supports(product: Array, number: Array, first: int, supports: Array) -> None:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.update_supports`."""
     m, k = product.shape
     check_arrays("float32", product)
@@ -58,7 +57,7 @@ def update_supports(product: Array, number: Array, first: int, supports: Any) ->
     _launch_blocks("update_supports", grid, THREADS, product, *map(np.int32, (m, k, first)), number, supports)
 
 
-def measure_pairs(supports: Any, order: Array, inner: Any, errors: SeparationErrors) -> tuple[Any, ...]:
+def measure_pairs(supports: Array, order: Array, inner: Array, errors: SeparationErrors) -> tuple[Array, ...]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.measure_pairs`."""
     k = len(supports)
     check_arrays("int32", order)
@@ -70,7 +69,7 @@ def measure_pairs(supports: Any, order: Array, inner: Any, errors: SeparationErr
     return first, second, separation, support
 
 
-def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Any:
+def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`, in any order."""
     n = weight.size
     check_arrays("float64", pairs.separation, weight)
@@ -79,7 +78,7 @@ def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float,
     return at[: int(count[0])]
 
 
-def pair_samples(sample: Any, pairs: ComponentPairs, at: Any, step: int) -> tuple[Any, Any, Any]:
+def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> tuple[Array, Array, Array]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.pair_samples`."""
     check_arrays("int32", sample, at)
     per_component = -(-SAMPLED // step)
@@ -89,7 +88,9 @@ def pair_samples(sample: Any, pairs: ComponentPairs, at: Any, step: int) -> tupl
     return a, b, of_pair
 
 
-def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tuple[float, ...]) -> tuple[Any, Any]:
+def within_bottlenecks(
+    pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
+) -> tuple[Array, Array]:
     """As `rapids_slink.spanning_tree.component_pairs.cpu.within_bottlenecks`, in any order."""
     n = pairs.separation.size
     check_arrays("float64", pairs.separation, bottlenecks)
@@ -105,7 +106,7 @@ def within_bottlenecks(pairs: ComponentPairs, bottlenecks: Any, radius_terms: tu
 class ItemPlan:
     """How the fused filter forms the products of component pairs."""
 
-    ends: Any  # (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items
+    ends: Array  # (K + M,) int64: where each component's blocks end, then, on top of these, each pair's work items
     #: `n_items` and `n_rows`: the number of items, and of the rows of all blocks
     n_items: int
     n_rows: int
@@ -122,7 +123,7 @@ def plan_items(components: Components, pairs: ComponentPairs) -> ItemPlan:
     return ItemPlan(cp.cumsum(counts), n_items, n_blocks * BLOCK_ROWS, tiles * TILE**2)
 
 
-def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) -> tuple[Any, Any]:
+def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) -> tuple[Array, Array]:
     """The points in blocks, and the items in the form that the fused filter takes, numbered by their pairs."""
     order, items = cp.empty(plan.n_rows, cp.int32), cp.empty((plan.n_items, 4), cp.int32)
     block, tile = _tiling()
@@ -135,10 +136,10 @@ def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) ->
     return order, items
 
 
-def _tiling() -> tuple[Any, Any]:
+def _tiling() -> tuple[Array, Array]:
     return np.int32(BLOCK_ROWS), np.int32(TILE)
 
 
-def _ends(pairs: ComponentPairs) -> tuple[Any, Any]:
+def _ends(pairs: ComponentPairs) -> tuple[Array, Array]:
     check_arrays("int32", pairs.first, pairs.second)
     return pairs.first, pairs.second
