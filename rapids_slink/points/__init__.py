@@ -87,11 +87,15 @@ def as_points(
     """
     X, output = OutputKind.of(X, device)
     names, is_frame = column_names(X), is_dataframe(X)
-    is_coded = None
-    if categories and is_frame and metric.name == "hamming" and any(dtype.kind in "OU" for dtype in X.dtypes):
-        X, is_coded = code_categories(X, missing_value)
-    read = _frame_values if is_frame else _array_values
-    values = read(X, device, estimate, name, metric)
+    is_coded = dtypes = None
+    if categories and is_frame and metric.name == "hamming":
+        dtypes = list(X.dtypes)  # of thousands of columns these take milliseconds
+        if any(dtype.kind in "OU" for dtype in dtypes):
+            (X, is_coded), dtypes = code_categories(X, missing_value), None
+    if is_frame:
+        values = _frame_values(X, device, estimate, name, metric, dtypes)
+    else:
+        values = _array_values(X, device, estimate, name, metric)
     if missing_value is not None:
         is_missing = values == missing_value
         if is_coded is not None:  # where codes are no values
@@ -115,12 +119,17 @@ def _check_memory(shape: tuple[int, ...], dtype: np.dtype, copies: int, device: 
     check_memory(device, sequential(*stages), f"{counted(n, 'row')} of {counted(d, 'feature')}")
 
 
-def _frame_values(X: Any, device: Device, estimate: Following, name: str, metric: Metric) -> Any:
-    """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed."""
+def _frame_values(
+    X: Any, device: Device, estimate: Following, name: str, metric: Metric, dtypes: list[Any] | None
+) -> Any:
+    """A frame's values on `device`: one copy of the columns, then one as rows. Nulls are NaN if they are allowed.
+
+    `dtypes` are its columns' types if these are at hand.
+    """
     check_shape(X.shape, name)
     on_gpu = library_of(X) == "cudf"
     gpu_columns = X.to_pylibcudf()[0].columns() if on_gpu and device.is_gpu else []
-    dtypes = _type_of_all(gpu_columns) or list(X.dtypes)
+    dtypes = dtypes or _type_of_all(gpu_columns) or list(X.dtypes)
     distinct = list(dict.fromkeys(dtypes))
     for dtype in distinct:
         check_type(dtype, column_label(X, dtypes.index(dtype), name), objects=not on_gpu)
