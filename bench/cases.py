@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench.blocks import in_blocks
-from bench.categories import fingerprints, profiles
+from bench.categories import fingerprints, packed, profiles
 from bench.graphs import GRAPHS, Graph
 from bench.trees import TREES, Tree
 
@@ -341,6 +341,7 @@ BITS_AND_ALLELES = (
         Case(f"fingerprints-{name}-2048", fingerprints(n, 2048), metric="jaccard")
         for name, n in (("8k", 8000), ("50k", 50_000), ("1m", 1_000_000))
     ),
+    Case("packed-50k-2048", packed(fingerprints(50_000, 2048)), metric="bit_jaccard"),
     Case("near-1m-2048", fingerprints(1_000_000, 2048), n_clusters=1_000_000, metric="jaccard", max_distance=0.3),
     *(Case(f"alleles-{n // 1000}k-3000", profiles(n, 3000), metric="hamming") for n in (5000, 20_000)),
     *(

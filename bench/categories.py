@@ -43,6 +43,15 @@ def fingerprints(n: int, d: int, members: int = 16) -> Rows:
     return rows
 
 
+def packed(bits: Rows) -> Rows:
+    """Eight bits in each uint8, as `numpy.packbits` makes them."""
+
+    def rows(folder: Path | None, extra: int) -> np.ndarray:
+        return np.packbits(bits(folder, extra), axis=1)
+
+    return rows
+
+
 def profiles(n: int, loci: int, gaps: float = 0.0, members: int = 50) -> Rows:
     """Alleles from 1, int16: families of about `members` genomes with mutations. A share `gaps` is missing, 0."""
 

@@ -44,7 +44,7 @@ def equal_slices(whole: slice, size: int) -> list[slice]:
 
 
 def shares(whole: slice, number: int) -> list[slice]:
-    """A slice in so many slices, whose sizes differ by one at most."""
+    """A slice in `number` slices, whose sizes differ by one at most."""
     n = whole.stop - whole.start
     return [slice(whole.start + n * i // number, whole.start + n * (i + 1) // number) for i in range(number)]
 

@@ -110,9 +110,9 @@ def c_struct(*numbers: Any) -> Any:
     return np.array(numbers, np.dtype(fields, align=True))[()]
 
 
-def warps_that_fit(most: int, bytes_a_warp: int) -> int:
-    """How many warps of a block, at least one, the shared memory that a block has on every GPU suffices for."""
-    return max(1, min(most, MIN_SHARED_MEMORY // bytes_a_warp))
+def warps_that_fit(warps: int, bytes_a_warp: int) -> int:
+    """For how many of a block's warps, at least one, the shared memory suffices that a block has on every GPU."""
+    return max(1, min(warps, MIN_SHARED_MEMORY // bytes_a_warp))
 
 
 def power_of_two(size: int) -> int:

@@ -80,18 +80,18 @@ class BlasFilter(ProductFilter):
         Blocks of points meet in rounds, in which a block has one partner, and so a row one thread. Bounds are tightened
         after each meeting. `rows_at_once` is how many rows a thread has memory for.
         """
-        n, cores, known = task.rows.size, workers(self.device), task.part_lists
-        half = n / 2 if known is None else max(known.split, n - known.split)
+        n, cores, parts = task.rows.size, workers(self.device), task.part_lists
+        half = n / 2 if parts is None else max(parts.split, n - parts.split)
         pairs = max(cores * ceil(half / (cores * min(rows_at_once / 2, MOST_ROWS))), min(MIN_PAIRS, half // FEW_ROWS))
         pairs = int(max(1, min(pairs, half // LEAST_ROWS)))
-        if known is None:
+        if parts is None:
             blocks = shares(slice(0, n), 2 * pairs)
             rounds = rounds_of_pairs(blocks)
         else:
-            pairs = min(pairs, known.split, n - known.split)
-            blocks, others = shares(slice(0, known.split), pairs), shares(slice(known.split, n), pairs)
+            pairs = min(pairs, parts.split, n - parts.split)
+            blocks, others = shares(slice(0, parts.split), pairs), shares(slice(parts.split, n), pairs)
             rounds = rounds_between(blocks, others)
-            reached.top.ids[:], reached.top.weights[:] = known.ids, known.weights
+            reached.top.ids[:], reached.top.weights[:] = parts.ids, parts.weights
 
         def seed(rows: slice) -> None:
             self.seed(task, task.rows[rows], reached.upper[rows], rows_at_once)
@@ -106,7 +106,7 @@ class BlasFilter(ProductFilter):
 
         if not np.isfinite(reached.upper).all():
             for_each_chunk(self.device, seed, blocks)
-        for meetings in with_progress(rounds, len(blocks) if known is None else pairs, task.progress(progress)):
+        for meetings in with_progress(rounds, len(blocks) if parts is None else pairs, task.progress(progress)):
             for_each_chunk(self.device, meet, meetings)
         return np.flatnonzero(reached.top.overflowed)
 
