@@ -59,6 +59,7 @@ def test_compile_check_can_fail():
 # ------------------------------------------------------------------------------------------------------- options
 
 VALUES = [value_option(dtype) for dtype in ("float32", "float64")]
+PACKED = value_option("uint8")  # rows of packed bits, or of bytes
 FORMULAS = [
     *METRICS.values(),
     *(get_metric("minkowski", p) for p in (2.3, 2.5, 7)),
@@ -104,13 +105,13 @@ def in_boxes(formulas=BOX_OPTIONS, **more) -> list[tuple[str, ...]]:
 #: By source, the options that its launchers give it, and those that only the full set tries.
 OPTIONS = {
     "points/points.cu": (
-        [(f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()],
+        [*((f"-DCOLUMN={column}", VALUES[0]) for column in C_NAMES.values()), ("-DCOLUMN=unsigned char", PACKED)],
         [(f"-DCOLUMN={column}", VALUES[1]) for column in C_NAMES.values()],
     ),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
         [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
-        [(value_option("uint8"),), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
+        [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
     "neighbors/exact/all_distances.cu": (
         [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],
@@ -155,7 +156,7 @@ OPTIONS = {
         ],
         (list(product(VALUES)), []),
     ),
-    "neighbors/rows.cu": (list(product([*VALUES, value_option("uint8"), value_option("uint64")])), []),
+    "neighbors/rows.cu": (list(product([*VALUES, PACKED, value_option("uint64")])), []),
 }
 
 

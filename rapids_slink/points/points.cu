@@ -43,6 +43,7 @@ constexpr int TILE = 32;
 // A number's bits, because with CuPy's -ftz=true a comparison would treat subnormal numbers as zeros.
 __device__ __forceinline__ long long bits(float x) { return __float_as_int(x); }
 __device__ __forceinline__ long long bits(double x) { return __double_as_longlong(x); }
+__device__ __forceinline__ long long bits(unsigned char x) { return x; }  // of packed rows, which are never compared
 
 // Sets *differs if an entry is not finite or differs from its mirror image in any bit. A block of TILE x 8 threads compares a
 // tile on or above the diagonal with its mirror image.
