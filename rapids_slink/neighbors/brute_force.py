@@ -205,7 +205,7 @@ class BruteForceSearch:
             all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
         if all_rows:
             filter_.seed(task, ids, bound, rows_at_once)
-        elif (unbounded := self.kernels.flatnonzero(bound == inf)).size:
+        elif not task.bounded and (unbounded := self.kernels.flatnonzero(bound == inf)).size:
             some = bound[unbounded]
             filter_.seed(task, ids[unbounded], some, rows_at_once)
             bound[unbounded] = some

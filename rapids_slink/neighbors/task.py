@@ -37,6 +37,7 @@ class SearchTask:
     point_group: Array
     #: (m,) float64, each row's distance bound: no surrogate distance above it is wanted. By default no row has one
     upper: Array = None
+    bounded: bool = False  # whether these bounds are known to be finite
     #: whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
     #: The groups' numbers are below that of the queries
     per_group_minimum: bool = False
