@@ -96,16 +96,6 @@ def test_neighbours_of_packed_rows(metric, engine):
     np.testing.assert_array_equal(to_host(nearest["weight"].values), cdist(X, Y, metric).min(axis=1))
 
 
-@pytest.mark.parametrize("n", [20, full(9000)])  # pairs, and lists on a GPU
-def test_frames_of_packed_rows(n, engine):
-    packed = np.packbits(bits("rows", 100, n), axis=1)
-    of_array, of_frame = (
-        fit(X, 2, metric="bit_jaccard", device=engine.name)
-        for X in (engine.asarray(packed), on_device(pd.DataFrame(packed), engine))
-    )
-    np.testing.assert_array_equal(of_frame.to_scipy(), of_array.to_scipy())
-
-
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 def test_packed_rows_are_bytes(dtype, device):
     for metric in ("bit_jaccard", "bit_hamming"):

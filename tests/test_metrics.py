@@ -22,6 +22,7 @@ from rapids_slink.missing import MISSING
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
+from rapids_slink.points.output import on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 
@@ -363,6 +364,18 @@ def test_a_frame_a_pipeline_and_the_report(device):
     assert model.labels_.index.equals(frame.index)
     assert (model.get_params()["metric"], model.get_params()["p"]) == ("manhattan", 2.0)
     assert fit(frame, 3, metric="minkowski", p=1, device=device).report_["metric"] == "cityblock"
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_frames_and_arrays_of_every_metric(metric, engine):
+    X = np.random.default_rng(0).random((50, 2 if metric == "haversine" else 12))
+    X = X < 0.4 if takes_booleans(metric) else np.packbits(X < 0.4, axis=1) if metric in PACKED else X
+    X = without_zeros(X, metric)
+    of_array, of_frame = (
+        fit(data, 2, metric=metric, device=engine.name).to_scipy()
+        for data in (engine.asarray(X), on_device(pd.DataFrame(X), engine))
+    )
+    np.testing.assert_array_equal(of_frame, of_array)
 
 
 def test_one_row_of_every_metric(device):

@@ -18,7 +18,7 @@ from math import inf
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, Groups, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
@@ -271,7 +271,7 @@ class BruteForceSearch:
         task: SearchTask,
         filter_: TileFilter,
         ids: Array,
-        groups: tuple[Array, Array],
+        groups: Groups,
         bound: Array,
         bands: list[slice],
         capacity: int | None,

@@ -7,6 +7,7 @@ kernels under the same names.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.runtime.device import Array, Device
@@ -45,6 +46,8 @@ class TopLists:
     overflowed: Array  # (rows,) bool, whether a row had more candidates than the capacity
 
 
+#: The groups of some rows, and of all points by id: int32 arrays.
+Groups: TypeAlias = tuple[Array, Array]
 WORD_BITS = 64
 
 

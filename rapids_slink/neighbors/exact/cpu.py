@@ -9,6 +9,7 @@ from rapids_slink.neighbors.exact import (
     WORD_BITS,
     Candidates,
     ExactPoints,
+    Groups,
     TopLists,
     candidate_capacity,
     tiles,
@@ -63,9 +64,7 @@ def rerank(
     tiles.rerank(exact.metric.cpu_formula, points, rows, listed, state, top.overflowed, new_tile(1))
 
 
-def scan(
-    exact: ExactPoints, rows: Array, groups: tuple[Array, Array], upper: Array, k: int, core: Array = None
-) -> TopLists:
+def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
     """The lists of `rows` with every point of another group as a candidate.
 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.

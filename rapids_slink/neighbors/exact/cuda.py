@@ -7,7 +7,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity, word_count
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity, word_count
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
@@ -58,7 +58,7 @@ def rerank(
     exact: ExactPoints,
     rows: Array,
     candidates: Candidates,
-    groups: tuple[Array, Array] | None,
+    groups: Groups | None,
     upper: Array,
     top: TopLists,
     core: Array = None,
@@ -84,9 +84,7 @@ def rerank(
     _launch_by_warp("rerank", exact, -(-m // rows_a_warp), top.ids.shape[1], arguments, outputs)
 
 
-def scan(
-    exact: ExactPoints, rows: Array, groups: tuple[Array, Array], upper: Array, k: int, core: Array = None
-) -> TopLists:
+def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
     """As `rapids_slink.neighbors.exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
     check_arrays("int32", rows, *groups)
@@ -193,7 +191,7 @@ def all_distances(values: Array, metric: Metric) -> Array:
 
 
 def _distances_between(
-    queries: Array, points: Array, metric: Metric, rows: Array = None, groups: tuple[Array, Array] = (None, None)
+    queries: Array, points: Array, metric: Metric, rows: Array = None, groups: Groups = (None, None)
 ) -> Array:
     """The surrogate distances of some queries, or all, to all points; infinite within a group."""
     check_arrays(points.dtype, queries, points)

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists
 from rapids_slink.runtime.device import Array, Device
 
 
@@ -20,13 +20,13 @@ class Kernels(Protocol):
         exact: ExactPoints,
         rows: Array,
         candidates: Candidates,
-        groups: tuple[Array, Array] | None,
+        groups: Groups | None,
         upper: Array,
         top: TopLists,
         core: Array = None,
     ) -> None: ...
     def scan(
-        self, exact: ExactPoints, rows: Array, groups: tuple[Array, Array], upper: Array, k: int, core: Array = None
+        self, exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None
     ) -> TopLists: ...
     def scan_bytes(self, n: int, k: int) -> int: ...
     def sort_by_reachability(self, ids: Array, weights: Array, core: Array) -> None: ...

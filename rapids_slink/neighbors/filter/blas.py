@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, TopLists, candidate_capacity
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
 from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.filter.bounds import filter_radius
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
@@ -34,14 +34,7 @@ class BlasFilter(ProductFilter):
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
     def append(
-        self,
-        rows: Any,
-        points: Any,
-        radius: Array,
-        groups: tuple[Array, Array],
-        ids: Array,
-        into: Candidates,
-        back: Any = None,
+        self, rows: Any, points: Any, radius: Array, groups: Groups, ids: Array, into: Candidates, back: Any = None
     ) -> None:
         """Append the points of a tile that pass to the rows' candidates; `back` is that of `cpu.append_candidates`."""
         product = self.workspace.product(rows, points)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.quantize import MAX_EXACT_INTEGER, QuantizedPoints, Scaling, ValueRange
@@ -92,7 +92,7 @@ def append_candidates(
     rows: QuantizedPoints,
     points: QuantizedPoints,
     radius: Array,
-    groups: tuple[Array, Array],
+    groups: Groups,
     ids: Array,
     into: Candidates,
     check: Check | None = None,

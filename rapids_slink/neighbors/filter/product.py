@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, same_candidates
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
@@ -85,18 +85,12 @@ class TileFilter:
         """The rows, as `candidates` takes them."""
         return self.quantized_queries.take(self.position[rows])
 
-    def tested_groups(self, groups: tuple[Array, Array], task: SearchTask) -> tuple[Array, Array]:
+    def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
         """The groups of some rows, and of the points by id, as `candidates` takes them."""
         return groups
 
     def candidates(
-        self,
-        rows: Any,
-        band: slice,
-        bound: Array,
-        groups: tuple[Array, Array],
-        task: SearchTask,
-        capacity: int | None = None,
+        self, rows: Any, band: slice, bound: Array, groups: Groups, task: SearchTask, capacity: int | None = None
     ) -> Candidates:
         """Each row's candidates among the points of a band of the order.
 
@@ -131,9 +125,7 @@ class TileFilter:
         """What the test takes for rows with these bounds."""
         raise NotImplementedError
 
-    def append(
-        self, rows: Any, points: Any, radius: Any, groups: tuple[Array, Array], ids: Array, into: Candidates
-    ) -> None:
+    def append(self, rows: Any, points: Any, radius: Any, groups: Groups, ids: Array, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.exact import Candidates, candidate_capacity
+from rapids_slink.neighbors.exact import Candidates, Groups, candidate_capacity
 from rapids_slink.neighbors.filter.fused.launch import (
     BLOCK_ROWS,
     TILE,
@@ -102,7 +102,7 @@ class ImageFilter(TileFilter):
         """The image of the rows."""
         return self.encoding.encode(self.queries, rows, padded(rows.size, BLOCK_ROWS))
 
-    def tested_groups(self, groups: tuple[Array, Array], task: SearchTask) -> tuple[Array, Array]:
+    def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
         """The rows' groups, and the points' by position.
 
         Where every row is its own group, one more candidate is cheaper than to look up the group of every survivor.
@@ -110,7 +110,7 @@ class ImageFilter(TileFilter):
         return (groups[0], groups[1][self.order]) if task.per_group_minimum else (None, None)
 
     def candidates(
-        self, rows: Any, band: slice, bound: Any, groups: tuple[Any, Any], task: SearchTask, capacity: int | None = None
+        self, rows: Any, band: slice, bound: Any, groups: Groups, task: SearchTask, capacity: int | None = None
     ) -> Candidates:
         """As of a `TileFilter`, in one launch."""
         if band.start % TILE:
