@@ -43,12 +43,6 @@ def equal_slices(whole: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, whole.stop)) for a in range(whole.start, whole.stop, size)]
 
 
-def shares(whole: slice, number: int) -> list[slice]:
-    """A slice in `number` slices, whose sizes differ by one at most."""
-    n = whole.stop - whole.start
-    return [slice(whole.start + n * i // number, whole.start + n * (i + 1) // number) for i in range(number)]
-
-
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
     """Slices of rows of d values, each with about `size` values."""
     return equal_slices(slice(0, n), max(1, size // d))

@@ -46,6 +46,12 @@ def workers(device: Device) -> int:
     return 1 if device.is_gpu else usable_cores()
 
 
+def shares(whole: slice, number: int) -> list[slice]:
+    """A slice in `number` slices, whose sizes differ by one at most."""
+    n = whole.stop - whole.start
+    return [slice(whole.start + n * i // number, whole.start + n * (i + 1) // number) for i in range(number)]
+
+
 def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[slice]:
     """0 to n in slices of equal size, the same number for each core of a CPU.
 
@@ -53,8 +59,7 @@ def chunks_for_cores(n: int, shortest: int, longest: int | None = None) -> list[
     """
     cores = workers(CPU)
     of_a_core = 1 if longest is None else -(-n // (cores * longest))
-    parts = max(1, min(n // shortest, cores * of_a_core))
-    return [slice(n * p // parts, n * (p + 1) // parts) for p in range(parts)]
+    return shares(slice(0, n), max(1, min(n // shortest, cores * of_a_core)))
 
 
 class _Kept(threading.local):

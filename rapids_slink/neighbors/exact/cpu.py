@@ -20,7 +20,7 @@ from rapids_slink.neighbors.exact.tiles import comes_before, reachability
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
-from rapids_slink.runtime.threads import Progress, for_each_chunk, with_progress, workers
+from rapids_slink.runtime.threads import Progress, for_each_chunk, shares, with_progress, workers
 
 HASHED = 2**18  # values that are hashed at a time
 
@@ -86,7 +86,7 @@ def scan_each_pair(
     """
     n, points, state = len(points), read_only(points), (upper, top.ids, top.weights)
     order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
-    rounds = rounds_of_pairs([order[n * b // count : n * (b + 1) // count] for b in range(count)])
+    rounds = rounds_of_pairs([order[block] for block in shares(slice(0, n), count)])
 
     def scan_two(blocks: tuple[Any, Any]) -> None:
         tiles.scan_both(metric.cpu_formula, points, *blocks, state, new_tile())

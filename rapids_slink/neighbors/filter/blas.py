@@ -1,6 +1,5 @@
 """The product filter on a CPU: tiles of products by BLAS, tested in memory."""
 
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from rapids_slink.neighbors.filter.bounds import filter_radius
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
-from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks, shares
+from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks
 from rapids_slink.neighbors.task import Reached, SearchTask
 from rapids_slink.runtime.device import CPU, Array, Device
-from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
+from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers
 
 #: Points of a block that meets others: at most; at least, and at least where memory is short. Pairs of blocks at least,
 #: of many points.
@@ -74,9 +73,9 @@ class BlasFilter(ProductFilter):
         after each meeting. `rows_at_once` is how many rows a thread has memory for.
         """
         n, cores, parts = task.rows.size, workers(self.device), task.part_lists
-        half = n / 2 if parts is None else max(parts.split, n - parts.split)
-        pairs = max(cores * ceil(half / (cores * min(rows_at_once / 2, MOST_ROWS))), min(MIN_PAIRS, half // FEW_ROWS))
-        pairs = int(max(1, min(pairs, half // LEAST_ROWS)))
+        size = n if parts is None else 2 * max(parts.split, n - parts.split)
+        by_memory = cores * -(-size // (cores * min(rows_at_once, 2 * MOST_ROWS)))
+        pairs = max(1, min(max(by_memory, min(MIN_PAIRS, size // (2 * FEW_ROWS))), size // (2 * LEAST_ROWS)))
         if parts is None:
             blocks = shares(slice(0, n), 2 * pairs)
             rounds = rounds_of_pairs(blocks)
@@ -99,7 +98,7 @@ class BlasFilter(ProductFilter):
 
         if not np.isfinite(reached.upper).all():
             for_each_chunk(self.device, seed, blocks)
-        for meetings in with_progress(rounds, len(blocks) if parts is None else pairs, task.progress(progress)):
+        for meetings in with_progress(rounds, len(blocks), task.progress(progress)):
             for_each_chunk(self.device, meet, meetings)
         return np.flatnonzero(reached.top.overflowed)
 
