@@ -127,16 +127,14 @@ class BruteForceSearch:
             return self._symmetric_pass(task, reached)
         parts = None if self.filter.is_symmetric else task.part_lists
         if parts is not None:
-            split = parts.split
-            first, second = (self.kernels.low_discrepancy_order(size) for size in (split, m - split))
-            self.filter.arrange(self.device.xp.concatenate((first, second + self.device.xp.int32(split))))
+            self.filter.arrange_parts(reached.upper, parts.split)
         if task.is_knn_graph and not self.device.is_gpu:
             at_once = self._rows_at_once(m, task.k)
             return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
-            sides = (slice(0, split), slice(split, m)), (slice(split, m), slice(0, split))
-            unproven = [self._pass(task, self.filter, a, reached, False, b) for a, b in sides]
-            return self.device.xp.concatenate(unproven), none
+            first, second = slice(0, parts.split), slice(parts.split, m)
+            sides = [self._pass(task, self.filter, a, reached, False, b) for a, b in ((first, second), (second, first))]
+            return self.device.xp.concatenate(sides), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
         return self._pass(task, self.filter, rows, reached, again=False), none
 

@@ -77,6 +77,16 @@ class TileFilter:
             self.quantized_queries = self.quantize(self.queries)
             self.position = xp.arange(self.queries.shape[0], dtype="int32")
 
+    def arrange_parts(self, bound: Array, split: int) -> bool:
+        """Arrange the points before `split`, then the others, each part as `first_order` does; False if that cannot be.
+
+        `bound` is (n,) float64, their bounds, by which some filters sort.
+        """
+        xp = self.device.xp
+        first, second = (self.exact_kernels.low_discrepancy_order(size) for size in (split, bound.size - split))
+        self.arrange(xp.concatenate((first, second + xp.int32(split))))
+        return True
+
     def rows_at_once(self, k: int) -> int:
         """How many rows a chunk should have."""
         return int(self.kernels.TILE_ROWS)
