@@ -136,7 +136,7 @@ def work_items(components: Components, pairs: ComponentPairs, plan: ItemPlan) ->
     return order, items
 
 
-def _tiling() -> tuple[Array, Array]:
+def _tiling() -> tuple[np.int32, np.int32]:
     return np.int32(BLOCK_ROWS), np.int32(TILE)
 
 
