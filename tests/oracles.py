@@ -62,13 +62,13 @@ def assert_edges(frame, expected):
 
 
 def assert_unlisted_are_above(found, distances):
-    """What a row does not list comes after its last entry, or is above its bound if the list is not full."""
+    """What a row does not list comes after its last entry, or above its bound if that is lower or the list not full."""
     ids, weights, upper = (to_host(part) for part in (found.ids, found.weights, found.upper))
     columns = np.arange(distances.shape[1])
     for i in range(len(ids)):
         listed = ids[i][ids[i] >= 0]
         unlisted = np.isfinite(distances[i]) & ~np.isin(columns, listed)
-        if listed.size == ids.shape[1]:
+        if listed.size == ids.shape[1] and weights[i, -1] <= upper[i]:
             tied = distances[i] == weights[i, -1]
             after = (distances[i] > weights[i, -1]) | (tied & (columns > ids[i, -1]))
         else:

@@ -21,13 +21,11 @@ hierarchy.
 from math import inf
 from typing import Any
 
-import numpy as np
-
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
-from rapids_slink.neighbors.task import NeighborLists, PartLists, Search, SearchResult, SearchTask
+from rapids_slink.neighbors.task import BoundsByLists, NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite, check_same_columns
@@ -54,17 +52,19 @@ def neighbor_lists(
     core: Array = None,
     part_lists: PartLists | None = None,
     max_weight: float = inf,
+    bounds_by_lists: BoundsByLists | None = None,
 ) -> NeighborLists:
     """Each of the n points' k nearest others.
 
     The weights are mutual reachability if `min_samples` is above 1 or core distances are given. The
     `part_lists` of that length within two parts of the points are not searched for again. If neither is the case,
-    points at more than `max_weight` are not listed; see `_within`.
+    points at more than `max_weight` are not listed, nor those above the bounds of a `SearchTask`; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
-    if max_weight < inf and part_lists is None and core is None and min_samples == 1:
-        upper = device.xp.full(n, max_weight)
-        return _within(search.find(SearchTask(rows, min(k, n - 1), rows, rows, upper)), rows, max_weight, device)
+    if (bounds_by_lists or max_weight < inf) and part_lists is None and core is None and min_samples == 1:
+        upper = device.xp.full(n, max_weight) if max_weight < inf else None
+        task = SearchTask(rows, min(k, n - 1), rows, rows, upper, bounds_by_lists=bounds_by_lists)
+        return _within(search.find(task), rows, device)
     nearest = search.find(SearchTask(rows, min(k, n - 1), rows, rows, part_lists=part_lists))
     lists = NeighborLists(nearest.ids, nearest.weights)
     if core is None and min_samples > 1:
@@ -72,14 +72,15 @@ def neighbor_lists(
     return lists if core is None else by_mutual_reachability(lists, core, device)
 
 
-def _within(result: SearchResult, rows: Array, max_weight: float, device: Device) -> NeighborLists:
-    """Lists of the points up to a bound. A row that has fewer lists itself, which is in no round outside its component.
+def _within(result: SearchResult, rows: Array, device: Device) -> NeighborLists:
+    """Lists up to a search's bounds. A row that has fewer lists itself, which is in no round outside its component.
 
-    Every edge from such a row to a point that it does not list is above the bound.
+    Every edge from a row to a point that it does not list is above its bound, or comes after the last one within it.
     """
-    xp, is_full = device.xp, result.ids[:, -1] >= 0
-    above = float(np.nextafter(max_weight, inf))
-    bound = xp.where(is_full, result.ids[:, -1], 0), xp.where(is_full, result.weights[:, -1], above)
+    xp = device.xp
+    last, weight = result.ids[:, -1], result.weights[:, -1]
+    is_full = (last >= 0) & (weight <= result.upper)
+    bound = xp.where(is_full, last, 0), xp.where(is_full, weight, xp.nextafter(result.upper, inf))
     ids = xp.where(result.ids < 0, rows[:, None], result.ids)
     return NeighborLists(ids, result.weights, unlisted_lower_bound=bound)
 

@@ -203,7 +203,7 @@ class BruteForceSearch:
             all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
         if all_rows:
             filter_.seed(task, ids, bound, rows_at_once)
-        elif not task.bounded and (unbounded := self.kernels.flatnonzero(bound == inf)).size:
+        elif (unbounded := self.kernels.flatnonzero(bound == inf)).size:
             some = bound[unbounded]
             filter_.seed(task, ids[unbounded], some, rows_at_once)
             bound[unbounded] = some
@@ -218,26 +218,38 @@ class BruteForceSearch:
 
         A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
+
+        The task's bounds by lists take the time of several slices, and are the lowest: between large slices they serve.
+        Lists need not be long then, and before that a row's bound is its second neighbour's among the few points met.
         """
         filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
         k, part_lists, bounds_fall = task.k, task.part_lists, True
+        by_lists = task.bounds_by_lists
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
-            bounds_fall = self._seed(task, filter_, task.rows, reached.upper)
+            bounds_fall = self._seed(task.at_first, filter_, task.rows, reached.upper)
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, split = kernels.empty_lists(rows.size, k), 0
         if part_lists is not None:
             top, split = part_lists.of(rows), part_lists.split
-        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall)
+        survivors, slices = filter_.empty_survivors(k), filter_.symmetric_slices(split, bounds_fall, bool(by_lists))
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
             if at % 2 and filter_.is_coarse(survivors):  # which waits for the GPU
                 self.filter = filter_.finer()
                 self.report.count("neighbors", filter=self.filter.name)
                 return self._symmetric_pass(task, reached)
-            filter_.tighten(survivors, bound, k, offsets is slices[-1])
+            is_last = offsets is slices[-1]
+            if by_lists and offsets.stop >= filter_.listed_offsets and not is_last:
+                kernels.rerank(self.exact, rows, survivors, None, bound, top)
+                reached.put(rows, bound, top)
+                survivors = None  # the bounds take its memory
+                bound = self.device.xp.minimum(bound, by_lists(reached.top.ids, reached.top.weights)[rows])
+                survivors = filter_.empty_survivors(k)
+                continue
+            filter_.tighten(survivors, bound, k if is_last else task.at_first.k, is_last)
             half_full = survivors.capacity // 2
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)

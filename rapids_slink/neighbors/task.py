@@ -4,12 +4,17 @@ A search over n points takes a `SearchTask` and returns a `SearchResult`, whethe
 on either device.
 """
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self, TypeAlias
 
 from rapids_slink.neighbors.exact import TopLists
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.threads import Progress
+
+#: Neighbours found among some points that bound a row at first, where lists need not be full.
+FEW = 2
+BoundsByLists: TypeAlias = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,6 @@ class SearchTask:
     point_group: Array
     #: (m,) float64, each row's distance bound: no surrogate distance above it is wanted. By default no row has one
     upper: Array = None
-    bounded: bool = False  # whether these bounds are known to be finite
     #: whether a distance found by one row bounds all rows of its group (`k` is 1): only each group's least is wanted.
     #: The groups' numbers are below that of the queries
     per_group_minimum: bool = False
@@ -45,6 +49,14 @@ class SearchTask:
     #: result, and the queries have to be the points themselves
     core: Array = None
     part_lists: PartLists | None = None  # for a k-NN graph, lists that are known already; a search may ignore them
+    #: for a k-NN graph, makes bounds (m,) float64 above which no more is wanted, of the ids and weights of the lists so
+    #: far; a search may ignore it
+    bounds_by_lists: BoundsByLists | None = None
+
+    @property
+    def at_first(self) -> Self:
+        """The task by which first bounds are found: lists that are not wanted beyond other bounds need not be full."""
+        return replace(self, k=min(self.k, FEW)) if self.bounds_by_lists else self
 
     @property
     def is_knn_graph(self) -> bool:
@@ -74,7 +86,7 @@ class SearchResult:
     ids: Array  # (m, k) int32, points in the total order; -1 where there are fewer within the bound
     weights: Array  # (m, k) float64, their surrogate distances, infinite where the id is -1
     #: (m,) float64: the bound that was reached. A point outside the group that is not listed comes after the last one
-    #: listed, if the list is full, and is above this bound if it is not
+    #: listed, if the list is full and within this bound, and is above this bound if not
     upper: Array
 
 

@@ -77,7 +77,7 @@ def connect_forest(
             return
         with report.stage("connect", device):
             report.count("connect", rounds=1)
-            rows, have_edges = kernels(device).rows_to_search(forest)
+            rows = kernels(device).rows_to_search(forest)
             if is_bounded:
                 weight, code = forest.bound_weight[rows], forest.bound_code[rows]
                 rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
@@ -90,28 +90,19 @@ def connect_forest(
                     _append(forest, edges, device)
                     return
                 most_components = grown.components / 2  # try again when half of them remain
-            _search_crossing_edges(forest, rows, have_edges, search, lists.core, device, report, max_weight)
+            _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 
 
 def _search_crossing_edges(
-    forest: Forest,
-    rows: Array,
-    have_edges: bool,
-    search: Search,
-    core: Array,
-    device: Device,
-    report: Report,
-    max_weight: float,
+    forest: Forest, rows: Array, search: Search, core: Array, device: Device, report: Report, max_weight: float
 ) -> None:
     """Find the nearest point outside its component for each of the rows, unless the component has a lighter edge."""
     upper = forest.best_weight[forest.component[rows]]
     if max_weight < inf:
         upper = device.xp.minimum(upper, max_weight)
     component = forest.component
-    bounded = have_edges or max_weight < inf
-    task = SearchTask(rows, 1, component, component, upper, bounded=bounded, per_group_minimum=True, core=core)
-    result = search.find(task)
+    result = search.find(SearchTask(rows, 1, component, component, upper, per_group_minimum=True, core=core))
     report.count("connect", rows_searched=rows.size)
     kernels(device).record_search(forest, rows, result)
 

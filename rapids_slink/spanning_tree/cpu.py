@@ -25,17 +25,13 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
         rounds, chosen = rounds + 1, chosen + certified
 
 
-def rows_to_search(forest: Any) -> tuple[np.ndarray, bool]:
-    """Points of uncertified components, except the largest, that may have a lighter edge than the component's best.
-
-    Returns them, and whether each of these components has an edge.
-    """
+def rows_to_search(forest: Any) -> np.ndarray:
+    """Points of uncertified components, except the largest, that may have a lighter edge than the component's best."""
     f, own = forest, forest.component
     weight, best = f.bound_weight, f.best_weight[own]
     lower = (weight < best) | ((weight == best) & (f.bound_code < f.best_code[own]))
     lower &= ~f.certified[own] & (own != np.bincount(own).argmax())
-    rows = np.flatnonzero(lower).astype(np.int32)
-    return rows, bool(np.isfinite(best[rows]).all())
+    return np.flatnonzero(lower).astype(np.int32)
 
 
 def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:

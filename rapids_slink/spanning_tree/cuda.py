@@ -40,19 +40,17 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
     return Growth(at_first - components, merged, chosen, components)
 
 
-def rows_to_search(forest: Any) -> tuple[Array, bool]:
+def rows_to_search(forest: Any) -> Array:
     """As `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
     f, n = forest, forest.component.size
     size = np.int64(n)
-    zeros = cp.zeros(n + 4, cp.int32)
-    largest, count, members = zeros[:2].view(cp.uint64), zeros[2:4], zeros[4:]  # CuPy's bincount would take a gigabyte
+    members, largest = cp.zeros(n, cp.int32), cp.zeros(1, cp.uint64)  # CuPy's bincount would take a gigabyte
     _launch("count_members", n, size, f.component, members)
     _launch("find_largest", n, size, members, largest)
-    rows = cp.empty(n, cp.int32)
+    rows, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
     state = (f.bound_weight, f.bound_code, f.best_weight, f.best_code, f.certified)
     _launch("list_rows_to_search", n, size, f.component, largest, *state, rows, count)
-    searching, unbounded = count.tolist()
-    return rows[:searching], not unbounded
+    return rows[: int(count[0])]
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:

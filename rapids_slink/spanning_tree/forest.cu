@@ -115,23 +115,20 @@ extern "C" __global__ void find_largest(long long n, const int* __restrict__ siz
     if (threadIdx.x % 32 == 0 && most) atomicMax(largest, most);
 }
 
-// The points of uncertified components, except the largest, that may have an edge lighter than their component's best. `count`:
-// how many these are, and how many of them are of a component without an edge.
+// The points of uncertified components, except the largest, that may have an edge lighter than their component's best.
 extern "C" __global__ void list_rows_to_search(
     long long n, const int* __restrict__ component, const unsigned long long* __restrict__ largest,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code,
     const double* __restrict__ best_weight, const long long* __restrict__ best_code, const bool* __restrict__ certified,
     int* __restrict__ rows, int* count) {
     long long v = thread_index();
-    bool wanted = false, unbounded = false;
+    bool wanted = false;
     if (v < n) {
         int c = component[v];
         bool searches = c != (int)~(unsigned)*largest && !certified[c];
         wanted = searches && lighter(bound_weight[v], bound_code[v], best_weight[c], best_code[c]);
-        unbounded = wanted && best_weight[c] == 1.0 / 0.0;
     }
     int slot = claim_in_warp(wanted, count);
-    claim_in_warp(unbounded, count + 1);
     if (wanted) rows[slot] = v;
 }
 

@@ -58,7 +58,9 @@ class Forest:
         return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)
 
     @classmethod
-    def of_components(cls, component: Array, bound: tuple[Array, Array], device: Device) -> Self:
+    def of_components(
+        cls, component: Array, bound: tuple[Array, Array], device: Device, edges: PreallocatedFrame | None = None
+    ) -> Self:
         """These components, without lists: only the lower bounds (weights, codes) of their points are known."""
         xp, n = device.xp, component.size
         return cls(
@@ -71,7 +73,7 @@ class Forest:
             best_weight=xp.empty(n),
             best_code=xp.empty(n, "int64"),
             certified=xp.zeros(n, bool),
-            edges=PreallocatedFrame.empty(device, n - 1, EDGE_TYPES),
+            edges=edges or PreallocatedFrame.empty(device, n - 1, EDGE_TYPES),
             n_taken=xp.zeros(1, "int32"),
         )
 

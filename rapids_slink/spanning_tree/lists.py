@@ -1,5 +1,6 @@
 """The way by lists: k-NN lists, the forest of their certain edges, and searches that connect it."""
 
+from functools import partial
 from math import inf
 
 from rapids_slink.neighbors import neighbor_lists
@@ -12,6 +13,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
+from rapids_slink.spanning_tree.joins import MIN_ROWS, join_weights
 from rapids_slink.spanning_tree.kernels import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
@@ -50,7 +52,9 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
         k = list_length(settings)
         with report.stage("neighbors", device):
             samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
-            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight)
+            is_long = max_weight == inf and problem.n >= MIN_ROWS[device.name]
+            joins = partial(join_weights, device=device) if is_long else None
+            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, joins)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)

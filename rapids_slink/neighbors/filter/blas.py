@@ -70,7 +70,8 @@ class BlasFilter(ProductFilter):
         Of points whose lists within two parts are known only pairs between the parts are tested.
 
         Blocks of points meet in rounds, in which a block has one partner, and so a row one thread. Bounds are tightened
-        after each meeting. `rows_at_once` is how many rows a thread has memory for.
+        after each meeting, and by the task from all lists after rounds 1, 2, 4, ... `rows_at_once` is how many rows a
+        thread has memory for.
         """
         n, cores, parts = task.rows.size, workers(self.device), task.part_lists
         size = n if parts is None else 2 * max(parts.split, n - parts.split)
@@ -86,7 +87,7 @@ class BlasFilter(ProductFilter):
             reached.top.ids[:], reached.top.weights[:] = parts.ids, parts.weights
 
         def seed(rows: slice) -> None:
-            self.seed(task, task.rows[rows], reached.upper[rows], rows_at_once)
+            self.seed(task.at_first, task.rows[rows], reached.upper[rows], rows_at_once)
 
         def meet(two: tuple[slice, slice]) -> None:
             for ids, candidates in self.append_both(two, reached.upper, task):
@@ -98,8 +99,10 @@ class BlasFilter(ProductFilter):
 
         if not np.isfinite(reached.upper).all():
             for_each_chunk(self.device, seed, blocks)
-        for meetings in with_progress(rounds, len(blocks), task.progress(progress)):
+        for at, meetings in enumerate(with_progress(rounds, len(blocks), task.progress(progress)), 1):
             for_each_chunk(self.device, meet, meetings)
+            if task.bounds_by_lists and at < len(blocks) and at & (at - 1) == 0:
+                np.minimum(reached.upper, task.bounds_by_lists(reached.top.ids, reached.top.weights), out=reached.upper)
         return np.flatnonzero(reached.top.overflowed)
 
     def whole_queries(self, rows: Array) -> QuantizedPoints:

@@ -45,6 +45,8 @@ class ImageFilter(TileFilter):
     first_band, growth = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
     first_offsets, offset_growth = 4, 1.5
+    #: The same where lists bound the rows, from `listed_offsets` on.
+    listed_offsets, listed_growth = 64, 4.0
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
@@ -137,14 +139,15 @@ class ImageFilter(TileFilter):
         self.arrange(cp.concatenate((first, second + np.int32(split))), far)
         return True
 
-    def symmetric_slices(self, split: int = 0, bounds_fall: bool = True) -> list[slice]:
+    def symmetric_slices(self, split: int = 0, bounds_fall: bool = True, by_lists: bool = False) -> list[slice]:
         """Ranges of offsets, in blocks of rows, that together form every pair of blocks once; see `append_both`.
 
-        Fewer if the bounds hardly fall from slice to slice.
+        Fewer if the bounds hardly fall from slice to slice, or are found `by_lists`.
         """
         blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
         last = blocks if split else blocks // 2 + 1
         growth = self.offset_growth if bounds_fall else 2 * self.offset_growth
+        growth = self.listed_growth if by_lists else growth
         return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, growth)
 
     def empty_survivors(self, k: int) -> Survivors:
