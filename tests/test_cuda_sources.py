@@ -197,9 +197,9 @@ KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if not (PASSE
 @pytest.mark.parametrize(
     ("resident_atoms", "last_steps", "pass_", "type_"),
     [
-        (*steps, *kind) if steps == (4, 1) else full(*steps, *kind)
-        for steps, kind in product(product(range(5), range(1, 5)), KINDS)
-        if kind[1] != "bits" or steps[1] == 1 + steps[0] % 4  # their steps are int8's
+        (*steps, *kind) if steps in ((4, 1), (6, 3)) else full(*steps, *kind)
+        for steps, kind in product(product(range(9), range(1, 5)), KINDS)
+        if (kind[1] != "bits" and steps[0] <= 4) or steps[1] == 1 + steps[0] % 4  # steps of bits are int8's
     ],
 )
 def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):

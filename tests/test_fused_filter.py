@@ -107,7 +107,7 @@ def test_products_keep_their_bound(d):
 
 
 @pytest.mark.parametrize("kind", ["normal", *BYTES])
-@pytest.mark.parametrize("d", [1, 16, 129, 784, *map(full, (15, 17, 33, 120, 128, 300, 600, 4096))])
+@pytest.mark.parametrize("d", [1, 16, 129, 784, *map(full, (15, 17, 33, 120, 128, 300, 600, 768, 1000, 4096))])
 def test_int8_loses_no_pair(d, kind):
     """What it keeps of each row's pairs: all within the bound, and of bytes none above what the halves leave open."""
     import cupy
@@ -266,12 +266,13 @@ def all_survive(filter_, n, monkeypatch):
 
 
 @pytest.mark.parametrize("precise", [False, True])
+@pytest.mark.parametrize("d", [64, 700, *map(full, (300, 1000))])
 @pytest.mark.parametrize(("n", "split"), [(1500, 256), (1500, 768), (1500, 1280), (512, 256), (257, 256)])
-def test_pairs_between_two_parts_survive_once(n, split, precise, monkeypatch):
+def test_pairs_between_two_parts_survive_once(n, split, d, precise, monkeypatch):
     import cupy
 
     rng = np.random.default_rng(split)
-    values = cupy.asarray(rng.integers(0, 256, (n, 64)).astype(np.float32))
+    values = cupy.asarray(rng.integers(0, 256, (n, d)).astype(np.float32))
     scaling = scaling_of(values, device=resolve("cuda"))
     filter_ = fused_filter(values, scaling, tier=2 * precise)
     assert filter_.arrange_parts(cupy.asarray(rng.random(n)), split)

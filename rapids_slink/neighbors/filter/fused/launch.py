@@ -167,11 +167,11 @@ def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool,
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BY_TILE", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
-        resident = atoms if atoms <= 4 else 0
-        stages = (4, 8, 8, 6, 5)[resident]  # as in wgmma.cu
-        pieces = 2 * resident + (1 if resident else 3) * stages
+        resident = atoms if atoms <= 8 else 0
+        stages, rows = (4, 8, 8, 6, 5, 8, 7, 6, 5)[resident], TILE if resident > 4 else BLOCK_ROWS  # as in wgmma.cu
+        pieces = rows // TILE * resident + (1 if resident else 3) * stages
         shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
-        source, shape, more = "wgmma.cu", (BLOCK_ROWS, 128 + 32 * WGMMA_WARPS, 1), ("-arch=sm_90a",)
+        source, shape, more = "wgmma.cu", (rows, 128 + 32 * WGMMA_WARPS, 1), ("-arch=sm_90a",)
     else:
         resident = int(atoms == 1)
         warps, stages, blocks = _shape(resident, gpu)

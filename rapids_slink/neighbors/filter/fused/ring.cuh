@@ -6,7 +6,19 @@
 struct Ring {
     u64 full[STAGES], empty[STAGES], item_full[SLOTS], item_empty[SLOTS];
     int item[SLOTS];
+    u32 begun;  // stages that the producer has begun to fill, of all turns
 };
+
+// Waits until the stage of a turn is full. A team that leaves out turns may come two fills early, and a barrier knows only the
+// parity of a fill: hence it waits until this one has begun.
+__device__ __forceinline__ void wait_for_stage(Ring& ring, u32 turn) {
+    if (TEAMS > 1)
+        asm volatile(
+            "{\n .reg .pred done;\n .reg .u32 begun;\n AGAIN_%=:\n ld.acquire.cta.shared.u32 begun, [%0];\n"
+            " setp.gt.u32 done, begun, %1;\n @done bra.uni DONE_%=;\n bra.uni AGAIN_%=;\n DONE_%=:\n }"
+            ::"r"(shared_address(&ring.begun)), "r"(turn) : "memory");
+    barrier_wait(ring.full + turn % STAGES, turn / STAGES & 1);
+}
 
 // Shared memory: the rows' pieces if they are resident, the ring of stages, their tiles' half norms, the warps' queues.
 struct Memory {
@@ -14,7 +26,7 @@ struct Memory {
     sum_t* norms;
     u64* queues;
     __device__ Memory(char* begin)
-        : resident(begin), stages(begin + RESIDENT_ATOMS * 2 * PIECE_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
+        : resident(begin), stages(begin + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES), norms((sum_t*)(stages + STAGES * STAGE_BYTES)),
           queues((u64*)(norms + STAGES * COLUMNS)) {
         // The swizzle depends on the address's lower bits, which the descriptors omit. The compiler assumes the declared
         // alignment and would drop the test: hence an address that is opaque to it.
@@ -34,14 +46,14 @@ __device__ __forceinline__ void produce(
     for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
         int slot = items % SLOTS;
         if (items >= SLOTS) barrier_wait(ring.item_empty + slot, (items / SLOTS + 1) & 1);
-        if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = blocks * splits;
+        if (BETWEEN_COMPONENTS && *(volatile u64*)count > capacity) i = blocks * splits * PARTS;
         atomicExch(ring.item + slot, i);
-        bool done = i >= blocks * splits;
-        barrier_expect(ring.item_full + slot, RESIDENT_ATOMS && !done ? 2 * atoms * PIECE_BYTES : 0);
+        bool done = i >= blocks * splits * PARTS;
+        barrier_expect(ring.item_full + slot, RESIDENT_ATOMS && !done ? BLOCK_TILES * atoms * PIECE_BYTES : 0);
         if (done) return;
-        WorkItem item(i, splits, first_tile, last_tile, given);
-        const char* own = rows + (u64)item.row_tile * atoms * PIECE_BYTES;
-        if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, 2 * atoms * PIECE_BYTES, ring.item_full + slot);
+        WorkItem item(i / PARTS, splits, first_tile, last_tile, given);
+        const char* own = rows + (u64)(item.row_tile + i % PARTS * BLOCK_TILES) * atoms * PIECE_BYTES;
+        if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, BLOCK_TILES * atoms * PIECE_BYTES, ring.item_full + slot);
         for (int i = item.first; i < item.last; i++) {
             u64 t = item.tile(i, among);
             for (int a = 0; a < atoms; a++, turn++) {
@@ -49,6 +61,8 @@ __device__ __forceinline__ void produce(
                 char* stage = memory.stages + s * STAGE_BYTES;
                 if (turn >= STAGES) barrier_wait(ring.empty + s, (turn / STAGES + 1) & 1);
                 barrier_expect(ring.full + s, STAGE_BYTES + (a ? 0 : NORM_BYTES));  // a tile's first brings the norms
+                if (TEAMS > 1)
+                    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&ring.begun)), "r"(turn + 1) : "memory");
                 bulk_copy(stage, columns + (t * atoms + a) * PIECE_BYTES, PIECE_BYTES, ring.full + s);
                 if (!a) bulk_copy(memory.norms + s * COLUMNS, column_norm + t * COLUMNS, NORM_BYTES, ring.full + s);
                 if (!RESIDENT_ATOMS)

@@ -5,50 +5,63 @@
 //
 // A warpgroup issues all products of a tile and tests them while those of the others are formed. A test is a chain of short
 // dependent steps, whose latency takes four warps per scheduler to hide.
+//
+// Rows of up to four atoms stay in shared memory, 256 of them. Of five to eight atoms 128 rows do, and two teams of two
+// warpgroups take tiles of columns in turn: the second-level cache has to bring two thirds of the bytes.
 #include "neighbors/filter/fused/pass.cuh"
 #include "neighbors/filter/fused/wgmma.cuh"
 
 constexpr int STAGE_BYTES = RESIDENT_ATOMS ? PIECE_BYTES : 3 * PIECE_BYTES;  // a piece of columns; two of rows if not resident
-constexpr int STAGES = RESIDENT_ATOMS == 0 ? 4 : RESIDENT_ATOMS <= 2 ? 8 : RESIDENT_ATOMS == 3 ? 6 : 5;
+constexpr int MOST_STAGES[] = {4, 8, 8, 6, 5, 8, 7, 6, 5}, STAGES = MOST_STAGES[RESIDENT_ATOMS];
+constexpr int TEAMS = RESIDENT_ATOMS > 4 ? 2 : 1;  // of warpgroups, which share a tile of columns
+constexpr int BLOCK_TILES = 2 / TEAMS, PARTS = TEAMS;  // tiles of rows; into which a work item is divided
+// Stages of a tile that are not free before all its products are formed.
+constexpr int HELD = RESIDENT_ATOMS == 0 ? 2 : TEAMS == 1 ? RESIDENT_ATOMS : 1;
 constexpr int SLOTS = RESIDENT_ATOMS ? 1 : 2;  // work items at a time: the ring need not run dry between two
 constexpr int CONSUMERS = 4, WARPS = 4 * CONSUMERS;  // warpgroups of 64 rows, and their warps
 constexpr int THREADS = 128 * (1 + CONSUMERS);
 
 #include "neighbors/filter/fused/ring.cuh"
 
+// Waits until the piece before that of `turn` has been read, whose stage is free then.
+__device__ __forceinline__ void free_previous(Ring& ring, u32 turn, int lane) {
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
+}
+
 // Starts all products of 64 rows, by the descriptor `own`, with the tile that comes next in the ring; `turn` goes on.
 __device__ __forceinline__ void form_tile(
     sum_t (&sum)[64], Ring& ring, u32& turn, u64 own, u64 first_stage, const sum_t* norms, int atoms, int lane) {
     constexpr int STAGE_STEP = STAGE_BYTES >> 4, PIECE_STEP = PIECE_BYTES >> 4;  // in the descriptors' units
-    barrier_wait(ring.full + turn % STAGES, turn / STAGES & 1);
+    wait_for_stage(ring, turn);
     begin_sums(sum, norms + turn % STAGES * COLUMNS, lane);
     if (RESIDENT_ATOMS) {
 #pragma unroll
         for (int a = 0; a < RESIDENT_ATOMS; a++) {
             int s = (turn + a) % STAGES;
-            if (a) barrier_wait(ring.full + s, (turn + a) / STAGES & 1);
+            if (a) wait_for_stage(ring, turn + a);
             fence();
             mma_piece(sum, own + a * PIECE_STEP, first_stage + s * STAGE_STEP, a < RESIDENT_ATOMS - 1 ? 4 : LAST_STEPS);
+            if (TEAMS == 1) continue;
+            commit();
+            if (a) free_previous(ring, turn + a, lane);
         }
-        commit();
+        if (TEAMS == 1) commit();
         turn += RESIDENT_ATOMS;
         return;
     }
 #pragma unroll 1
     for (int a = 0; a < atoms - 1; a++, turn++) {
         int s = turn % STAGES;
-        barrier_wait(ring.full + s, turn / STAGES & 1);
+        wait_for_stage(ring, turn);
         fence();
         mma_piece(sum, own + s * STAGE_STEP, first_stage + s * STAGE_STEP, 4);
         commit();
-        if (a) {  // the previous piece has been read: its stage is free
-            asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-            if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
-        }
+        if (a) free_previous(ring, turn, lane);
     }
     // The last piece separately: ptxas serializes wgmmas that have branches between them.
     int s = turn % STAGES;
-    barrier_wait(ring.full + s, turn / STAGES & 1);
+    wait_for_stage(ring, turn);
     fence();
     mma_piece(sum, own + s * STAGE_STEP, first_stage + s * STAGE_STEP, LAST_STEPS);
     commit();
@@ -81,7 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     int warpgroup = __shfl_sync(~0u, threadIdx.x >> 7, 0);  // uniform over the warp, as the compiler can see
     int thread = threadIdx.x & 127;
     if (threadIdx.x == 0) {
-        for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS);
+        ring.begun = 0;
+        for (int s = 0; s < STAGES; s++) barrier_init(ring.full + s, 1), barrier_init(ring.empty + s, WARPS / TEAMS);
         for (int s = 0; s < SLOTS; s++) barrier_init(ring.item_full + s, 1), barrier_init(ring.item_empty + s, CONSUMERS);
         asm volatile("fence.mbarrier_init.release.cluster;");
     }
@@ -95,24 +109,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
     u32 turn = 0, items = 0;  // stages used, items done
-    int warp = thread >> 5, lane = thread & 31, g = warpgroup - 1;
+    int warp = thread >> 5, lane = thread & 31, g = (warpgroup - 1) % (2 * BLOCK_TILES), team = (warpgroup - 1) / (2 * BLOCK_TILES);
     const char* rows_of_group =
         RESIDENT_ATOMS ? memory.resident + g / 2 * RESIDENT_ATOMS * PIECE_BYTES : memory.stages + (1 + g / 2) * PIECE_BYTES;
     const u64 own = descriptor(rows_of_group + g % 2 * (PIECE_BYTES / 2));  // the next atom, or stage, is so much further on
     const u64 first_stage = descriptor(memory.stages);
-    u64* queue = memory.queues + (4 * g + warp) * QUEUE;
+    u64* queue = memory.queues + (4 * (warpgroup - 1) + warp) * QUEUE;
     Survivors survivors{queue, out, half_sq_dist, count, row_group, column_group, radius, tile_error,
                         among, capacity, lane, 0, 0};
     for (;; items++) {
         int slot = items % SLOTS;
         barrier_wait(ring.item_full + slot, items / SLOTS & 1);
         int taken = __shfl_sync(~0u, lane ? 0 : atomicOr(ring.item + slot, 0), 0);
-        if (taken >= blocks * splits) return;
-        WorkItem item(taken, splits, first_tile, last_tile, given);
+        if (taken >= blocks * splits * PARTS) return;
+        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given);
         Strip strip;
-        survivors.first_row = item.row_tile * COLUMNS + g * 64 + warp * 16;
+        survivors.first_row = (item.row_tile + taken % PARTS * BLOCK_TILES) * COLUMNS + g * 64 + warp * 16;
         strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
-        for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
+        u32 ended = turn + max(item.last - item.first, 0) * RESIDENT_ATOMS;  // after the item, if rows are resident
+        turn += team * RESIDENT_ATOMS;
+        for (int i = item.first + team, t = item.tile(i, among); i < item.last; i += TEAMS) {
             TileTerms tile;  // read ahead of the products, since memory takes its time
             tile.load(t, lane, radius, tile_radius, tile_error);
             sum_t sum[64];
@@ -120,12 +136,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
             TileTest test = strip.test_of(t, tile, for_columns(i, blocks, among), lane, threshold, threshold_rows);
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
-                for (u32 s = turn - (RESIDENT_ATOMS ? RESIDENT_ATOMS : 2); s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
+                for (u32 s = turn - HELD; s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
             __syncwarp();
 #pragma unroll
             for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
             push_passing(sum, test, strip, survivors, item, i, t, n_columns);
+            turn += (TEAMS - 1) * RESIDENT_ATOMS;
+            for (int s = 0; s < TEAMS; s++) t = item.next(t, among);
         }
+        if (RESIDENT_ATOMS) turn = ended;
         survivors.append(survivors.queued, item);
         asm volatile("bar.sync %0, 128;" ::"r"(warpgroup) : "memory");
         if (thread == 0) barrier_arrive(ring.item_empty + slot);
