@@ -85,7 +85,8 @@ class SingleLinkage(PointHierarchy):
     n_clusters_, n_leaves_, n_features_in_ : int
         The number of clusters, rows and columns.
     n_connected_components_ : int
-        The number of connected components of the k-NN graph; 1 if there was no graph.
+        The number of connected components of the graph of listed neighbours; 1 if there were no lists. The lists of
+        many points end where the tree needs no more.
     feature_names_in_ : ndarray of str
         The columns' names, if `X` is a frame and all names are strings.
     report_ : dict
