@@ -24,7 +24,7 @@ from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter
 from rapids_slink.neighbors.memory import estimate_brute_force, row_bytes
-from rapids_slink.neighbors.slices import equal_slices, geometric_slices
+from rapids_slink.neighbors.slices import chunks_of, geometric_slices
 from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -187,7 +187,7 @@ class BruteForceSearch:
         of_filter = filter_.rows_at_once(task.k)
         rows_a_chunk = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
         rows_a_chunk = self._rows_at_once(rows_a_chunk, task.k)
-        chunks = _chunks(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
+        chunks = chunks_of(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> bool:
@@ -214,18 +214,15 @@ class BruteForceSearch:
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
         visited in a low-discrepancy order. The bounds are tightened from slice to slice by the filter's own products;
-        surrogate distances are computed at the end, and before that for rows whose buffers are half full.
+        surrogate distances are computed at the end, and before that for rows whose buffers are half full. The task's
+        bounds by lists are the lowest and take the time of several slices: they serve between large ones.
 
         A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
-
-        The task's bounds by lists take the time of several slices, and are the lowest: between large slices they serve.
-        Lists need not be long then, and before that a row's bound is its second neighbour's among the few points met.
         """
         filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
-        k, part_lists, bounds_fall = task.k, task.part_lists, True
-        by_lists = task.bounds_by_lists
+        k, part_lists, by_lists, bounds_fall = task.k, task.part_lists, task.bounds_by_lists, True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
             bounds_fall = self._seed(task.at_first, filter_, task.rows, reached.upper)
@@ -246,12 +243,11 @@ class BruteForceSearch:
                 kernels.rerank(self.exact, rows, survivors, None, bound, top)
                 reached.put(rows, bound, top)
                 survivors = None  # the bounds take its memory
-                bound = self.device.xp.minimum(bound, by_lists(reached.top.ids, reached.top.weights)[rows])
+                self.device.xp.minimum(bound, by_lists(reached.top.ids, reached.top.weights)[rows], out=bound)
                 survivors = filter_.empty_survivors(k)
                 continue
             filter_.tighten(survivors, bound, k if is_last else task.at_first.k, is_last)
-            half_full = survivors.capacity // 2
-            kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=half_full)
+            kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=survivors.capacity // 2)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)
         del survivors  # the far rows take less
         if filter_.far.size:
@@ -268,7 +264,7 @@ class BruteForceSearch:
             reached.put(chunk, bound, self.kernels.scan(self.exact, ids, groups, bound, task.k, task.core))
 
         rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
-        for_each_chunk(self.device, scan, _chunks(rows, rows_a_chunk))
+        for_each_chunk(self.device, scan, chunks_of(rows, rows_a_chunk))
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """The number of rows of a chunk: `preferred`, or as many as fit into memory."""
@@ -302,9 +298,3 @@ class BruteForceSearch:
             last = int(self.device.xp.searchsorted(self.ascending_core, bound.max().reshape(1), side="right")[0])
         bands = geometric_slices(last if at_once else filter_.first_band, last - first, filter_.growth)
         return [slice(first + band.start, first + band.stop) for band in bands]
-
-
-def _chunks(rows: slice | Array, size: int) -> list[Any]:
-    if isinstance(rows, slice):
-        return equal_slices(rows, size)
-    return [rows[start : start + size] for start in range(0, rows.size, size)]

@@ -43,6 +43,13 @@ def equal_slices(whole: slice, size: int) -> list[slice]:
     return [slice(a, min(a + size, whole.stop)) for a in range(whole.start, whole.stop, size)]
 
 
+def chunks_of(rows: slice | Array, size: int) -> list[Any]:
+    """A range of rows, or numbers of rows, in parts of `size`."""
+    if isinstance(rows, slice):
+        return equal_slices(rows, size)
+    return [rows[part] for part in equal_slices(slice(0, rows.size), size)]
+
+
 def row_blocks(n: int, d: int, size: int = BLOCK) -> list[slice]:
     """Slices of rows of d values, each with about `size` values."""
     return equal_slices(slice(0, n), max(1, size // d))

@@ -38,11 +38,11 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     edges = {name: column[:m] for name, column in frame.columns.items()}
     sort_in_place(edges, xp)
     src, dst, weight = edges.values()
-    left, right, size = xp.empty((3, m), "int32")
-    dendrogram_kernels(device).merge_in_order(src, dst, n, left, right, size)
+    first, second, size = xp.empty((3, m), "int32")
+    dendrogram_kernels(device).merge_in_order(src, dst, n, first, second, size)
     # Of each cluster, leaves first: the largest that holds it and is not large, and the weight at which it ends.
     merge, within, end = xp.arange(n, n + m, dtype="int32"), xp.arange(n + m, dtype="int32"), xp.full(n + m, xp.inf)
-    for child in (left, right):
+    for child in (first, second):
         within[child] = xp.where(size < LARGE, merge, child)
         end[child] = weight
     for _ in range(LARGE.bit_length()):
