@@ -85,8 +85,9 @@ class SingleLinkage(PointHierarchy):
     n_clusters_, n_leaves_, n_features_in_ : int
         The number of clusters, rows and columns.
     n_connected_components_ : int
-        The number of connected components of the graph of listed neighbours; 1 if there were no lists. The lists of
-        many points end where the tree needs no more.
+        The number of connected components of the k-NN graph; 1 if there was no graph. Unless `n_neighbors` is given,
+        the lists of many rows end where the tree needs no more, and the number is that of these lists. It depends on
+        the device.
     feature_names_in_ : ndarray of str
         The columns' names, if `X` is a frame and all names are strings.
     report_ : dict

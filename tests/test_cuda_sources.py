@@ -199,7 +199,7 @@ KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if not (PASSE
     [
         (*steps, *kind) if steps in ((4, 1), (6, 3)) else full(*steps, *kind)
         for steps, kind in product(product(range(9), range(1, 5)), KINDS)
-        if (kind[1] != "bits" and steps[0] <= 4) or steps[1] == 1 + steps[0] % 4  # steps of bits are int8's
+        if (kind[1] != "bits" and steps[0] <= 4) or steps[1] == 1 + steps[0] % 4  # many are alike
     ],
 )
 def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):

@@ -10,7 +10,7 @@ from rapids_slink.neighbors.filter import blas
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree import joins, lists, pairs
 from rapids_slink.union_find import find_root
 
@@ -65,36 +65,87 @@ def test_weights_at_which_points_join_large_clusters(k, engine, early):
 NAMES = ["uneven_blobs_8d", "integer_grid_10d", full("tight_clusters"), "cauchy", full("repeated_rows")]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("name", NAMES)
-def test_lists_are_complete_up_to_the_bounds_reached(name, share, engine, early):
-    """Whatever the bounds are."""
-    X, k = np.tile(CASES[name]("float64")[:900], (1, 2)), 6
+def assert_complete(search, X, k, engine, bounds):
+    """The lists of a search with these bounds by lists are those of all pairs, up to the bounds that it says."""
     distances = without_self(squared_distances(X))
-    rows, calls = engine.xp.arange(len(X), dtype="int32"), []
-
-    def bounds(ids, weights):
-        calls.append(len(ids))
-        return weights[:, 2] * share if share else engine.xp.zeros(len(ids))
-
-    search = prepare_search(engine.asarray(X), engine, Report())
+    rows = engine.xp.arange(len(X), dtype="int32")
     found = search.find(SearchTask(rows, k, rows, rows, bounds_by_lists=bounds))
-    assert calls
     assert_unlisted_are_above(found, distances)
-    within = distances <= to_host(found.upper)[:, None]
-    expected, listed = least(np.where(within, distances, np.inf), k)[0], to_host(found.ids)
-    listed = np.where(to_host(found.weights) <= to_host(found.upper)[:, None], listed, -1)
-    np.testing.assert_array_equal(listed, expected)
+    upper, weights = to_host(found.upper)[:, None], to_host(found.weights)
+    expected = least(np.where(distances <= upper, distances, np.inf), k)[0]
+    np.testing.assert_array_equal(np.where(weights <= upper, to_host(found.ids), -1), expected)
 
 
-@pytest.mark.parametrize("n_neighbors", [1, None])
-@pytest.mark.parametrize("name", [full(name) for name in CASES if name != "one_row"])
-def test_trees_are_the_same(name, n_neighbors, device, early, monkeypatch):
-    X = CASES[name]("float64")
+class Bounds:
+    """Some share of each row's middle neighbour so far, and how often they were asked for."""
+
+    def __init__(self, share):
+        self.share, self.calls = share, 0
+
+    def __call__(self, ids, weights):
+        self.calls += 1
+        return weights[:, weights.shape[1] // 2] * self.share
+
+
+@pytest.mark.parametrize("k", [full(1), 2, 6])
+@pytest.mark.parametrize("share", [0.25, 1.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_lists_are_complete_up_to_the_bounds_reached(name, share, k, engine, early):
+    """Whatever the bounds are."""
+    X, bounds = np.tile(CASES[name]("float64")[:900], (1, 2)), Bounds(share)
+    assert_complete(prepare_search(engine.asarray(X), engine, Report()), X, k, engine, bounds)
+    assert bounds.calls
+
+
+def test_rows_with_too_many_candidates(engine, early, monkeypatch):
+    """They are searched again, up to the bounds that they have reached."""
+    X, bounds, report = CASES["integer_grid_10d"]("float64")[:900], Bounds(1.0), Report()
+    if engine is CPU:
+        monkeypatch.setattr(blas, "candidate_capacity", lambda k: 4)
+    else:
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.image.survivor_capacity", lambda k, d: 2 * k + 2)
+    assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
+    assert bounds.calls
+    assert report["neighbors"]["rows_redone"] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["far rows", "a finer filter"])
+def test_far_rows_and_a_finer_filter(way, monkeypatch):
+    """Rows that the filter leaves out; and a filter that gives way after bounds by lists have been used."""
+    from rapids_slink.neighbors.filter.fused.filter import FusedFilter
+    from rapids_slink.neighbors.filter.fused.image import ImageFilter
+
+    monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
+    engine, rng, bounds, report = resolve("cuda"), np.random.default_rng(0), Bounds(1.0), Report()
+    X = rng.normal(size=(3000, 20))
+    if way == "far rows":
+        X[::300] *= 1e6
+    else:
+        monkeypatch.setattr(FusedFilter, "is_coarse", lambda *_: bounds.calls == 1)
+    assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
+    assert bounds.calls > 1
+    assert (report["neighbors"]["rows_scanned_exactly"] > 0) == (way == "far rows")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "uneven_blobs_8d" else full(name) for name in CASES if name != "one_row"]
+)
+def test_trees_are_the_same(name, device, early, monkeypatch):
+    X, calls = CASES[name]("float64"), []
     X = np.hstack([X] * -(-9 // X.shape[1]))  # enough features for a filter
-    found = rapids_slink.fit(X, n_neighbors=n_neighbors, device=device)
+
+    def counted(*so_far, **how):
+        calls.append(name)
+        return joins.join_weights(*so_far, **how)
+
+    monkeypatch.setattr(lists, "join_weights", counted)
+    found = rapids_slink.fit(X, device=device)
+    assert calls or name != "uneven_blobs_8d"
     monkeypatch.setattr(lists, "MIN_ROWS", {device: len(X) + 1})
-    expected = rapids_slink.fit(X, n_neighbors=n_neighbors, device=device)
+    calls.clear()
+    expected = rapids_slink.fit(X, device=device)
+    assert not calls
     for frame in ("mst_", "linkage_"):
         for column in getattr(expected, frame):
             a, b = (to_host(getattr(model, frame)[column].values) for model in (found, expected))

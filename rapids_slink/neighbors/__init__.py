@@ -58,7 +58,7 @@ def neighbor_lists(
 
     The weights are mutual reachability if `min_samples` is above 1 or core distances are given. The
     `part_lists` of that length within two parts of the points are not searched for again. If neither is the case,
-    points at more than `max_weight` are not listed, nor those above the bounds of a `SearchTask`; see `_within`.
+    points at more than `max_weight` are not listed, nor those above what `bounds_by_lists` makes; see `_within`.
     """
     rows = device.xp.arange(n, dtype="int32")
     if (bounds_by_lists or max_weight < inf) and part_lists is None and core is None and min_samples == 1:

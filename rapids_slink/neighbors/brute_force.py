@@ -215,7 +215,7 @@ class BruteForceSearch:
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
         visited in a low-discrepancy order. The bounds are tightened from slice to slice by the filter's own products;
         surrogate distances are computed at the end, and before that for rows whose buffers are half full. The task's
-        bounds by lists are the lowest and take the time of several slices: they serve between large ones.
+        bounds by lists are the lowest, and take the time of several slices: they are made between large slices.
 
         A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
@@ -225,7 +225,7 @@ class BruteForceSearch:
         k, part_lists, by_lists, bounds_fall = task.k, task.part_lists, task.bounds_by_lists, True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
-            bounds_fall = self._seed(task.at_first, filter_, task.rows, reached.upper)
+            bounds_fall = self._seed(task.for_first_bounds, filter_, task.rows, reached.upper)
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, split = kernels.empty_lists(rows.size, k), 0
@@ -246,7 +246,7 @@ class BruteForceSearch:
                 self.device.xp.minimum(bound, by_lists(reached.top.ids, reached.top.weights)[rows], out=bound)
                 survivors = filter_.empty_survivors(k)
                 continue
-            filter_.tighten(survivors, bound, k if is_last else task.at_first.k, is_last)
+            filter_.tighten(survivors, bound, k if is_last else task.for_first_bounds.k, is_last)
             kernels.rerank(self.exact, rows, survivors, None, bound, top, more_than=survivors.capacity // 2)
         kernels.rerank(self.exact, rows, survivors, None, bound, top)
         del survivors  # the far rows take less

@@ -49,13 +49,13 @@ class SearchTask:
     #: result, and the queries have to be the points themselves
     core: Array = None
     part_lists: PartLists | None = None  # for a k-NN graph, lists that are known already; a search may ignore them
-    #: for a k-NN graph, makes bounds (m,) float64 above which no more is wanted, of the ids and weights of the lists so
-    #: far; a search may ignore it
+    #: for a k-NN graph: takes the ids and weights of the lists so far and returns bounds, (m,) float64. Nothing above
+    #: them is wanted. A search may ignore it
     bounds_by_lists: BoundsByLists | None = None
 
     @property
-    def at_first(self) -> Self:
-        """The task by which first bounds are found: lists that are not wanted beyond other bounds need not be full."""
+    def for_first_bounds(self) -> Self:
+        """The task by which first bounds are found: lists need not be full if bounds by lists follow."""
         return replace(self, k=min(self.k, FEW)) if self.bounds_by_lists else self
 
     @property
@@ -83,7 +83,9 @@ class SearchTask:
 class SearchResult:
     """The result of a task."""
 
-    ids: Array  # (m, k) int32, points in the total order; -1 where there are fewer within the bound
+    #: (m, k) int32, points in the total order; -1 where there are fewer within the bound. Some above the bound may
+    #: follow, with gaps between them
+    ids: Array
     weights: Array  # (m, k) float64, their surrogate distances, infinite where the id is -1
     #: (m,) float64: the bound that was reached. A point outside the group that is not listed comes after the last one
     #: listed, if the list is full and within this bound, and is above this bound if not

@@ -5,9 +5,9 @@ edge to the components of both ends, and `best(C)` is the lightest proposal to C
 every edge to a point that it does not list comes after the bound. C is *certified* if no lower bound of a point in C is
 below best(C). Then best(C) is the lightest of all edges that leave C, and by the cut property it is in the tree.
 Nothing here uses the triangle inequality: it is enough that a distance is the same in both directions. So the proof
-holds for rows with missing values too, whose dissimilarities are no metrics (missing.py). No entry of a list of nearest
-points is above the bound, so only the bounds of exhausted lists matter. A list sorted by mutual reachability may have
-entries above its bound.
+holds for rows with missing values too, whose dissimilarities are no metrics (missing.py). A list may have entries above
+its bound, if it is sorted by mutual reachability or ends at a search's bound. So the bounds of all points count, not
+only those of exhausted lists.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
 device runs the rounds in ``boruvka_rounds(lists, forest)``.
@@ -52,7 +52,7 @@ class Forest:
         """A forest without edges: every point is a component, with the lower bound of its list."""
         xp, n = device.xp, lists.ids.shape[0]
         rows = xp.arange(n, dtype="int32")
-        if lists.complete:
+        if lists.complete and lists.unlisted_lower_bound is None:
             return cls.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device)
         ids, weights = lists.unlisted_lower_bound or (lists.ids[:, -1], lists.weights[:, -1])
         return cls.of_components(rows, (weights.copy(), edge_codes(rows, ids, xp)), device)

@@ -2,8 +2,8 @@
 
 Most edges of a minimum spanning tree join a small cluster, of fewer than `LARGE` points, to another. Let w be the
 weight at which a point's cluster becomes large, by the edges found so far. More edges let it become large no later. So
-every edge of the tree that joins the point's small cluster to another weighs at most w, and lists with all pairs up to
-the w of either end certify it. Few pairs are that near: w is about the distance of the first or second neighbour, and
+the lightest edge that leaves a small cluster weighs at most the w of each of its points, and lists that are complete up
+to each point's own w certify it. Few pairs are that near: w is about the distance of the first or second neighbour, and
 the list's last neighbour is the eighth. Searches find the few edges that join large clusters.
 
 No proof rests on this. The weights bound a search, whose result says up to which bounds its lists are complete.

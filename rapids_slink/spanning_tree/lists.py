@@ -52,9 +52,10 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
         k = list_length(settings)
         with report.stage("neighbors", device):
             samples, core, of_parts = settings.min_samples, problem.core, problem.part_lists
-            is_long = max_weight == inf and problem.n >= MIN_ROWS[device.name]
-            joins = partial(join_weights, device=device) if is_long else None
-            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, joins)
+            bounds_by_lists = None
+            if settings.n_neighbors is None and max_weight == inf and problem.n >= MIN_ROWS[device.name]:
+                bounds_by_lists = partial(join_weights, device=device)
+            lists = neighbor_lists(search, problem.n, k, device, samples, core, of_parts, max_weight, bounds_by_lists)
         release_cached()
         with report.stage("components", device):
             components = kernels(device).connected_components(lists.ids)

@@ -87,7 +87,7 @@ class BlasFilter(ProductFilter):
             reached.top.ids[:], reached.top.weights[:] = parts.ids, parts.weights
 
         def seed(rows: slice) -> None:
-            self.seed(task.at_first, task.rows[rows], reached.upper[rows], rows_at_once)
+            self.seed(task.for_first_bounds, task.rows[rows], reached.upper[rows], rows_at_once)
 
         def meet(two: tuple[slice, slice]) -> None:
             for ids, candidates in self.append_both(two, reached.upper, task):

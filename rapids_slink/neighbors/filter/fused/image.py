@@ -147,7 +147,8 @@ class ImageFilter(TileFilter):
         blocks = self.image().half_norm.size // BLOCK_ROWS - split // BLOCK_ROWS
         last = blocks if split else blocks // 2 + 1
         growth = self.offset_growth if bounds_fall else 2 * self.offset_growth
-        growth = self.listed_growth if by_lists else growth
+        if by_lists:
+            growth = self.listed_growth
         return geometric_slices(min(self.first_offsets, max(1, blocks // 16)), last, growth)
 
     def empty_survivors(self, k: int) -> Survivors:

@@ -16,6 +16,8 @@ FUSED = "neighbors/filter/fused/"
 BLOCK_ROWS, TILE = 256, 128  # rows of a work item, points of a tile, as in pass.cuh
 ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
 PIECE_BYTES, NORM_BYTES = 128 * 128, 128 * 4  # of 128 rows of one atom, and of their half norms
+#: Stages of wgmma.cu by the number of atoms that stay in shared memory: with more none stays.
+WGMMA_STAGES = 4, 8, 8, 6, 5, 8, 7, 6, 5
 WGMMA_WARPS, QUEUE_BYTES = 16, 64 * 8  # warps that test; a warp's survivors that are not written yet
 RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
 #: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken.
@@ -167,11 +169,11 @@ def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool,
     names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BY_TILE", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
-        resident = atoms if atoms <= 8 else 0
-        stages, rows = (4, 8, 8, 6, 5, 8, 7, 6, 5)[resident], TILE if resident > 4 else BLOCK_ROWS  # as in wgmma.cu
+        resident = atoms if atoms < len(WGMMA_STAGES) else 0
+        stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
         pieces = rows // TILE * resident + (1 if resident else 3) * stages
         shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
-        source, shape, more = "wgmma.cu", (rows, 128 + 32 * WGMMA_WARPS, 1), ("-arch=sm_90a",)
+        source, shape, more = "wgmma.cu", (rows, 128 + 32 * WGMMA_WARPS, 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
     else:
         resident = int(atoms == 1)
         warps, stages, blocks = _shape(resident, gpu)

@@ -7,14 +7,17 @@
 // dependent steps, whose latency takes four warps per scheduler to hide.
 //
 // Rows of up to four atoms stay in shared memory, 256 of them. Of five to eight atoms 128 rows do, and two teams of two
-// warpgroups take tiles of columns in turn: the second-level cache has to bring two thirds of the bytes.
+// warpgroups take tiles of columns in turn: the second-level cache brings two thirds of what it would if rows came with each tile.
 #include "neighbors/filter/fused/pass.cuh"
 #include "neighbors/filter/fused/wgmma.cuh"
 
+#ifndef STAGES
+#define STAGES 4
+#endif
 constexpr int STAGE_BYTES = RESIDENT_ATOMS ? PIECE_BYTES : 3 * PIECE_BYTES;  // a piece of columns; two of rows if not resident
-constexpr int MOST_STAGES[] = {4, 8, 8, 6, 5, 8, 7, 6, 5}, STAGES = MOST_STAGES[RESIDENT_ATOMS];
 constexpr int TEAMS = RESIDENT_ATOMS > 4 ? 2 : 1;  // of warpgroups, which share a tile of columns
-constexpr int BLOCK_TILES = 2 / TEAMS, PARTS = TEAMS;  // tiles of rows; into which a work item is divided
+constexpr int BLOCK_TILES = 2 / TEAMS;         // tiles of rows
+constexpr int PARTS = ROWS / (BLOCK_TILES * COLUMNS);  // of a work item, one for a block
 // Stages of a tile that are not free before all its products are formed.
 constexpr int HELD = RESIDENT_ATOMS == 0 ? 2 : TEAMS == 1 ? RESIDENT_ATOMS : 1;
 constexpr int SLOTS = RESIDENT_ATOMS ? 1 : 2;  // work items at a time: the ring need not run dry between two
@@ -23,7 +26,7 @@ constexpr int THREADS = 128 * (1 + CONSUMERS);
 
 #include "neighbors/filter/fused/ring.cuh"
 
-// Waits until the piece before that of `turn` has been read, whose stage is free then.
+// Waits until the piece before that of `turn` has been read, and frees its stage.
 __device__ __forceinline__ void free_previous(Ring& ring, u32 turn, int lane) {
     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
     if (lane == 0) barrier_arrive(ring.empty + (turn - 1) % STAGES);
