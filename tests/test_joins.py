@@ -103,7 +103,8 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
     if engine is CPU:
         monkeypatch.setattr(blas, "candidate_capacity", lambda k: 4)
     else:
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.image.survivor_capacity", lambda k, d: 2 * k + 2)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.product.SEED_POINTS", 64)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.image.survivor_capacity", lambda k, d: k + 2)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls
     assert report["neighbors"]["rows_redone"] > 0
@@ -122,6 +123,7 @@ def test_far_rows_and_a_finer_filter(way, monkeypatch):
     if way == "far rows":
         X[::300] *= 1e6
     else:
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
         monkeypatch.setattr(FusedFilter, "is_coarse", lambda *_: bounds.calls == 1)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls > 1

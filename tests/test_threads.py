@@ -183,7 +183,7 @@ def fit_until_called(model, X, interrupting):
 
 SORT = {"cpu": "_sort_on_cpu", "cuda": "_sort_on_gpu"}
 PLACES = [
-    (brute_force, "_chunks"),
+    (brute_force, "chunks_of"),
     (brute_force, "for_each_chunk"),
     (frames, "_empty_columns"),
     (lists, "release_cached"),
