@@ -89,8 +89,20 @@ def test_graphs_of_networkx(device):
 # ------------------------------------------------------------------------------------------- HDBSCAN
 
 
+class StableNumPy:
+    """NumPy, except that equal values keep their order: otherwise it depends on the processor."""
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    @staticmethod
+    def argsort(values):
+        return np.argsort(values, kind="stable")
+
+
 @pytest.mark.parametrize(("seed", "min_samples"), [(0, 1), (1, 4), (2, 10)])
-def test_hdbscans_clusters_of_a_sparse_matrix(seed, min_samples, device):
+def test_hdbscans_clusters_of_a_sparse_matrix(seed, min_samples, device, monkeypatch):
+    monkeypatch.setattr("hdbscan.hdbscan_.np", StableNumPy())
     matrix = neighbours(seed, 60)
     assert csgraph.connected_components(matrix)[0] == 1
     options = {"min_cluster_size": 10, "min_samples": min_samples, "metric": "precomputed"}
@@ -100,7 +112,7 @@ def test_hdbscans_clusters_of_a_sparse_matrix(seed, min_samples, device):
     same = model.to_hdbscan(10)  # of the same tree, whose heights tie
     np.testing.assert_array_equal(on_host(model.labels_), by_appearance(same.labels_))
     np.testing.assert_array_equal(on_host(model.probabilities_), same.probabilities_)
-    assert (on_host(model.labels_) != by_appearance(theirs.labels_)).mean() < (0.02 if min_samples > 1 else 1e-9)
+    np.testing.assert_array_equal(on_host(model.labels_), by_appearance(theirs.labels_))
     assert model.n_clusters_ > 2
 
 
