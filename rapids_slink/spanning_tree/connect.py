@@ -19,9 +19,9 @@ from rapids_slink.spanning_tree.component_pairs import connect_components, is_wo
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
 from rapids_slink.spanning_tree.kernels import kernels
 
-#: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort, or what
-#: `join_weights` took before.
-POINT_BYTES = {"cpu": 176, "cuda": 192}
+#: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort. Before,
+#: `join_weights` takes no more.
+POINT_BYTES = {"cpu": 144, "cuda": 192}
 
 
 def estimate_connect(n: int, device: Device) -> MemoryEstimate:

@@ -35,6 +35,7 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     forest = Forest.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device, frame)
     lists = NeighborLists(xp.where(ids < 0, rows[:, None], ids), weights)
     m = kernels(device).boruvka_rounds(lists, forest, least_share=n).edges
+    del forest, lists  # what follows takes their memory
     edges = {name: column[:m] for name, column in frame.columns.items()}
     sort_in_place(edges, xp)
     src, dst, weight = edges.values()

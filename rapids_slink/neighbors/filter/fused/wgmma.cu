@@ -16,7 +16,7 @@
 #endif
 constexpr int STAGE_BYTES = RESIDENT_ATOMS ? PIECE_BYTES : 3 * PIECE_BYTES;  // a piece of columns; two of rows if not resident
 constexpr int TEAMS = RESIDENT_ATOMS > 4 ? 2 : 1;  // of warpgroups, which share a tile of columns
-constexpr int BLOCK_TILES = 2 / TEAMS;         // tiles of rows
+constexpr int BLOCK_TILES = 2 / TEAMS;                 // tiles of rows
 constexpr int PARTS = ROWS / (BLOCK_TILES * COLUMNS);  // of a work item, one for a block
 // Stages of a tile that are not free before all its products are formed.
 constexpr int HELD = RESIDENT_ATOMS == 0 ? 2 : TEAMS == 1 ? RESIDENT_ATOMS : 1;
