@@ -363,6 +363,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("mixture-290k-256", mixture(290_000, 256)),
         Case("mixture-1m-128", mixture(1_000_000, 128)),
         Case("clusters-300k-128", mixture(300_000, 128, centres=500, spread=10)),
+        Case("clusters-300k-896", mixture(300_000, 896, centres=1000, spread=10)),
         Case("bytes-1m-128", as_bytes(mixture(1_000_000, 128))),
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),

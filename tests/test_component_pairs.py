@@ -171,6 +171,20 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
         assert report["connect"].get("joined_at_once", 0) == at_once
 
 
+@pytest.mark.gpu
+def test_pairs_that_int8_cannot_tell_apart(make_search, monkeypatch):
+    """Clusters so far apart that int8 errs by more than they are wide: it leaves too many, and fp16 takes over."""
+    monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
+    monkeypatch.setattr(context, "MAX_PAIRS", 4000)
+    rng = np.random.default_rng(0)
+    label = np.arange(800) % 8
+    X = 30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))
+    search, component = make_search(X.astype(np.float32)), by_first_point(label)
+    assert connected(search, component) == crossing_edges(*every_pair(search), component)
+    monkeypatch.setattr(type(search.filter), "finer", lambda _: None)
+    assert connect_components(search, None, search.device.asarray(component), 8, np.arange(800), Report()) is None
+
+
 # ---------------------------------------------------------------------------------------------------- limits
 
 

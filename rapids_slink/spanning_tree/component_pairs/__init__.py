@@ -147,7 +147,8 @@ def _within_bottlenecks(context: JoinContext, pairs: ComponentPairs, weight: Arr
 def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> PointPairs:
     """The pairs of points that weigh at most their component pair's `upper`, and some others, by the fused filter.
 
-    Each component is padded to whole blocks of rows, so a tile has points of one component pair only.
+    By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
+    component is padded to whole blocks of rows, so a tile has points of one component pair only.
     """
     from rapids_slink.spanning_tree.component_pairs.cuda import plan_items, work_items
 
@@ -159,7 +160,10 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> Poi
     if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
         return None
     order, items = work_items(context.components, pairs, plan)
-    close_pairs: PointPairs = filter_.component_pairs(order, items, upper, context.max_pairs)
+    close_pairs: PointPairs = None
+    while filter_ and close_pairs is None:
+        close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
+        filter_ = None if close_pairs else filter_.finer()
     return close_pairs
 
 

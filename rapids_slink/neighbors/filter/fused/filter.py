@@ -30,8 +30,8 @@ FAR, MAX_FAR = 2**14, 32
 #: The share of the rows that may overflow in a slice before the filter gives way to a finer one.
 MAX_OVERFLOWED = 1 / 4
 ON_AXES, ALL_FEATURES, PRECISE = range(3)  # int8, int8, fp16
-#: The first and the largest capacity for pairs of points between components.
-FIRST_PAIRS, MAX_PAIRS = 2**20, 2**26
+#: The first capacity for pairs of points between components.
+FIRST_PAIRS = 2**24
 
 
 class FusedFilter(ImageFilter, ProductFilter):
@@ -144,7 +144,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.arrange(order)
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
-            for capacity in sorted({min(FIRST_PAIRS, max_pairs), min(MAX_PAIRS // 4, max_pairs), max_pairs}):
+            for capacity in sorted({min(FIRST_PAIRS, max_pairs), max_pairs}):
                 pairs = self.pairs_of_items(items, thresholds, capacity)
                 if pairs is not None:
                     src, dst, pair = pairs

@@ -46,7 +46,7 @@ class ImageFilter(TileFilter):
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
     first_offsets, offset_growth = 4, 1.5
     #: The same where lists bound the rows, from `listed_offsets` on.
-    listed_offsets, listed_growth = 64, 4.0
+    listed_offsets, listed_growth = 128, 4.0
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
