@@ -170,6 +170,19 @@ def curve(n: int, d: int) -> Rows:
     return rows
 
 
+def cloud(n: int) -> Rows:
+    """Points of a sphere with their normals and noisy colours, nine features, float32."""
+
+    def rows(folder: Path | None, extra: int) -> np.ndarray:
+        normal = directions(n, 3)(folder, extra)
+        rng = np.random.default_rng(SEED)
+        colour = np.sin(3 * normal @ rng.standard_normal((3, 3), np.float32))
+        colour += 0.02 * rng.standard_normal(colour.shape, np.float32)
+        return np.hstack((10 * normal, normal, colour))
+
+    return rows
+
+
 def uniform(n: int, d: int) -> Rows:
     """Uniform in the unit cube, float32."""
 
@@ -384,6 +397,8 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("counts-200k-32", counts(200_000, 32)),
         Case("outlier-200k-64", outlier(200_000, 64)),
         Case("curve-40k-16", curve(40_000, 16)),
+        Case("curve-1m-16", curve(1_000_000, 16)),
+        *(Case(f"cloud-{n}m-9", cloud(n * 1_000_000)) for n in (1, 4)),
         Case("gauss-1m-1", gauss(1_000_000, 1, np.float64)),
         *NEAREST,
         *METRICS,

@@ -17,7 +17,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs, connect
 from rapids_slink.spanning_tree.component_pairs import connect_components, context, is_worthwhile, projections
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
@@ -172,17 +172,18 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
 
 
 @pytest.mark.gpu
-def test_pairs_that_int8_cannot_tell_apart(make_search, monkeypatch):
+def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
     """Clusters so far apart that int8 errs by more than they are wide: it leaves too many, and fp16 takes over."""
     monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
+    monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
     monkeypatch.setattr(context, "MAX_PAIRS", 4000)
-    rng = np.random.default_rng(0)
+    rng, engine = np.random.default_rng(0), resolve("cuda")
     label = np.arange(800) % 8
-    X = 30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))
-    search, component = make_search(X.astype(np.float32)), by_first_point(label)
+    X = (30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))).astype(np.float32)
+    search, component = BruteForceSearch(engine.asarray(X), engine, Report()), by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
     monkeypatch.setattr(type(search.filter), "finer", lambda _: None)
-    assert connect_components(search, None, search.device.asarray(component), 8, np.arange(800), Report()) is None
+    assert connect_components(search, None, engine.asarray(component), 8, engine.xp.arange(800), Report()) is None
 
 
 # ---------------------------------------------------------------------------------------------------- limits

@@ -20,10 +20,13 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: On a CPU a tree searches points of up to this number of features as well, if a ball of neighbours touches few of
-#: its leaves. Of fewer points all pairs take about as long as to find that out.
-LOW_DIMENSIONAL = {"features": 64, "points": 2**13}
-MAX_TOUCHED_SHARE = 1 / 16
+#: A tree searches points of up to this number of features as well, if a ball of neighbours touches few of its leaves.
+#: Of fewer points all pairs take about as long as to find that out.
+LOW_DIMENSIONAL = {"cpu": (64, 2**13), "cuda": (32, 2**18)}
+MAX_TOUCHED_SHARE = {"cpu": 1 / 16, "cuda": 1 / 700}
+#: A CPU looks at the tree of all points, a GPU at that of a sample, and then at that of a larger one: of a share of the
+#: points, within limits.
+MIN_SAMPLE, SAMPLED_SHARE, MAX_SAMPLE = 2**13, 1 / 32, 2**16
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -49,11 +52,8 @@ def prepare_search(
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
     if queries is None and _may_be_low_dimensional(n, d, metric, device):
-        from rapids_slink.neighbors.trees.kdtree import TreeSearch
-        from rapids_slink.neighbors.trees.tree import touched_share
-
-        search = TreeSearch(values, device, report, progress=progress, metric=metric)
-        if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE:
+        search = _low_dimensional(values, device, report, progress, metric)
+        if search is not None:
             return search
     kind = _search_class(n, d, metric, device)
     more = {"max_weight": max_weight} if kind is BruteForceSearch else {}
@@ -82,9 +82,7 @@ def estimate_search(
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
     if chosen is None and n_queries is None and _may_be_low_dimensional(n, d, metric, device):
-        from rapids_slink.neighbors.trees.kdtree import TreeSearch
-
-        search = either(search, TreeSearch.estimate(*sizes))
+        search = either(search, _tree_class(device).estimate(*sizes))
     coding = 0 if device.is_gpu or metric.filter != "codes" else CODING_BYTES * min(n * d, BLOCK)
     estimate = sequential(MemoryEstimate(rows + coding, rows), search)
     if min_samples == 1:
@@ -114,6 +112,11 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
         return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):
         return BruteForceSearch
+    return _tree_class(device)
+
+
+def _tree_class(device: Device) -> Any:
+    """The class of searches by a tree."""
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
 
@@ -125,5 +128,23 @@ def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> An
 
 def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
-    many = TREE_FEATURES[device.name] < d <= LOW_DIMENSIONAL["features"] and n >= LOW_DIMENSIONAL["points"]
-    return many and metric.boxes and not device.is_gpu
+    max_features, min_points = LOW_DIMENSIONAL[device.name]
+    serves = metric.boxes and d <= max_features and n >= min_points
+    return serves and not is_searched_by_tree(n, d, metric, device)
+
+
+def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
+    """The search by a tree, or None if a ball of neighbours touches too many of its leaves."""
+    from rapids_slink.neighbors.trees.tree import foretold_share, touched_share
+
+    def search() -> Any:
+        return _tree_class(device)(values, device, report, progress=progress, metric=metric)
+
+    if not device.is_gpu:
+        by_tree = search()
+        return by_tree if touched_share(by_tree.tree, metric) <= MAX_TOUCHED_SHARE["cpu"] else None
+    sizes = MIN_SAMPLE, min(int(len(values) * SAMPLED_SHARE), MAX_SAMPLE)
+    for size in sizes if sizes[1] > MIN_SAMPLE else sizes[:1]:
+        if foretold_share(values, size, metric) > MAX_TOUCHED_SHARE["cuda"]:
+            return None
+    return search()

@@ -12,6 +12,7 @@ from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
+from rapids_slink.spanning_tree import boxes
 from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
 from rapids_slink.spanning_tree.joins import MIN_ROWS, join_weights
 from rapids_slink.spanning_tree.kernels import kernels
@@ -47,6 +48,8 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
         search = prepare_search(
             rows, device, report, progress=settings.progress, metric=problem.metric, max_weight=of_lists
         )
+    if by_boxes := boxes.prepare_by(search, problem, report):  # points of many features and low dimension
+        return by_boxes
 
     def make() -> Tree:
         k = list_length(settings)

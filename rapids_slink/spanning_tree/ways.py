@@ -32,7 +32,7 @@ WAYS = (
     Way("pairs", pairs.serves, pairs.prepare, pairs.estimate),  # few points, or given distances: n²
     Way("repeats", repeats.serves, repeats.prepare),  # repeated rows: n, and the tree of the distinct rows
     Way("boxes", boxes.serves, boxes.prepare, boxes.estimate),  # few features on a GPU: n log n
-    Way("lists", lists.serves, lists.prepare, lists.estimate),  # all others: n² tests, or n log n if a tree searches
+    Way("lists", lists.serves, lists.prepare, lists.estimate),  # all others, or their boxes: n² tests, or n log n
 )
 
 

@@ -29,6 +29,8 @@ SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lis
 WARP = 32
 NO_NODE = -1  # as in bvh.cuh
 MAX_BITS = 31  # of a code, per feature
+#: A code has 63 bits, too few for each of many features: codes of more than `MAX_CODED` are of principal coordinates.
+MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 NODES = 1  # a point, as estimated: three times those of uniform points
 BLOCKS = 8  # of a multiprocessor, as in bvh.cu
 BOX_THREADS = 2**16  # that find the box of the points
@@ -55,9 +57,9 @@ class BoxSearch:
         self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
         check_arrays(values.dtype, values, queries)
         n, d = values.shape
-        box = cp.full(2 * d, cp.inf)
-        self.launch("find_box", min(n, BOX_THREADS), values, np.int64(n), box)
-        codes = self._morton_codes(values, box)
+        self.axes = _principal_axes(values) if d > MAX_CODED else None
+        self.box: Array = None
+        codes = self._morton_codes(values)
         along = cp.argsort(codes)
         self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
@@ -77,7 +79,7 @@ class BoxSearch:
         self.launch("link", 2 * leaves, np.int32(leaves), self.nodes)
         self.start = None  # of the queries, if there are, by position
         if queries is not None:
-            place = cp.searchsorted(codes[along], self._morton_codes(queries, box))
+            place = cp.searchsorted(codes[along], self._morton_codes(queries))
             self.start = place.clip(max=n - 1).astype(cp.int32)
         self.core: Array = None  # of the last task that had core distances; the same along the curve and of the nodes
         self.cores: tuple[Any, Any] = (None, None)
@@ -153,25 +155,44 @@ class BoxSearch:
             self.core, self.cores = core, (along, least)
         return self.cores
 
-    def launch(self, name: str, jobs: int, *arguments: Any, list_size: int = 1, source: str = SOURCE) -> None:
-        """Start a kernel that is compiled for these points and the metric."""
-        launch(source, name, jobs, *arguments, options=self._options(list_size))
+    def launch(
+        self, name: str, jobs: int, *arguments: Any, list_size: int = 1, source: str = SOURCE, features: int = 0
+    ) -> None:
+        """Start a kernel that is compiled for the metric and the points, or points of other `features`."""
+        launch(source, name, jobs, *arguments, options=self._options(list_size, features))
 
     def launch_resident(self, name: str, jobs: int, max_blocks: int, *arguments: Any, source: str = SOURCE) -> None:
         """Start one whose blocks, at most `max_blocks` a multiprocessor, wait for each other."""
         blocks = resident_blocks(jobs, THREADS, max_blocks)
         launch_resident(source, name, blocks, THREADS, *arguments, options=self._options())
 
-    def _options(self, list_size: int = 1) -> tuple[str, ...]:
-        features, length = f"-DFEATURES={self.values.shape[1]}", f"-DLIST={list_size}"
-        return value_option(self.values.dtype), features, *self.metric.cuda_options, length
+    def _options(self, list_size: int = 1, features: int = 0) -> tuple[str, ...]:
+        count, length = f"-DFEATURES={features or self.values.shape[1]}", f"-DLIST={list_size}"
+        return value_option(self.values.dtype), count, *self.metric.cuda_options, length
 
-    def _morton_codes(self, values: Array, box: Any) -> Any:
-        """The codes of points by their places in a box."""
-        n, d = values.shape
+    def _morton_codes(self, values: Array) -> Any:
+        """The codes of points by their places in the box of all: of their features, or of coordinates in a cube."""
+        places = values if self.axes is None else values @ self.axes
+        n, d = places.shape
+        if self.box is None:
+            self.box = cp.full(2 * d, cp.inf)
+            self.launch("find_box", min(n, BOX_THREADS), places, np.int64(n), self.box, features=d)
+            if self.axes is not None:
+                low, high = self.box[:d], -self.box[d:]
+                self.box[d:] = -(low + (high - low).max())
         codes = cp.empty(n, cp.uint64)
-        self.launch("morton_codes", n, values, np.int64(n), box, np.int32(min(MAX_BITS, 63 // d)), codes)
+        bits = np.int32(min(MAX_BITS, 63 // d))
+        self.launch("morton_codes", n, places, np.int64(n), self.box, bits, codes, features=d)
         return codes
+
+
+def _principal_axes(values: Array) -> Any:
+    """The leading ones of a sample, (d, `COORDINATES`), in the values' type."""
+    sample = values[:: max(1, len(values) // PCA_ROWS)].get().astype(np.float64)
+    sample /= np.abs(sample).max() or 1.0  # squares of larger numbers could overflow
+    sample -= sample.mean(axis=0)
+    axes = np.linalg.eigh(sample.T @ sample)[1]
+    return cp.asarray(axes[:, -COORDINATES:], values.dtype)
 
 
 def _list_size(k: int) -> int:

@@ -1,4 +1,4 @@
-"""Borůvka on a tree of boxes, on a GPU: the minimum spanning tree of points of few features.
+"""Borůvka on a tree of boxes, on a GPU: the minimum spanning tree of points of few features, or low dimension.
 
 Each point first finds its nearest few points. In a round each component looks for its lightest edge to a point outside,
 and skips the nodes whose points all belong to it. Every edge found bounds the search of all the component's points. A
@@ -24,6 +24,7 @@ together on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
 """
 
 from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
+from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array
@@ -45,21 +46,34 @@ def serves(problem: Problem) -> bool:
     return is_searched_by_tree(problem.n, problem.d, problem.metric, problem.device)
 
 
-def estimate(problem: Problem) -> MemoryEstimate:
+def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
     """Bytes of the rows, their tree of boxes, and the state of each point."""
     n, d, itemsize = problem.n, problem.n_features, problem.itemsize
-    search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric)
+    search = estimate_search(n, d, itemsize, 1, problem.device, n_queries=0, metric=problem.metric, chosen=chosen)
     return sequential(search, MemoryEstimate(POINT_BYTES * n))
 
 
-def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
+def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared | None:
     """The tree of boxes, and what makes the tree of the points of it."""
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+    with report.stage("neighbors", problem.device):
+        search = BoxSearch(rows, problem.device, report, metric=problem.metric)
+    return prepare_by(search, problem, report)
+
+
+def prepare_by(search: Search, problem: Problem, report: Report) -> Prepared | None:
+    """What makes the tree of the points by a search of them, None if that has no boxes or does not serve."""
+    device = problem.device
+    if not device.is_gpu or problem.by_reachability:
+        return None
     from rapids_slink.neighbors.trees.bvh import BoxSearch
     from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
 
-    device = problem.device
-    with report.stage("neighbors", device):
-        search = BoxSearch(rows, device, report, metric=problem.metric)
+    if not isinstance(search, BoxSearch):
+        return None
+    report["way"] = "boxes"
+    needed = estimate(problem, search)
 
     def make() -> Tree:
         nonlocal search
@@ -71,4 +85,4 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
             sort_in_place(edges.columns, device.xp)
         return edges, 1
 
-    return Prepared(make, lambda: estimate(problem))
+    return Prepared(make, lambda: needed)
