@@ -23,10 +23,9 @@ TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
 #: A tree searches points of up to this number of features as well, if a ball of neighbours touches few of its leaves.
 #: Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"cpu": (64, 2**13), "cuda": (32, 2**18)}
-MAX_TOUCHED_SHARE = {"cpu": 1 / 16, "cuda": 1 / 700}
-#: A CPU looks at the tree of all points, a GPU at that of a sample, and then at that of a larger one: of a share of the
-#: points, within limits.
-MIN_SAMPLE, SAMPLED_SHARE, MAX_SAMPLE = 2**13, 1 / 32, 2**16
+MAX_TOUCHED_SHARE = {"cpu": 1 / 16, "cuda": 1 / 1000}
+#: A CPU looks at the tree of all points, a GPU at those of a sample: of a share of the points, within limits.
+MIN_SAMPLE, SAMPLED_SHARE, MAX_SAMPLE = 2**13, 1 / 64, 2**15
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -137,14 +136,10 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
     """The search by a tree, or None if a ball of neighbours touches too many of its leaves."""
     from rapids_slink.neighbors.trees.tree import foretold_share, touched_share
 
-    def search() -> Any:
-        return _tree_class(device)(values, device, report, progress=progress, metric=metric)
-
-    if not device.is_gpu:
-        by_tree = search()
-        return by_tree if touched_share(by_tree.tree, metric) <= MAX_TOUCHED_SHARE["cpu"] else None
-    sizes = MIN_SAMPLE, min(int(len(values) * SAMPLED_SHARE), MAX_SAMPLE)
-    for size in sizes if sizes[1] > MIN_SAMPLE else sizes[:1]:
+    if device.is_gpu:
+        size = min(max(MIN_SAMPLE, int(len(values) * SAMPLED_SHARE)), MAX_SAMPLE)
         if foretold_share(values, size, metric) > MAX_TOUCHED_SHARE["cuda"]:
             return None
-    return search()
+    search = _tree_class(device)(values, device, report, progress=progress, metric=metric)
+    is_low = device.is_gpu or touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE["cpu"]
+    return search if is_low else None

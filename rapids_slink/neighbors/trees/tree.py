@@ -18,6 +18,7 @@ from rapids_slink.runtime.threads import for_each_chunk, workers
 LEAF = 32  # points at most
 SERIAL_POINTS = 2**13  # up to this number a tree is built in less time than threads take to start
 SAMPLED_BALLS, BALL_POINTS = 16, 16
+HIGH_SHARE = 0.65  # of some thousand points: the dimension is high
 
 
 class Tree(NamedTuple):
@@ -72,11 +73,14 @@ def touched_share(tree: Tree, metric: Metric) -> float:
 def foretold_share(values: Array, size: int, metric: Metric) -> float:
     """The `touched_share` of a tree of all points, foretold by the trees of about `size` of them and of a quarter.
 
-    As it falls from the quarter to the sample, so it falls with every fourfold number of points. In clusters it falls
-    by less once each has many points: a larger sample shows that.
+    As it falls from the quarter to the sample, so it falls with every fourfold number of points. If it is above
+    `HIGH_SHARE`, that of the quarter is the answer.
     """
     sample = to_host(values[:: max(1, len(values) // size)])
-    of_quarter, of_sample = (touched_share(build(part), metric) for part in (sample[::4], sample))
+    of_quarter = touched_share(build(sample[::4]), metric)
+    if of_quarter > HIGH_SHARE:
+        return of_quarter
+    of_sample = touched_share(build(sample), metric)
     return of_sample * min(1.0, of_sample / of_quarter) ** log(len(values) / len(sample), 4)
 
 
