@@ -10,7 +10,8 @@ from scipy.cluster.hierarchy import linkage
 import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, get_metric
 from rapids_slink.neighbors import plan
-from rapids_slink.neighbors.trees.tree import LEAF, build, foretold_share, touched_share
+from rapids_slink.neighbors.trees import dimension
+from rapids_slink.runtime.device import CPU
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import estimate_tree, way_of
@@ -69,7 +70,7 @@ def test_either_search_gives_the_same_tree(monkeypatch):
     by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
     assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
     np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
-    monkeypatch.setitem(plan.MAX_TOUCHED_SHARE, "cpu", -1)
+    monkeypatch.setattr(plan, "MAX_TOUCHED_SHARE", -1)
     assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
 
 
@@ -80,31 +81,42 @@ def test_either_search_gives_the_same_tree(monkeypatch):
     [
         (curve, 9, "bounding volume hierarchy"),
         (curve, 32, "bounding volume hierarchy"),
+        (far_clusters, 12, "bounding volume hierarchy"),
         (curve, 33, "fp16 tensor cores (fused)"),  # too many features
         (lambda rng, n, d: rng.normal(size=(n, d)), 12, "fp16 tensor cores (fused)"),
     ],
 )
 def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype, monkeypatch):
     n = 9000
-    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cuda", (32, n))
-    monkeypatch.setitem(plan.MAX_TOUCHED_SHARE, "cuda", 1 / 32)  # of many points it is smaller
+    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cuda", (32, 8900))
+    monkeypatch.setattr(dimension, "POINTS_PER_LEAF", 2**8)  # with so few points all pairs would take less time
     X = points(np.random.default_rng(0), n, d).astype(dtype)
     for how in ({}, {"min_samples": 4}, {"max_distance": 0.1}):
         model = rapids_slink.fit(X, device="cuda", **how)
         assert model.report_["neighbors"]["filter"] == filter_
         assert model.report_["way"] == ("boxes" if filter_.startswith("b") and "min_samples" not in how else "lists")
         np.testing.assert_array_equal(model.distances_, rapids_slink.fit(X, device="cpu", **how).distances_)
-    assert rapids_slink.fit(X[:-1], device="cuda").report_["neighbors"]["filter"].startswith("fp16")  # too few
+    by_either = [rapids_slink.knn_graph(X, 5, device=device) for device in ("cuda", "cpu")]
+    assert by_either[0].equals(by_either[1])
+    appended = rapids_slink.fit(X[:-90], prediction_data=True, device="cuda").append(X[-90:])
+    np.testing.assert_array_equal(appended.distances_, rapids_slink.fit(X, device="cpu").distances_)
+    assert rapids_slink.fit(X[:8800], device="cuda").report_["neighbors"]["filter"].startswith("fp16")  # too few
 
 
-@pytest.mark.parametrize(("n", "d", "touched"), [(40_000, 1, (1, 5)), (40_000, 3, (5, 20)), (40_000, 12, (300, 1250))])
-def test_share_of_touched_leaves_is_foretold(n, d, touched):
-    """By the number of leaves, which hardly depends on how many points there are where the dimension is low."""
-    X = np.sin(np.random.default_rng(0).random((n, d)) @ np.random.default_rng(1).normal(size=(d, 16)))
-    leaves = n / LEAF
-    low, high = touched
-    assert low < touched_share(build(X), EUCLIDEAN) * leaves < high
-    assert low / 2 < foretold_share(X, 8192, EUCLIDEAN) * leaves < 2 * high
+@pytest.mark.parametrize("n", [2**18, 2**20])
+def test_dimension(n):
+    """Of surfaces, of a cube, and of clusters that have many points each, but few in a sample."""
+    rng = np.random.default_rng(0)
+
+    def is_low(X):
+        return dimension.is_low_dimensional(X.astype("float32"), EUCLIDEAN, CPU)
+
+    assert is_low(np.sin(rng.random((n, 2)) @ rng.normal(size=(2, 16))))
+    assert is_low(np.sin(rng.random((n, 3)) @ rng.normal(size=(3, 16))))
+    assert not is_low(rng.random((n, 9)))
+    for clusters in (100, n // 1000):
+        centres = 10 * rng.normal(size=(clusters, 16))
+        assert not is_low(centres[rng.integers(0, clusters, n)] + rng.normal(size=(n, 16)))
 
 
 # ------------------------------------------------------------------------------------------------- before a run

@@ -20,12 +20,10 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: A tree searches points of up to this number of features as well, if a ball of neighbours touches few of its leaves.
-#: Of fewer points all pairs take about as long as to find that out.
+#: A tree searches points of up to this number of features as well, if a ball of neighbours touches few of its leaves: a
+#: CPU looks at the tree itself. Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"cpu": (64, 2**13), "cuda": (32, 2**18)}
-MAX_TOUCHED_SHARE = {"cpu": 1 / 16, "cuda": 1 / 1000}
-#: A CPU looks at the tree of all points, a GPU at those of a sample: of a share of the points, within limits.
-MIN_SAMPLE, SAMPLED_SHARE, MAX_SAMPLE = 2**13, 1 / 64, 2**15
+MAX_TOUCHED_SHARE = 1 / 16
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -134,12 +132,13 @@ def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> b
 
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its leaves."""
-    from rapids_slink.neighbors.trees.tree import foretold_share, touched_share
-
+    kind: Any = _tree_class(device)
     if device.is_gpu:
-        size = min(max(MIN_SAMPLE, int(len(values) * SAMPLED_SHARE)), MAX_SAMPLE)
-        if foretold_share(values, size, metric) > MAX_TOUCHED_SHARE["cuda"]:
-            return None
-    search = _tree_class(device)(values, device, report, progress=progress, metric=metric)
-    is_low = device.is_gpu or touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE["cpu"]
-    return search if is_low else None
+        from rapids_slink.neighbors.trees.dimension import is_low_dimensional
+
+        is_low = is_low_dimensional(values, metric, device)
+        return kind(values, device, report, progress=progress, metric=metric) if is_low else None
+    from rapids_slink.neighbors.trees.tree import touched_share
+
+    search: Any = kind(values, device, report, progress=progress, metric=metric)
+    return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None

@@ -3,7 +3,6 @@
 Every split is at the median of the widest side, and the points are stored in the order of the leaves.
 """
 
-from math import log
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +11,12 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import inverse
 from rapids_slink.neighbors.trees.gaps import box_to_box, to_points
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Array, to_host
+from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
 
 LEAF = 32  # points at most
 SERIAL_POINTS = 2**13  # up to this number a tree is built in less time than threads take to start
 SAMPLED_BALLS, BALL_POINTS = 16, 16
-HIGH_SHARE = 0.65  # of some thousand points: the dimension is high
 
 
 class Tree(NamedTuple):
@@ -68,20 +66,6 @@ def touched_share(tree: Tree, metric: Metric) -> float:
         _distances(metric.cpu_formula, tree, p, distance)
         count += _count_touched(metric.cpu_formula, tree, p, np.partition(distance, k - 1)[k - 1])
     return count / SAMPLED_BALLS / (-(-n // LEAF))
-
-
-def foretold_share(values: Array, size: int, metric: Metric) -> float:
-    """The `touched_share` of a tree of all points, foretold by the trees of about `size` of them and of a quarter.
-
-    As it falls from the quarter to the sample, so it falls with every fourfold number of points. If it is above
-    `HIGH_SHARE`, that of the quarter is the answer.
-    """
-    sample = to_host(values[:: max(1, len(values) // size)])
-    of_quarter = touched_share(build(sample[::4]), metric)
-    if of_quarter > HIGH_SHARE:
-        return of_quarter
-    of_sample = touched_share(build(sample), metric)
-    return of_sample * min(1.0, of_sample / of_quarter) ** log(len(values) / len(sample), 4)
 
 
 @njit(nogil=True, cache=True)
