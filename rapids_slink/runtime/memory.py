@@ -85,13 +85,13 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     """
     run, outer = _Run(memory_limit, as_bytes(memory_limit)), getattr(_thread, "run", None)
     _thread.run = run
+    watch_numba()
     try:
         if device.is_gpu:
             cuda = device.xp.cuda
             with on_default_stream(cuda), taken_pool(cuda, run.limit) as run.pool, _noting_interruptions(run):
                 yield
         else:
-            watch_numba()
             yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
