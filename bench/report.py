@@ -24,6 +24,7 @@ README_ROWS = (
     ("cities-235k-3", "fit", True),
     ("sphere-1.87m-3", "fit", True),
     ("halo-10m-3", "fit", True),
+    ("cloud-4m-9", "fit", True),
     ("road-24m", "spanning_tree", True),
     ("gauss-20k-16", "fit", False),
     ("cities-235k-3", "fit", False),
