@@ -40,15 +40,17 @@ def prepare_search(
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
     max_weight: float = inf,
+    by_values: bool = True,
 ) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
-    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that.
+    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. Without
+    `by_values` a tree serves by the number of features alone.
     """
     n, d = values.shape
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
-    if queries is None and _may_be_low_dimensional(n, d, metric, device):
+    if by_values and queries is None and _may_be_low_dimensional(n, d, metric, device):
         search = _low_dimensional(values, device, report, progress, metric)
         if search is not None:
             return search

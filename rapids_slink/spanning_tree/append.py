@@ -130,7 +130,8 @@ def tree_of_appended(
     device, xp, n = problem.device, problem.device.xp, problem.n
     with report.stage("neighbors", device):
         progress, metric = problem.settings.progress, problem.metric
-        among_all = prepare_search(rows, device, report, progress=progress, metric=metric)
+        by_values = not device.is_gpu  # `candidate_edges` takes a filter
+        among_all = prepare_search(rows, device, report, progress=progress, metric=metric, by_values=by_values)
         weight = kernels(device).pair_distances(rows, *edges, metric)
         columns = {"src": edges[0].copy(), "dst": edges[1].copy(), "weight": weight}
         if not all_true(weight[1:] >= weight[:-1]):  # distances that are rounded may have another order
