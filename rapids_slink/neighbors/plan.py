@@ -13,6 +13,7 @@ from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
+from rapids_slink.runtime.memory import free_bytes
 
 #: Up to this many features points are searched by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}
@@ -20,10 +21,13 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: A tree searches points of up to this number of features as well, if a ball of neighbours touches few of its leaves: a
-#: CPU looks at the tree itself. Of fewer points all pairs take about as long as to find that out.
+FEW_FEATURES = 8  # of points that are not looked at
+#: The most features, and the fewest points, that a tree searches as well if a ball of neighbours touches few of its
+#: leaves. Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"cpu": (64, 2**13), "cuda": (32, 2**18)}
-MAX_TOUCHED_SHARE = 1 / 16
+MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
+#: Points to a code of a GPU's tree, on average: of more, points that are not near to each other share leaves.
+MAX_PER_CODE = 16
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -80,7 +84,7 @@ def estimate_search(
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
-    if chosen is None and n_queries is None and _may_be_low_dimensional(n, d, metric, device):
+    if chosen is None and n_queries is None and not device.is_gpu and _may_be_low_dimensional(n, d, metric, device):
         search = either(search, _tree_class(device).estimate(*sizes))
     coding = 0 if device.is_gpu or metric.filter != "codes" else CODING_BYTES * min(n * d, BLOCK)
     estimate = sequential(MemoryEstimate(rows + coding, rows), search)
@@ -128,8 +132,7 @@ def _tree_class(device: Device) -> Any:
 def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
     max_features, min_points = LOW_DIMENSIONAL[device.name]
-    serves = metric.boxes and d <= max_features and n >= min_points
-    return serves and not is_searched_by_tree(n, d, metric, device)
+    return metric.boxes and FEW_FEATURES < d <= max_features and n >= min_points
 
 
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
@@ -138,9 +141,13 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
     if device.is_gpu:
         from rapids_slink.neighbors.trees.dimension import is_low_dimensional
 
-        is_low = is_low_dimensional(values, metric, device)
-        return kind(values, device, report, progress=progress, metric=metric) if is_low else None
+        (n, d), itemsize = values.shape, values.dtype.itemsize
+        needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
+        if needed > free_bytes() or not is_low_dimensional(values, metric, device):
+            return None
+        search = kind(values, device, report, progress=progress, metric=metric)
+        return search if n <= MAX_PER_CODE * search.distinct_codes else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
-    search: Any = kind(values, device, report, progress=progress, metric=metric)
+    search = kind(values, device, report, progress=progress, metric=metric)
     return search if touched_share(search.tree, metric) <= MAX_TOUCHED_SHARE else None

@@ -84,8 +84,8 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it.
     """
     run, outer = _Run(memory_limit, as_bytes(memory_limit)), getattr(_thread, "run", None)
-    _thread.run = run
     watch_numba()
+    _thread.run = run
     try:
         if device.is_gpu:
             cuda = device.xp.cuda

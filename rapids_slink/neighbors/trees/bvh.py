@@ -22,7 +22,7 @@ from rapids_slink.runtime.cuda import (
     resident_blocks,
     value_option,
 )
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))
@@ -31,6 +31,7 @@ NO_NODE = -1  # as in bvh.cuh
 MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits, too few for each of many features: codes of more than `MAX_CODED` are of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
+OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
 NODES = 1  # a point, as estimated: three times those of uniform points
 BLOCKS = 8  # of a multiprocessor, as in bvh.cu
 BOX_THREADS = 2**16  # that find the box of the points
@@ -57,10 +58,13 @@ class BoxSearch:
         self.values, self.device, self.report, self.queries, self.progress = values, device, report, queries, progress
         check_arrays(values.dtype, values, queries)
         n, d = values.shape
-        self.axes = _principal_axes(values) if d > MAX_CODED else None
+        self.axes: Array = None  # on which points have the coordinates that the codes are of, if not their features
         self.box: Array = None
+        if d > MAX_CODED:
+            self.axes, self.box = _principal_axes(values)
         codes = self._morton_codes(values)
         along = cp.argsort(codes)
+        self.distinct_codes = n if self.axes is None else 1 + int((cp.diff(codes[along]) != 0).sum())
         self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
         self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, level)
@@ -171,28 +175,32 @@ class BoxSearch:
         return value_option(self.values.dtype), count, *self.metric.cuda_options, length
 
     def _morton_codes(self, values: Array) -> Any:
-        """The codes of points by their places in the box of all: of their features, or of coordinates in a cube."""
+        """The codes of points by their places in the box: of their features in that of all, or of coordinates."""
         places = values if self.axes is None else values @ self.axes
         n, d = places.shape
         if self.box is None:
             self.box = cp.full(2 * d, cp.inf)
-            self.launch("find_box", min(n, BOX_THREADS), places, np.int64(n), self.box, features=d)
-            if self.axes is not None:
-                low, high = self.box[:d], -self.box[d:]
-                self.box[d:] = -(low + (high - low).max())
+            self.launch("find_box", min(n, BOX_THREADS), places, np.int64(n), self.box)
         codes = cp.empty(n, cp.uint64)
         bits = np.int32(min(MAX_BITS, 63 // d))
         self.launch("morton_codes", n, places, np.int64(n), self.box, bits, codes, features=d)
         return codes
 
 
-def _principal_axes(values: Array) -> Any:
-    """The leading ones of a sample, (d, `COORDINATES`), in the values' type."""
-    sample = values[:: max(1, len(values) // PCA_ROWS)].get().astype(np.float64)
-    sample /= np.abs(sample).max() or 1.0  # squares of larger numbers could overflow
-    sample -= sample.mean(axis=0)
-    axes = np.linalg.eigh(sample.T @ sample)[1]
-    return cp.asarray(axes[:, -COORDINATES:], values.dtype)
+def _principal_axes(values: Array) -> tuple[Any, Any]:
+    """The leading principal axes of a sample, (d, `COORDINATES`), in the values' type; and a cube of its coordinates.
+
+    The cube, float64, is as `find_box` has it. It leaves out the outermost points, since one far away would leave all
+    others in a few cells.
+    """
+    sample = to_host(values[:: max(1, len(values) // PCA_ROWS)]).astype(np.float64)
+    scale = np.abs(sample).max() or 1.0  # squares of larger numbers could overflow
+    scaled = sample / scale
+    centred = scaled - scaled.mean(axis=0)
+    axes = np.linalg.eigh(centred.T @ centred)[1][:, -COORDINATES:]
+    low, high = np.quantile(scaled @ axes, (OUTERMOST, 1 - OUTERMOST), axis=0) * scale
+    cube = np.concatenate((low, -(low + (high - low).max())))
+    return cp.asarray(axes, values.dtype), cp.asarray(cube)
 
 
 def _list_size(k: int) -> int:

@@ -14,7 +14,7 @@ from rapids_slink.runtime.device import Array, Device, to_host
 #: Points of a tree, and the share of a sample's leaves above which the dimension is high.
 TREE_POINTS, HIGH_SHARE = 2**11, 0.65
 #: Points around which trees are made.
-REGIONS = 3
+REGIONS = 8
 #: A ball may touch a leaf for each of this number of all points, and a number of leaves at most.
 POINTS_PER_LEAF, MAX_LEAVES = 50_000, 24
 
@@ -25,8 +25,9 @@ def is_low_dimensional(values: Array, metric: Metric, device: Device) -> bool:
     sample = to_host(values[:: max(1, n // TREE_POINTS)][:TREE_POINTS])
     if touched_share(build(sample), metric) > HIGH_SHARE:
         return False
-    leaves = [leaves_touched(values, p, metric, device) for p in range(n // (2 * REGIONS), n, n // REGIONS)]
-    return sum(leaves) / len(leaves) <= min(n / POINTS_PER_LEAF, MAX_LEAVES)
+    limit = min(n / POINTS_PER_LEAF, MAX_LEAVES)
+    regions = range(n // (2 * REGIONS), n, n // REGIONS)
+    return all(leaves_touched(values, p, metric, device) <= limit for p in regions)
 
 
 def leaves_touched(values: Array, p: int, metric: Metric, device: Device) -> float:
