@@ -1,4 +1,4 @@
-"""Which way leads to a tree, and which search a CPU takes for points of many features."""
+"""Which way leads to a tree, and which search serves points of many features."""
 
 import ast
 import tracemalloc

@@ -21,12 +21,13 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-FEW_FEATURES = 8  # of points that are not looked at
+#: Of points of up to this number of features the values decide nothing.
+FEW_FEATURES = 8
 #: The most features, and the fewest points, that a tree searches as well if a ball of neighbours touches few of its
 #: leaves. Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"cpu": (64, 2**13), "cuda": (32, 2**18)}
 MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
-#: Points to a code of a GPU's tree, on average: of more, points that are not near to each other share leaves.
+#: Points that share a code of a GPU's tree, on average, at most: where more do, leaves hold points far from each other.
 MAX_PER_CODE = 16
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
