@@ -76,7 +76,7 @@ FORMULA_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS)
 BOX_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if metric.boxes))
 
 
-EACH = range(1, 9)  # numbers of features that boxes have
+EACH = (*range(1, 10), 32)  # numbers of features that boxes have: all few, and the most
 
 
 def product_of(values: list[str], formulas: list[tuple[str, ...]]) -> list[tuple[str, ...]]:

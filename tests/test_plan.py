@@ -49,6 +49,14 @@ def far_clusters(rng, n, d):
     return 20 * rng.normal(size=(30, d))[rng.integers(0, 30, n)] + rng.normal(size=(n, d))
 
 
+def curve_and_outlier(rng, n, d):
+    return np.vstack((curve(rng, n - 1, d), np.full(d, 1e6)))
+
+
+def half_a_curve(rng, n, d):
+    return rng.permutation(np.vstack((curve(rng, n // 2, d), rng.uniform(-1, 1, (n - n // 2, d)))))
+
+
 @pytest.mark.parametrize(
     ("points", "n", "d", "expected"),
     [
@@ -66,7 +74,7 @@ def test_trees_serve_points_of_low_dimension(points, n, d, expected):
 
 def test_either_search_gives_the_same_tree(monkeypatch):
     X = far_clusters(np.random.default_rng(0), 2000, 12).astype(np.float32)
-    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cpu", (64, 0))
+    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cpu", (range(9, 65), 0))
     by_tree = rapids_slink.fit(X, device="cpu", n_neighbors=3)
     assert by_tree.report_["neighbors"]["filter"] == "k-d tree"
     np.testing.assert_array_equal(by_tree.distances_, linkage(X.astype(np.float64), "single")[:, 2])
@@ -82,13 +90,15 @@ def test_either_search_gives_the_same_tree(monkeypatch):
         (curve, 9, "bounding volume hierarchy"),
         (curve, 32, "bounding volume hierarchy"),
         (far_clusters, 12, "bounding volume hierarchy"),
+        (curve_and_outlier, 12, "bounding volume hierarchy"),
+        (half_a_curve, 12, "fp16 tensor cores (fused)"),
         (curve, 33, "fp16 tensor cores (fused)"),  # too many features
         (lambda rng, n, d: rng.normal(size=(n, d)), 12, "fp16 tensor cores (fused)"),
     ],
 )
 def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype, monkeypatch):
     n = 9000
-    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cuda", (32, 8900))
+    monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cuda", (range(9, 33), 8900))
     monkeypatch.setattr(dimension, "POINTS_PER_LEAF", 2**8)  # with so few points all pairs would take less time
     X = points(np.random.default_rng(0), n, d).astype(dtype)
     for how in ({}, {"min_samples": 4}, {"max_distance": 0.1}):
@@ -103,7 +113,7 @@ def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype,
     assert rapids_slink.fit(X[:8800], device="cuda").report_["neighbors"]["filter"].startswith("fp16")  # too few
 
 
-@pytest.mark.parametrize("n", [2**18, 2**20])
+@pytest.mark.parametrize("n", [2**18, pytest.param(2**20, marks=pytest.mark.full)])
 def test_dimension(n):
     """Of surfaces, of a cube, and of clusters that have many points each, but few in a sample."""
     rng = np.random.default_rng(0)
@@ -114,6 +124,8 @@ def test_dimension(n):
     assert is_low(np.sin(rng.random((n, 2)) @ rng.normal(size=(2, 16))))
     if n > 2**18:
         assert is_low(np.sin(rng.random((n, 3)) @ rng.normal(size=(3, 16))))
+    assert is_low(curve_and_outlier(rng, n, 16))
+    assert not is_low(half_a_curve(rng, n, 16))
     assert not is_low(rng.random((n, 9)))
     for clusters in (100, n // 1000):
         centres = 10 * rng.normal(size=(clusters, 16))

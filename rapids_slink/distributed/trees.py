@@ -110,7 +110,8 @@ def _lists_of_block(device: Device, settings: Settings, rows: Array) -> Any:
 def may_have_lists(settings: Settings, n: int, n_features: int, device: Device) -> bool:
     """Whether the tree of two blocks, of n points together, starts from the lists within the blocks.
 
-    It does not where a tree searches, which takes about as long without these lists.
+    It does not where a tree searches points of few features, which takes about as long without these lists. For points
+    of low dimension in many features the lists are made in vain: only the values tell.
     """
     core = () if settings.min_samples > 1 else None  # their values do not matter here
     problem = Problem(settings, device, n, n_features, itemsize=8, core=core)

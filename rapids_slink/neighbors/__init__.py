@@ -8,10 +8,10 @@ the task in which every point is a group; the search of connect has the componen
 `nearest_neighbors` has two point sets and no groups.
 
     exact/           surrogate distances in float64, and lists of the least
-    filter/          tests in low precision that rule pairs out: matrix products, fused on Hopper GPUs; float32 terms
+    filter/          tests in low precision that rule pairs out: matrix products, fused on a GPU; float32 terms
     brute_force.py   all pairs: filter, re-rank, prove
     matrix/          all distances of codes, stored, on a GPU
-    trees/           few features: a k-d tree, a bounding volume hierarchy
+    trees/           few features, low dimension: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
 
 Points may have core distances: then a search is by mutual reachability (mutual_reachability.py), for HDBSCAN's

@@ -21,11 +21,9 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: another. All pairs are about as fast then for Gaussian points, and take many times as long for points along curves:
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
-#: Of points of up to this number of features the values decide nothing.
-FEW_FEATURES = 8
-#: The most features, and the fewest points, that a tree searches as well if a ball of neighbours touches few of its
-#: leaves. Of fewer points all pairs take about as long as to find that out.
-LOW_DIMENSIONAL = {"cpu": (64, 2**13), "cuda": (32, 2**18)}
+#: The features, and the fewest points, of which the values decide: a tree searches them if a ball of neighbours touches
+#: few of its leaves. Of fewer points all pairs take about as long as to find that out.
+LOW_DIMENSIONAL = {"cpu": (range(9, 65), 2**13), "cuda": (range(9, 33), 2**18)}
 MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
 #: Points that share a code of a GPU's tree, on average, at most: where more do, leaves hold points far from each other.
 MAX_PER_CODE = 16
@@ -132,8 +130,8 @@ def _tree_class(device: Device) -> Any:
 
 def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> bool:
     """Whether to see if points of many features are searched by a tree after all."""
-    max_features, min_points = LOW_DIMENSIONAL[device.name]
-    return metric.boxes and FEW_FEATURES < d <= max_features and n >= min_points
+    features, min_points = LOW_DIMENSIONAL[device.name]
+    return metric.boxes and d in features and n >= min_points
 
 
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:

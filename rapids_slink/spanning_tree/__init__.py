@@ -3,7 +3,7 @@
     line       one feature                       a sort
     pairs/     few points, or a distance matrix  the distances of all pairs
     repeats    rows that come many times         join at zero; the distinct rows go on
-    boxes/     few features, on a GPU            Borůvka on a tree of boxes
+    boxes/     few features, on a GPU            Borůvka on a tree of boxes; lists.py asks it for low dimension, too
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree
                                                  forest.py, connect.py, component_pairs/
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/

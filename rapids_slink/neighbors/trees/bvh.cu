@@ -23,8 +23,8 @@ extern "C" __global__ void find_box(const VALUE* __restrict__ values, long long 
     }
 }
 
-// The Morton code of each point: the leading bits of all features, interleaved, of its place in the box, to whose sides points
-// outside are moved. It only decides how fast the search is.
+// The Morton code of each point: the leading bits of all coordinates, interleaved, of its place in the box, to whose sides
+// points outside are moved. It only decides how fast the search is.
 extern "C" __global__ void morton_codes(
     const VALUE* __restrict__ values, long long n, const double* __restrict__ box, int bits,
     unsigned long long* __restrict__ codes) {

@@ -1,4 +1,4 @@
-"""Search in few dimensions on the GPU: launchers of `bvh.cu`, and the bounding volume hierarchy of `bvh.cuh`."""
+"""Search by boxes on the GPU: launchers of `bvh.cu`, and the bounding volume hierarchy of `bvh.cuh`."""
 
 from functools import cached_property
 from typing import Any
@@ -29,9 +29,10 @@ SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lis
 WARP = 32
 NO_NODE = -1  # as in bvh.cuh
 MAX_BITS = 31  # of a code, per feature
-#: A code has 63 bits, too few for each of many features: codes of more than `MAX_CODED` are of principal coordinates.
+#: A code has 63 bits. Of more than `MAX_CODED` features each would have few: then codes are of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
+CODES_DIFFER = 32  # the least level, as in bvh.cu, between points with different codes
 NODES = 1  # a point, as estimated: three times those of uniform points
 BLOCKS = 8  # of a multiprocessor, as in bvh.cu
 BOX_THREADS = 2**16  # that find the box of the points
@@ -64,10 +65,10 @@ class BoxSearch:
             self.axes, self.box = _principal_axes(values)
         codes = self._morton_codes(values)
         along = cp.argsort(codes)
-        self.distinct_codes = n if self.axes is None else 1 + int((cp.diff(codes[along]) != 0).sum())
         self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
         self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, level)
+        self.distinct_codes = n if self.axes is None else int((level >= CODES_DIFFER).sum())
         self.launch("find_leaves", n, level, np.int64(n), begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
@@ -198,8 +199,9 @@ def _principal_axes(values: Array) -> tuple[Any, Any]:
     scaled = sample / scale
     centred = scaled - scaled.mean(axis=0)
     axes = np.linalg.eigh(centred.T @ centred)[1][:, -COORDINATES:]
-    low, high = np.quantile(scaled @ axes, (OUTERMOST, 1 - OUTERMOST), axis=0) * scale
-    cube = np.concatenate((low, -(low + (high - low).max())))
+    low, high = np.quantile(scaled @ axes, (OUTERMOST, 1 - OUTERMOST), axis=0)
+    with np.errstate(over="ignore"):  # then all codes are equal
+        cube = scale * np.concatenate((low, -(low + (high - low).max())))
     return cp.asarray(axes, values.dtype), cp.asarray(cube)
 
 

@@ -163,7 +163,7 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> Poi
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
-        filter_ = None if close_pairs else filter_.finer()
+        filter_ = filter_.finer() if close_pairs is None else None
     return close_pairs
 
 

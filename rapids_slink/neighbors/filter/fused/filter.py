@@ -120,7 +120,7 @@ class FusedFilter(ImageFilter, ProductFilter):
             options=(f"-DKEYS_PER_LANE={keys}", f"-DINT8={int8}", value_option(self.points.dtype)),
         )  # fmt: skip
 
-    def component_pairs(self, order: Any, items: Any, upper: Any, max_pairs: int) -> tuple[Any, Any, Any] | None:
+    def component_pairs(self, order: Any, items: Any, upper: Any, max_pairs: int) -> Any:
         """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
 
         Parameters
@@ -137,19 +137,18 @@ class FusedFilter(ImageFilter, ProductFilter):
 
         Returns
         -------
-        src, dst, pair : int32 arrays
+        (3, pairs) int32 array
             The points, none for those that fill up a block, and the number of their component pair.
         """
         arranged = self.order, self.far
         self.arrange(order)
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
-            for capacity in sorted({min(FIRST_PAIRS, max_pairs), max_pairs}):
-                pairs = self.pairs_of_items(items, thresholds, capacity)
-                if pairs is not None:
-                    src, dst, pair = pairs
-                    return src, dst, pair
-            return None
+            pairs: Any = None
+            for capacity in (min(FIRST_PAIRS, max_pairs), max_pairs):
+                if pairs is None:
+                    pairs = self.pairs_of_items(items, thresholds, capacity)
+            return pairs
         finally:
             self.arrange(*arranged)
 
