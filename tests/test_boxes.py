@@ -102,6 +102,15 @@ def test_equal_points_are_not_all_compared():
     assert set(of_first) == {0, 100_000, 200_000}
 
 
+def test_visits():
+    """Of points along a curve a search visits few nodes, of points in space more than are counted."""
+    rng = np.random.default_rng(0)
+    along = np.sin(rng.uniform(0, 50, (9000, 1)) * rng.normal(size=(1, 12)))
+    assert 1 < SearchKind("cuda", "tree")(along).mean_visits(10**6) < 300
+    assert SearchKind("cuda", "tree")(rng.normal(size=(9000, 12))).mean_visits(200) == 200
+    assert 1 < SearchKind("cuda", "tree")(rng.normal(size=(31 + 2, 12))).mean_visits(10**6) < 66
+
+
 def test_neighbours_have_no_say():
     """Where boxes serve no lists are made, however long they are asked for."""
     X = blobs(3, d=3, n=9000)  # of fewer all pairs would be weighed

@@ -89,7 +89,6 @@ def test_either_search_gives_the_same_tree(monkeypatch):
     [
         (curve, 9, "bounding volume hierarchy"),
         (curve, 32, "bounding volume hierarchy"),
-        (far_clusters, 12, "bounding volume hierarchy"),
         (curve_and_outlier, 12, "bounding volume hierarchy"),
         (half_a_curve, 12, "fp16 tensor cores (fused)"),
         (curve, 33, "fp16 tensor cores (fused)"),  # too many features
@@ -99,7 +98,6 @@ def test_either_search_gives_the_same_tree(monkeypatch):
 def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype, monkeypatch):
     n = 9000
     monkeypatch.setitem(plan.LOW_DIMENSIONAL, "cuda", (range(9, 33), 8900))
-    monkeypatch.setattr(dimension, "POINTS_PER_LEAF", 2**8)  # with so few points all pairs would take less time
     X = points(np.random.default_rng(0), n, d).astype(dtype)
     for how in ({}, {"min_samples": 4}, {"max_distance": 0.1}):
         model = rapids_slink.fit(X, device="cuda", **how)
@@ -113,23 +111,20 @@ def test_boxes_serve_points_of_low_dimension_on_a_gpu(points, d, filter_, dtype,
     assert rapids_slink.fit(X[:8800], device="cuda").report_["neighbors"]["filter"].startswith("fp16")  # too few
 
 
-@pytest.mark.parametrize("n", [2**18, pytest.param(2**20, marks=pytest.mark.full)])
-def test_dimension(n):
-    """Of surfaces, of a cube, and of clusters that have many points each, but few in a sample."""
-    rng = np.random.default_rng(0)
+def test_expansion():
+    """Of surfaces and a cube, of an outlier and of a few points in space, of clusters with few points in a sample."""
+    rng, n = np.random.default_rng(0), 2**18
 
     def is_low(X):
-        return dimension.is_low_dimensional(X.astype("float32"), EUCLIDEAN, CPU)
+        return dimension.expansion(X.astype("float32"), CPU) <= plan.MAX_EXPANSION
 
-    assert is_low(np.sin(rng.random((n, 2)) @ rng.normal(size=(2, 16))))
-    if n > 2**18:
-        assert is_low(np.sin(rng.random((n, 3)) @ rng.normal(size=(3, 16))))
+    for m in (2, 3, 4):
+        assert is_low(np.sin(rng.random((n, m)) @ rng.normal(size=(m, 16))))
     assert is_low(curve_and_outlier(rng, n, 16))
     assert not is_low(half_a_curve(rng, n, 16))
     assert not is_low(rng.random((n, 9)))
-    for clusters in (100, n // 1000):
-        centres = 10 * rng.normal(size=(clusters, 16))
-        assert not is_low(centres[rng.integers(0, clusters, n)] + rng.normal(size=(n, 16)))
+    centres = 10 * rng.normal(size=(1000, 16))
+    assert not is_low(centres[rng.integers(0, 1000, n)] + rng.normal(size=(n, 16)))
 
 
 # ------------------------------------------------------------------------------------------------- before a run

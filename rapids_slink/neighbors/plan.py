@@ -1,7 +1,7 @@
 """The choice of the neighbour search, and the estimate of its memory."""
 
 from dataclasses import replace
-from math import inf
+from math import inf, isqrt
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
@@ -22,11 +22,11 @@ TREE_FEATURES = {"cpu": 8, "cuda": 6}
 #: see bench/NOTES.md.
 TREE_POINTS = {7: (300_000, 30_000), 8: (1_200_000, 60_000)}
 #: The features, and the fewest points, of which the values decide: a tree searches them if a ball of neighbours touches
-#: few of its leaves. Of fewer points all pairs take about as long as to find that out.
+#: few of its nodes. Of fewer points all pairs take about as long as to find that out.
 LOW_DIMENSIONAL = {"cpu": (range(9, 65), 2**13), "cuda": (range(9, 33), 2**18)}
 MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
-#: Points that share a code of a GPU's tree, on average, at most: where more do, leaves hold points far from each other.
-MAX_PER_CODE = 16
+#: The largest expansion, of trees/dimension.py, for which a GPU makes a tree.
+MAX_EXPANSION = 0.015
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -135,17 +135,18 @@ def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> b
 
 
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
-    """The search by a tree, or None if a ball of neighbours touches too many of its leaves."""
+    """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
     if device.is_gpu:
-        from rapids_slink.neighbors.trees.dimension import is_low_dimensional
+        from rapids_slink.neighbors.trees.dimension import expansion
 
         (n, d), itemsize = values.shape, values.dtype.itemsize
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
-        if needed > free_bytes() or not is_low_dimensional(values, metric, device):
+        if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
         search = kind(values, device, report, progress=progress, metric=metric)
-        return search if n <= MAX_PER_CODE * search.distinct_codes else None
+        most = isqrt(n)  # of more visits the filter takes less time: see bench/NOTES.md
+        return search if search.mean_visits(2 * most) < most else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
     search = kind(values, device, report, progress=progress, metric=metric)

@@ -155,6 +155,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) write_groups(
     group_nodes(blocks, group, n, leaves, spans, nodes, changes, of_blocks);
 }
 
+// Adds up how many nodes some warps visit, `step` points apart, whose points search for their nearest others together: of each
+// no more than `most`.
+extern "C" __global__ void count_visits(
+    const VALUE* __restrict__ points, long long n, const int* __restrict__ leaf_of, const Node* __restrict__ nodes,
+    long long step, int most, unsigned long long* total) {
+    long long first = thread_index() / WARP * step, p = first + threadIdx.x % WARP;
+    if (first >= n) return;
+    VALUE x[FEATURES];
+    for (int f = 0; f < FEATURES; f++) x[f] = points[min(p, n - 1) * FEATURES + f];
+    double nearest = INFINITE;
+    int visits = 0;
+    walk(
+        nodes, leaf_of[first], true,
+        [&](const Node& node, int) {
+            return ++visits > most || __all_sync(ALL_LANES, lower_bound(x, node.low, node.high) > nearest);
+        },
+        [&](int begin, int end) {
+            for (int q = begin; q <= end; q++)
+                if (q != p) nearest = fmin(nearest, surrogate_distance(x, points + (long long)q * FEATURES, FEATURES));
+        });
+    if (p == first) atomicAdd(total, (unsigned long long)min(visits, most));
+}
+
 // The least core distance in each node, from the leaves up: of a node's children the second to come fills it. `arrived` are
 // zeros.
 extern "C" __global__ void core_nodes(

@@ -32,9 +32,9 @@ MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits. Of more than `MAX_CODED` features each would have few: then codes are of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
-CODES_DIFFER = 32  # the least level, as in bvh.cu, between points with different codes
 NODES = 1  # a point, as estimated: three times those of uniform points
 BLOCKS = 8  # of a multiprocessor, as in bvh.cu
+VISITING_WARPS = 2**10  # that show how many nodes a search visits
 BOX_THREADS = 2**16  # that find the box of the points
 #: Lengths of lists that a thread keeps, each compiled for itself. A warp keeps longer ones in shared memory, up to
 #: `MAX_LIST`; still longer ones are found by brute force.
@@ -68,7 +68,6 @@ class BoxSearch:
         self.points, self.order = cp.empty_like(values), cp.empty(n, cp.int32)
         level, begins = cp.empty(n, cp.uint8), cp.empty(n, cp.int32)
         self.launch("arrange", n, values, codes, along, np.int64(n), self.points, self.order, level)
-        self.distinct_codes = n if self.axes is None else int((level >= CODES_DIFFER).sum())
         self.launch("find_leaves", n, level, np.int64(n), begins)
         self.leaf_of = cp.cumsum(begins, dtype=cp.int32) - np.int32(1)
         leaves = self.leaves = int(self.leaf_of[-1]) + 1
@@ -105,6 +104,16 @@ class BoxSearch:
     def position(self) -> Any:
         """The inverse of `order`."""
         return inverse(self.order, cp)
+
+    def mean_visits(self, most: int) -> float:
+        """How many nodes 32 points, searching together, visit to find their nearest others; counted up to `most`."""
+        n = self.order.size
+        warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
+        self.launch(
+            "count_visits", warps * WARP, self.points, np.int64(n), self.leaf_of, self.nodes, np.int64(n // warps),
+            np.int32(most), visits,
+        )  # fmt: skip
+        return int(visits[0]) / warps
 
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
