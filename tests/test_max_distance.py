@@ -148,3 +148,15 @@ def test_cuts_that_the_part_does_not_have(device):
 def test_the_distance_is_checked(value, error, message):
     with pytest.raises(error, match=message):
         fit(np.ones((3, 2)), max_distance=value, device="cpu")
+
+
+@pytest.mark.gpu
+def test_outliers_share_tiles():
+    """All bounds are equal. A tile with a point of large error would let all pairs pass."""
+    X = np.random.default_rng(0).normal(size=(20_000, 40)).astype(np.float32)
+    X[::125] *= 1e4  # a whole tile and the last one
+    models = [fit(X, max_distance=6.0, device=device) for device in ("cuda", "cpu")]
+    np.testing.assert_array_equal(models[0].distances_, models[1].distances_)
+    assert len(models[0].distances_) > 100
+    counts = models[0].report_["neighbors"]
+    assert counts["rows_redone"] + counts["rows_scanned_exactly"] < 1000

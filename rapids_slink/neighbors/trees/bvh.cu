@@ -156,12 +156,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) write_groups(
 }
 
 // Adds up how many nodes some warps visit, `step` points apart, whose points search for their nearest others together: of each
-// no more than `most`.
+// no more than `most`. The last begins before `end`.
 extern "C" __global__ void count_visits(
     const VALUE* __restrict__ points, long long n, const int* __restrict__ leaf_of, const Node* __restrict__ nodes,
-    long long step, int most, unsigned long long* total) {
+    long long step, long long end, int most, unsigned long long* total) {
     long long first = thread_index() / WARP * step, p = first + threadIdx.x % WARP;
-    if (first >= n) return;
+    if (first >= end) return;
     VALUE x[FEATURES];
     for (int f = 0; f < FEATURES; f++) x[f] = points[min(p, n - 1) * FEATURES + f];
     double nearest = INFINITE;

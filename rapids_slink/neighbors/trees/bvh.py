@@ -109,9 +109,10 @@ class BoxSearch:
         """How many nodes 32 points, searching together, visit to find their nearest others; counted up to `most`."""
         n = self.order.size
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
+        step = n // warps
         self.launch(
-            "count_visits", warps * WARP, self.points, np.int64(n), self.leaf_of, self.nodes, np.int64(n // warps),
-            np.int32(most), visits,
+            "count_visits", warps * WARP, self.points, np.int64(n), self.leaf_of, self.nodes, np.int64(step),
+            np.int64(step * warps), np.int32(most), visits,
         )  # fmt: skip
         return int(visits[0]) / warps
 

@@ -61,7 +61,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         within: float = inf,
     ) -> None:
         super().__init__(points, queries, metric, device, scaling)
-        self.exact = exact
+        self.exact, self.within = exact, within
         self.encoding: Fp16 | Int8
         if tier == PRECISE or self.n_features > MAX_FEATURES:
             self.encoding = Fp16(self.n_features, scaling)
@@ -78,7 +78,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         if isinstance(self.encoding, Fp16):
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
-        finer = FusedFilter(self.points, self.queries, self.metric, self.device, self.scaling, self.exact, tier)
+        points = self.points, self.queries, self.metric, self.device, self.scaling, self.exact
+        finer = FusedFilter(*points, tier, self.within)
         finer.arrange(self.order, self.far)
         return finer
 
@@ -87,11 +88,15 @@ class FusedFilter(ImageFilter, ProductFilter):
 
         A few points whose bounds are far above most are not in it, but returned, too.
         """
-        by_bound = cp.argsort(bound.astype(cp.float32))  # half the digits to sort by
-        last = bound[by_bound[-MAX_FAR - 1 :]].get()
-        far = int((last > FAR * float(bound[by_bound[bound.size // 2]])).sum())
-        n = bound.size - (far if far <= MAX_FAR else 0)
-        return tiles_in_strides(by_bound, n), by_bound[n:].astype(cp.int32)
+        n, key = bound.size, bound.astype(cp.float32)  # half the digits to sort by
+        if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
+            image = self.encoding.encode(self.points, cp.arange(first, first + n, dtype=cp.int32), padded(n, TILE))
+            key = self.radii(bound, image.error, image.error.size).of_row[:n] ** 2
+        by_key = cp.argsort(key)
+        last = key[by_key[-MAX_FAR - 1 :]].get()
+        far = int((last > FAR * float(key[by_key[n // 2]])).sum())
+        n -= far if far <= MAX_FAR else 0
+        return tiles_in_strides(by_key, n), by_key[n:].astype(cp.int32)
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """As of an `ImageFilter`."""
