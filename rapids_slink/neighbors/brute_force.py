@@ -6,7 +6,7 @@ Points are visited in a low-discrepancy order, in bands of which each extends th
 g·k candidates a row. A GPU takes few pairs in one band. If points have core distances they are visited in ascending
 order of these instead, and a search stops where they exceed the bounds of all its rows. A row whose candidates all
 fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with the bound that they
-have reached, then by finer filters, then by computing every distance.
+have reached, then by finer filters, then with more room, then by computing every distance.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
@@ -37,8 +37,9 @@ ROWS_OF_SIMILAR_BOUND = 2**15
 #: Where the rows of a k-NN graph have bounds, one in TRIED tries a sample of points. All do if more than the share
 #: MIN_LOWERED of these bounds become lower.
 TRIED, MIN_LOWERED = 64, 0.05
-#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
-MORE_ROOM = 8
+#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates; and as
+#: many again, up to so many, while the finest filter leaves rows unproven.
+MORE_ROOM, MOST_ROOM = 8, 64
 #: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
 
@@ -90,10 +91,11 @@ class BruteForceSearch:
         if filtered := self._is_filtered(task):
             unproven, far = self._first_pass(task, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
-            finer = self.filter  # at first, with the bounds that the rows have reached
-            while unproven.size and finer is not None:
-                unproven = self._pass(task, finer, unproven, reached, again=True)
-                finer = finer.finer() if unproven.size else None
+            filter_, room = self.filter, MORE_ROOM  # at first, with the bounds that the rows have reached
+            while unproven.size and room <= MOST_ROOM:
+                unproven = self._pass(task, filter_, unproven, reached, more_room=room)
+                finer = filter_.finer() if unproven.size else None
+                filter_, room = (finer, room) if finer else (filter_, room * MORE_ROOM)
         else:
             unproven = xp.arange(m, dtype="int32")
         if task.is_knn_graph and task.core is None and not filtered and not self.device.is_gpu:
@@ -133,10 +135,10 @@ class BruteForceSearch:
             return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
             first, second = slice(0, parts.split), slice(parts.split, m)
-            sides = [self._pass(task, self.filter, a, reached, False, b) for a, b in ((first, second), (second, first))]
+            sides = [self._pass(task, self.filter, a, reached, among=b) for a, b in ((first, second), (second, first))]
             return self.device.xp.concatenate(sides), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
-        return self._pass(task, self.filter, rows, reached, again=False), none
+        return self._pass(task, self.filter, rows, reached), none
 
     def _pass(
         self,
@@ -144,14 +146,15 @@ class BruteForceSearch:
         filter_: TileFilter,
         rows: slice | Array,
         reached: Reached,
-        again: bool,
+        more_room: int = 1,
         among: slice | None = None,
     ) -> Any:
         """Filter and re-rank some of the task's rows, a range or numbers; returns those whose lists are not proven.
 
-        `among` is a range of the order: the points that are not in the known lists.
+        Rows that are searched again are in `more_room` times as many chunks. `among` is a range of the order: the
+        points that are not in the known lists.
         """
-        xp, kernels = self.device.xp, self.kernels
+        xp, kernels, again = self.device.xp, self.kernels, more_room > 1
 
         def search(chunk: Any) -> Any:
             ids = task.rows[chunk]
@@ -187,7 +190,7 @@ class BruteForceSearch:
         of_filter = filter_.rows_at_once(task.k)
         rows_a_chunk = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
         rows_a_chunk = self._rows_at_once(rows_a_chunk, task.k)
-        chunks = chunks_of(rows, max(MIN_ROWS, rows_a_chunk // MORE_ROOM) if again else rows_a_chunk)
+        chunks = chunks_of(rows, max(MIN_ROWS, rows_a_chunk // more_room) if again else rows_a_chunk)
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> bool:
