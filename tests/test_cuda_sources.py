@@ -110,8 +110,8 @@ OPTIONS = {
     ),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
-        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
-        [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
+        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine"), (VALUES[0], "-DSCAN_ROWS=4")],
+        [(PACKED,), (PACKED, "-DSCAN_ROWS=4"), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
     "neighbors/exact/all_distances.cu": (
         [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],
