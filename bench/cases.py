@@ -148,12 +148,15 @@ def counts(n: int, d: int) -> Rows:
     return rows
 
 
-def outlier(n: int, d: int) -> Rows:
-    """Standard normal points, float32, but for one whose features are all 10⁶."""
+def outlier(n: int, d: int, every: int | None = None) -> Rows:
+    """Standard normal points, float32, but for one whose features are all 10⁶, or each `every`-th 10⁴ times as far out."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points = np.random.default_rng(SEED).standard_normal((n + extra, d), np.float32)
-        points[0] = 1e6
+        if every:
+            points[::every] *= 1e4
+        else:
+            points[0] = 1e6
         return points
 
     return rows
@@ -377,6 +380,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("mixture-1m-128", mixture(1_000_000, 128)),
         Case("clusters-300k-128", mixture(300_000, 128, centres=500, spread=10)),
         Case("clusters-300k-896", mixture(300_000, 896, centres=1000, spread=10)),
+        Case("tight-300k-128", mixture(300_000, 128, centres=100, spread=1000)),
         Case("bytes-1m-128", as_bytes(mixture(1_000_000, 128))),
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),
@@ -396,6 +400,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("levels-200k-10", levels(200_000, 10)),
         Case("counts-200k-32", counts(200_000, 32)),
         Case("outlier-200k-64", outlier(200_000, 64)),
+        Case("outliers-300k-40", outlier(300_000, 40, every=1000), n_clusters=300_000, max_distance=6.0),
         Case("curve-40k-16", curve(40_000, 16)),
         Case("curve-1m-16", curve(1_000_000, 16)),
         *(Case(f"cloud-{n}m-9", cloud(n * 1_000_000)) for n in (1, 4)),

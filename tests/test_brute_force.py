@@ -9,7 +9,7 @@ from oracles import assert_lists, assert_unlisted_are_above, least, squared_dist
 
 from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
-from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors import brute_force, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.blas import BlasFilter
@@ -27,6 +27,7 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
+    monkeypatch.setattr(brute_force, "FEW_ROWS", 0)
     kernels, passes = exact_kernels(engine), []
     new_candidates = kernels.new_candidates
 

@@ -38,8 +38,8 @@ ROWS_OF_SIMILAR_BOUND = 2**15
 #: MIN_LOWERED of these bounds become lower.
 TRIED, MIN_LOWERED = 64, 0.05
 #: How many times as many chunks rows are in that are searched again, so that each has more room for candidates; and as
-#: many again, up to so many, while the finest filter leaves rows unproven.
-MORE_ROOM, MOST_ROOM = 8, 64
+#: many again, up to so many, while the finest filter leaves rows unproven. Few rows have had as much room before.
+MORE_ROOM, MOST_ROOM, FEW_ROWS = 8, 64, 2**12
 #: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
 
@@ -93,8 +93,11 @@ class BruteForceSearch:
             certified, redone = m - unproven.size - far.size, unproven.size
             filter_, room = self.filter, MORE_ROOM  # at first, with the bounds that the rows have reached
             while unproven.size and room <= MOST_ROOM:
+                tried = unproven.size
                 unproven = self._pass(task, filter_, unproven, reached, more_room=room)
                 finer = filter_.finer() if unproven.size else None
+                if finer is None and tried <= FEW_ROWS:
+                    break
                 filter_, room = (finer, room) if finer else (filter_, room * MORE_ROOM)
         else:
             unproven = xp.arange(m, dtype="int32")

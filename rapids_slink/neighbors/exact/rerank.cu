@@ -20,7 +20,7 @@ constexpr int FEW_FEATURES = 8;        // up to here a lane reads its candidate 
 constexpr int SEGMENT = 128;           // bytes of a candidate that are copied at a time
 
 #ifndef SCAN_ROWS
-#define SCAN_ROWS 1  // that share what a warp of `scan` copies
+#define SCAN_ROWS 1  // that share what a warp of `scan` copies; the sums and lists of several take more registers
 #endif
 
 // Four squared differences of bytes.
@@ -210,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
 }
 
 // The lists of all points of another group: SCAN_ROWS rows' points dealt out to `parts` warps with a list a row each.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) scan(
+extern "C" __global__ void __launch_bounds__(THREADS, SCAN_ROWS == 1 ? BLOCKS : BLOCKS / 2) scan(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ row_group, const int* __restrict__ point_group, int n_points, int parts,
     const double* __restrict__ core, const double* __restrict__ upper, const WarpLayout layout, int* __restrict__ part_ids) {
