@@ -149,7 +149,7 @@ def counts(n: int, d: int) -> Rows:
 
 
 def outlier(n: int, d: int, every: int | None = None) -> Rows:
-    """Standard normal points, float32, but for one whose features are all 10⁶, or each `every`-th 10⁴ times as far out."""
+    """Standard normal points, float32; one has features of 10⁶, or each `every`-th is 10⁴ times as far out."""
 
     def rows(_folder: Path | None, extra: int) -> np.ndarray:
         points = np.random.default_rng(SEED).standard_normal((n + extra, d), np.float32)
