@@ -102,8 +102,6 @@ def in_boxes(formulas=BOX_OPTIONS, **more) -> list[tuple[str, ...]]:
     return usual + [(VALUES[0], *defined(FEATURES=3, **more), *formula) for formula in formulas]
 
 
-SCAN_ROWS = "-DSCAN_ROWS=4"
-
 #: By source, the options that its launchers give it, and those that only the full set tries.
 OPTIONS = {
     "points/points.cu": (
@@ -112,8 +110,8 @@ OPTIONS = {
     ),
     # `all_distances.cu` compiles in a tenth of the time: it has each formula, `rerank.cu` one of each kind.
     "neighbors/exact/rerank.cu": (
-        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine"), (VALUES[0], SCAN_ROWS)],
-        [(PACKED,), (PACKED, SCAN_ROWS), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
+        [BIT_OPTIONS[1], (VALUES[1], "-DFORMULA=hiercc"), (VALUES[1], "-DFORMULA=cosine")],
+        [(PACKED,), *BIT_OPTIONS, *product_of(VALUES[:1], FORMULA_OPTIONS)],
     ),
     "neighbors/exact/all_distances.cu": (
         [*BIT_OPTIONS, *product_of(VALUES[1:], FORMULA_OPTIONS)],

@@ -32,8 +32,6 @@ WARP = 32
 RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
 PAIR_WARPS = 2  # a block, in the kernel that gives each pair a lane
 SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
-#: Rows that share a warp of `scan`, if there are enough for all warps and the lists are short enough.
-SCAN_ROWS, MIN_SCANNED, MAX_SHARED_LIST = 4, 2**12, 64
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 
@@ -95,10 +93,9 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
         distance = _distances_between(exact.queries, exact.points, exact.metric, rows, groups)
         return lists_by_sorting(distance, rows, upper, k, core)
     parts = int(max(1, min(8192 // max(m, 1), n // (WARP * k), 256)))
-    together = SCAN_ROWS if m >= MIN_SCANNED and k <= MAX_SHARED_LIST else 1
     ids = cp.empty((m, parts * k), cp.int32)
     arguments = rows, np.int32(m), *groups, np.int32(n), np.int32(parts), core, upper
-    _launch_by_warp("scan", exact, -(-m // together) * parts, k, arguments, (ids,), together)
+    _launch_by_warp("scan", exact, m * parts, k, arguments, (ids,))
     top = empty_lists(m, k)
     rerank(exact, rows, Candidates(ids, cp.full(m, parts * k, cp.int32)), None, upper.copy(), top, core)
     return top
@@ -254,18 +251,15 @@ def _options(points: Array, metric: Metric) -> tuple[str, ...]:
     return value_option(points.dtype), *formula
 
 
-def _launch_by_warp(
-    name: str, exact: ExactPoints, jobs: int, k: int, arguments: tuple, outputs: tuple, rows: int = 1
-) -> None:
-    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries for each of its rows."""
+def _launch_by_warp(name: str, exact: ExactPoints, jobs: int, k: int, arguments: tuple, outputs: tuple) -> None:
+    """Start a kernel of `rerank.cu` with a warp for each of the jobs, which keeps k entries."""
     queries, points = exact.queries, exact.points
     check_arrays(points.dtype, queries, points)
     itemsize, d = points.dtype.itemsize, points.shape[1]
-    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _is_aligned(points), rows)
-    options = _options(points, exact.metric) if rows == 1 else (*_options(points, exact.metric), f"-DSCAN_ROWS={rows}")
+    layout, warps, bytes_a_warp = _warp_scratch(k, d, itemsize, _is_aligned(points))
     launch_blocks(
         RERANK, name, (-(-jobs // warps),), warps * WARP, queries, points, np.int32(d), *arguments, layout, *outputs,
-        options=options, shared_memory=warps * bytes_a_warp,
+        options=_options(points, exact.metric), shared_memory=warps * bytes_a_warp,
     )  # fmt: skip
 
 
@@ -281,10 +275,10 @@ def list_entries(k: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=256)
-def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool, rows: int = 1) -> tuple[Any, int, int]:
+def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, int, int]:
     """What `rerank.cu` calls a `WarpLayout`, the warps of a block, and the bytes of shared memory of each."""
     size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank
-    bytes_a_warp = -(-(rows * (width * 8 + entries * 12) + WARP * pitch) // 16) * 16
+    bytes_a_warp = -(-(width * 8 + WARP * pitch + entries * 12) // 16) * 16
     return c_struct(k, size, width, pitch, aligned), warps_that_fit(RERANK_WARPS, bytes_a_warp), bytes_a_warp

@@ -1,4 +1,4 @@
-// Surrogate distances of candidates, and each row's least k of them in the total order. One warp a row, or a few rows.
+// Surrogate distances of candidates, and each row's least k of them in the total order. One warp a row.
 //
 // A warp copies 32 candidates' features into shared memory, a few hundred bytes of each at a time, and each lane sums its
 // own candidate. With bytes for values, which only squared_euclidean has, all sums are integers below 2^32 and the order does
@@ -19,10 +19,6 @@ constexpr int BLOCKS = 16;             // and resident blocks: more warps hide t
 constexpr int FEW_FEATURES = 8;        // up to here a lane reads its candidate directly
 constexpr int SEGMENT = 128;           // bytes of a candidate that are copied at a time
 
-#ifndef SCAN_ROWS
-#define SCAN_ROWS 1  // that share what a warp of `scan` copies; the sums and lists of several take more registers
-#endif
-
 // Four squared differences of bytes.
 __device__ __forceinline__ unsigned add_squares(unsigned total, unsigned x, unsigned y) {
     unsigned difference = __vabsdiffu4(x, y);
@@ -39,10 +35,10 @@ __device__ __forceinline__ void wait_for_copies() {
     __syncwarp();
 }
 
-// A warp's shared memory for features: `width` of each of its rows as float64, and of each lane's candidate, `pitch` bytes from
-// one to the next, which is an odd multiple of 16 so that no two lanes of a quarter warp share a bank.
+// A warp's shared memory for features: `width` of the row as float64, and of each lane's candidate, `pitch` bytes from one to
+// the next, which is an odd multiple of 16 so that no two lanes of a quarter warp share a bank.
 struct Features {
-    double* rows;
+    double* row;
     char* tile;
     int width, pitch;
     bool aligned;  // rows of `values` start at multiples of 16 bytes
@@ -78,48 +74,34 @@ struct Features {
     }
 };
 
-// The surrogate distances of (x[r], values[id]) for each lane's id; lanes with id < 0 take part, and their result is meaningless.
-template <int R>
-__device__ __forceinline__ void exact_distances(
-    const VALUE* const (&x)[R], const VALUE* __restrict__ values, int d, int id, Features features, double (&distance)[R]) {
+// The surrogate distance of (x, values[id]) for each lane's id; lanes with id < 0 take part, and their result is meaningless.
+__device__ double exact_distance(const VALUE* __restrict__ x, const VALUE* __restrict__ values, int d, int id, Features features) {
     int lane = threadIdx.x % WARP, last = FORMULA::summed(d);
     const VALUE* y = values + (size_t)max(id, 0) * d;
-    if (d <= FEW_FEATURES) {
-#pragma unroll
-        for (int r = 0; r < R; r++) distance[r] = surrogate_distance(x[r], y, d);
-        return;
-    }
-    FORMULA sum[R];
+    if (d <= FEW_FEATURES) return surrogate_distance(x, y, d);
+    FORMULA sum;
     for (int start = 0; start < last; start += features.width) {
         int n = min(features.width, last - start);
         __syncwarp();
         if (features.aligned) features.load<16>(values, d, id, start, n);
         else features.load<(sizeof(VALUE) < 4 ? 16 : sizeof(VALUE))>(values, d, id, start, n);
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-            double* row = features.rows + r * features.width;
-            if constexpr (sizeof(VALUE) == 1) {
-                for (int f = lane; f < n / 4; f += WARP) ((int*)row)[f] = ((const int*)(x[r] + start))[f];
-            } else {
-                for (int f = lane; f < n; f += WARP) row[f] = widen(x[r][start + f]);
-            }
+        if constexpr (sizeof(VALUE) == 1) {
+            for (int f = lane; f < n / 4; f += WARP) ((int*)features.row)[f] = ((const int*)(x + start))[f];
+        } else {
+            for (int f = lane; f < n; f += WARP) features.row[f] = widen(x[start + f]);
         }
         wait_for_copies();
         if (id < 0) continue;
         const VALUE* mine = (const VALUE*)(features.tile + lane * features.pitch);
         if constexpr (sizeof(VALUE) == 1) {
-            unsigned squared[R] = {};
+            const uint4 *ours = (const uint4*)features.row, *theirs = (const uint4*)mine;
+            unsigned squared = 0;
             for (int f = 0; f < n / 16; f++) {
-                uint4 b = ((const uint4*)mine)[f];
-#pragma unroll
-                for (int r = 0; r < R; r++) {
-                    uint4 a = ((const uint4*)(features.rows + r * features.width))[f];
-                    squared[r] = add_squares(squared[r], a.x, b.x), squared[r] = add_squares(squared[r], a.y, b.y);
-                    squared[r] = add_squares(squared[r], a.z, b.z), squared[r] = add_squares(squared[r], a.w, b.w);
-                }
+                uint4 a = ours[f], b = theirs[f];
+                squared = add_squares(squared, a.x, b.x), squared = add_squares(squared, a.y, b.y);
+                squared = add_squares(squared, a.z, b.z), squared = add_squares(squared, a.w, b.w);
             }
-#pragma unroll
-            for (int r = 0; r < R; r++) add_exactly(sum[r], squared[r]);
+            add_exactly(sum, squared);
             continue;
         }
         int f = 0;
@@ -127,42 +109,30 @@ __device__ __forceinline__ void exact_distances(
         for (; f + 4 <= n; f += 4) {
             union { uint4 all[(sizeof(VALUE) + 3) / 4]; VALUE of[4]; } theirs;
             for (int i = 0; i < sizeof(VALUE) / 4; i++) theirs.all[i] = ((const uint4*)(mine + f))[i];
-            double y0 = widen(theirs.of[0]), y1 = widen(theirs.of[1]), y2 = widen(theirs.of[2]), y3 = widen(theirs.of[3]);
-#pragma unroll
-            for (int r = 0; r < R; r++) {
-                const double* row = features.rows + r * features.width + f;
-                double2 a = *(const double2*)row, b = *(const double2*)(row + 2);
-                sum[r].add(a.x, y0), sum[r].add(a.y, y1), sum[r].add(b.x, y2), sum[r].add(b.y, y3);
-            }
+            double2 a = *(const double2*)(features.row + f), b = *(const double2*)(features.row + f + 2);
+            sum.add(a.x, widen(theirs.of[0])), sum.add(a.y, widen(theirs.of[1]));
+            sum.add(b.x, widen(theirs.of[2])), sum.add(b.y, widen(theirs.of[3]));
         }
-        for (; f < n; f++)
-#pragma unroll
-            for (int r = 0; r < R; r++) sum[r].add(features.rows[r * features.width + f], widen(mine[f]));
+        for (; f < n; f++) sum.add(features.row[f], widen(mine[f]));
     }
-#pragma unroll
-    for (int r = 0; r < R; r++) distance[r] = sum[r].value(x[r], y, d);
+    return sum.value(x, y, d);
 }
 
-// Lists of k entries in `size`, and the shape of a `Features`.
+// A list of k entries in `size`, and the shape of a `Features`.
 struct WarpLayout {
     int k, size, width, pitch;
     bool aligned;
 };
 
-// A warp's part of the block's shared memory: `width` features of each of R rows, the candidates' tile, then each row's list: its
-// weights and ids, with room for those that wait.
-template <int R>
-__device__ __forceinline__ Features divide_shared_memory(char* shared, const WarpLayout& layout, TopK (&top)[R]) {
+// A warp's part of the block's shared memory: `width` features of its row, the candidates' tile, then the list's weights and
+// ids, with room for those that wait.
+__device__ TopK divide_shared_memory(char* shared, const WarpLayout& layout, Features& features) {
     int width = layout.width, pitch = layout.pitch, entries = layout.size + waiting_room(layout.size);
-    size_t of_features = (size_t)R * width * 8 + WARP * pitch, bytes = (of_features + (size_t)R * entries * 12 + 15) / 16 * 16;
+    size_t bytes = ((size_t)width * 8 + WARP * pitch + (size_t)entries * 12 + 15) / 16 * 16;
     char* mine = shared + bytes * (threadIdx.x / WARP);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        double* weights = (double*)(mine + of_features) + r * entries;
-        int* ids = (int*)((double*)(mine + of_features) + R * entries) + r * entries;
-        top[r] = TopK{weights, ids, layout.k, layout.size, 0};
-    }
-    return Features{(double*)mine, mine + (size_t)R * width * 8, width, pitch, layout.aligned};
+    char* list = mine + (size_t)width * 8 + WARP * pitch;
+    features = Features{(double*)mine, mine + (size_t)width * 8, width, pitch, layout.aligned};
+    return TopK{(double*)list, (int*)(list + (size_t)entries * 8), layout.k, layout.size, 0};
 }
 
 // Merges row i's candidates, as far as they are at most upper[i], into its list (top_ids, top_weights). They are ids or,
@@ -183,18 +153,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     bool due = lane < rows_a_warp && mine < n_rows && count[mine] > more_than;
     for (unsigned pending = __ballot_sync(ALL_LANES, due); pending; pending &= pending - 1) {
         int i = first + __ffs(pending) - 1, m = min(count[i], capacity);
-        TopK lists[1], &top = lists[0];
-        Features features = divide_shared_memory(shared, layout, lists);
+        Features features;
+        TopK top = divide_shared_memory(shared, layout, features);
         top.load(top_ids + (size_t)i * layout.k, top_weights + (size_t)i * layout.k);
-        const VALUE* const x[1] = {queries + (size_t)rows[i] * d};
+        const VALUE* x = queries + (size_t)rows[i] * d;
         for (int c = 0; c < m; c += WARP) {
             int id = c + lane < m ? candidates[(size_t)i * capacity + c + lane] : -1;
             if (order && id >= 0) id = order[id];
             if (id >= 0 && point_group && point_group[id] == row_group[i]) id = -1;
             if (id >= 0 && core && core[id] > upper[i]) id = -1;
-            double distance[1];
-            exact_distances(x, values, d, id, features, distance);
-            double weight = id >= 0 && core ? reachability(distance[0], core[rows[i]], core[id]) : distance[0];
+            double weight = exact_distance(x, values, d, id, features);
+            if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
             top.offer(weight, id, id >= 0 && weight <= upper[i]);
         }
         top.finish();
@@ -209,46 +178,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rerank(
     }
 }
 
-// The lists of all points of another group: SCAN_ROWS rows' points dealt out to `parts` warps with a list a row each.
-extern "C" __global__ void __launch_bounds__(THREADS, SCAN_ROWS == 1 ? BLOCKS : BLOCKS / 2) scan(
+// The lists of all points of another group, a row's points dealt out to `parts` warps with a list each.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) scan(
     const VALUE* __restrict__ queries, const VALUE* __restrict__ values, int d, const int* __restrict__ rows, int n_rows,
     const int* __restrict__ row_group, const int* __restrict__ point_group, int n_points, int parts,
     const double* __restrict__ core, const double* __restrict__ upper, const WarpLayout layout, int* __restrict__ part_ids) {
     extern __shared__ __align__(16) char shared[];
-    constexpr int R = SCAN_ROWS;
-    long long job = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP, first = job / parts * R;
-    if (first >= n_rows) return;
-    int lane = threadIdx.x % WARP, part = job % parts, group[R];
-    double bound[R], own_core[R], distance[R];
-    TopK top[R];
-    Features features = divide_shared_memory(shared, layout, top);
-    const VALUE* x[R];
-#pragma unroll
-    for (int r = 0; r < R; r++) {  // beyond the last row it is taken again
-        int i = min(first + r, n_rows - 1ll);
-        x[r] = queries + (size_t)rows[i] * d, group[r] = row_group[i], bound[r] = upper[i];
-        own_core[r] = core ? core[rows[i]] : 0;
-        top[r].load(nullptr, nullptr);
-    }
+    int lane = threadIdx.x % WARP;
+    long long job = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    if (job >= (long long)n_rows * parts) return;
+    int i = job / parts, part = job % parts;
+    Features features;
+    TopK top = divide_shared_memory(shared, layout, features);
+    top.load(nullptr, nullptr);
+    const VALUE* x = queries + (size_t)rows[i] * d;
     for (long long c = (long long)part * WARP; c < n_points; c += (long long)parts * WARP) {
-        int id = c + lane < n_points ? (int)c + lane : -1, other = id < 0 ? 0 : point_group[id];
-        double other_core = core && id >= 0 ? core[id] : 0;
-        bool any = false;
-#pragma unroll
-        for (int r = 0; r < R; r++) any |= other != group[r] && other_core <= bound[r];
-        if (!any) id = -1;
-        exact_distances(x, values, d, id, features, distance);
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-            double weight = core ? reachability(distance[r], own_core[r], other_core) : distance[r];
-            top[r].offer(weight, id, id >= 0 && other != group[r] && weight <= bound[r]);
-        }
+        int id = c + lane < n_points && point_group[c + lane] != row_group[i] ? (int)c + lane : -1;
+        if (id >= 0 && core && core[id] > upper[i]) id = -1;
+        double weight = exact_distance(x, values, d, id, features);
+        if (id >= 0 && core) weight = reachability(weight, core[rows[i]], core[id]);
+        top.offer(weight, id, id >= 0 && weight <= upper[i]);
     }
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-        top[r].finish();
-        if (first + r < n_rows) top[r].store(part_ids + ((first + r) * parts + part) * layout.k, nullptr);
-    }
+    top.finish();
+    top.store(part_ids + job * layout.k, nullptr);
 }
 
 // The surrogate distances of pairs of rows of `values`, a lane each: the warp copies both rows' features into shared memory.
