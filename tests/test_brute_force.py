@@ -27,7 +27,7 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
-    monkeypatch.setattr(brute_force, "FEW_ROWS", 0)
+    monkeypatch.setattr(brute_force, "MIN_ROWS", 8)  # so that few rows are many chunks
     kernels, passes = exact_kernels(engine), []
     new_candidates = kernels.new_candidates
 

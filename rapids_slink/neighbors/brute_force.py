@@ -34,12 +34,9 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: Where the rows of a k-NN graph have bounds, one in TRIED tries a sample of points. All do if more than the share
-#: MIN_LOWERED of these bounds become lower.
-TRIED, MIN_LOWERED = 64, 0.05
-#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates; and as
-#: many again, up to so many, while the finest filter leaves rows unproven. Few rows have had as much room before.
-MORE_ROOM, MOST_ROOM, FEW_ROWS = 8, 64, 2**12
+#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates; and how
+#: many at last, if the finest filter leaves rows unproven.
+MORE_ROOM, LAST_ROOM = 8, 64
 #: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
 
@@ -92,13 +89,13 @@ class BruteForceSearch:
             unproven, far = self._first_pass(task, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
             filter_, room = self.filter, MORE_ROOM  # at first, with the bounds that the rows have reached
-            while unproven.size and room <= MOST_ROOM:
-                tried = unproven.size
+            while unproven.size and filter_ is not None:
+                in_chunk = min(unproven.size, self._rows_a_chunk(task, filter_, room))
                 unproven = self._pass(task, filter_, unproven, reached, more_room=room)
                 finer = filter_.finer() if unproven.size else None
-                if finer is None and tried <= FEW_ROWS:
-                    break
-                filter_, room = (finer, room) if finer else (filter_, room * MORE_ROOM)
+                if finer is None and self._rows_a_chunk(task, filter_, LAST_ROOM) < in_chunk:
+                    finer, room = filter_, LAST_ROOM
+                filter_ = finer
         else:
             unproven = xp.arange(m, dtype="int32")
         if task.is_knn_graph and task.core is None and not filtered and not self.device.is_gpu:
@@ -171,12 +168,12 @@ class BruteForceSearch:
             if reached.minima is not None:
                 kernels.gather_min(bound, reached.minima, groups[0])
             if not again:
-                self._seed(task, filter_, ids, bound)
+                filter_.first_bounds(task, ids, bound, self._rows_at_once(ids.size, task.k))
             n = self.values.shape[0]
             at_once = again or (self.device.is_gpu and ids.size * n <= ONE_BAND)
             bands = self._bands(task, filter_, bound, at_once, among)
             # These rows have the memory of a full chunk for their candidates.
-            room = min(rows_a_chunk, len(self.queries)) * filter_.room * candidate_capacity(task.k) // ids.size
+            room = self._rows_a_chunk(task, filter_) * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, n) if at_once else None
             for candidates in self._candidates(task, filter_, ids, groups, bound, bands, capacity):
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
@@ -190,30 +187,8 @@ class BruteForceSearch:
             reached.put(chunk, bound, top)
             return chunk[unproven]
 
-        of_filter = filter_.rows_at_once(task.k)
-        rows_a_chunk = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
-        rows_a_chunk = self._rows_at_once(rows_a_chunk, task.k)
-        chunks = chunks_of(rows, max(MIN_ROWS, rows_a_chunk // more_room) if again else rows_a_chunk)
+        chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, more_room))
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
-
-    def _seed(self, task: SearchTask, filter_: TileFilter, ids: Array, bound: Array) -> bool:
-        """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower.
-
-        Returns whether all rows have tried the sample.
-        """
-        rows_at_once = self._rows_at_once(ids.size, task.k)
-        all_rows = task.upper is None and task.part_lists is None
-        if task.is_knn_graph and task.upper is not None:
-            tried = bound[::TRIED].copy()
-            filter_.seed(task, ids[::TRIED].copy(), tried, rows_at_once)
-            all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
-        if all_rows:
-            filter_.seed(task, ids, bound, rows_at_once)
-        elif (unbounded := self.kernels.flatnonzero(bound == inf)).size:
-            some = bound[unbounded]
-            filter_.seed(task, ids[unbounded], some, rows_at_once)
-            bound[unbounded] = some
-        return all_rows
 
     def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
@@ -231,7 +206,8 @@ class BruteForceSearch:
         k, part_lists, by_lists, bounds_fall = task.k, task.part_lists, task.bounds_by_lists, True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
-            bounds_fall = self._seed(task.for_first_bounds, filter_, task.rows, reached.upper)
+            most_rows = self._rows_at_once(task.rows.size, task.for_first_bounds.k)
+            bounds_fall = filter_.first_bounds(task.for_first_bounds, task.rows, reached.upper, most_rows)
             filter_.arrange(*filter_.order_by_bound(reached.upper))
         rows, bound = filter_.order, reached.upper[filter_.order]
         top, split = kernels.empty_lists(rows.size, k), 0
@@ -271,6 +247,13 @@ class BruteForceSearch:
 
         rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
         for_each_chunk(self.device, scan, chunks_of(rows, rows_a_chunk))
+
+    def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, more_room: int = 1) -> int:
+        """The number of rows that a filter takes at once, or as much fewer as gives each more room for candidates."""
+        of_filter = filter_.rows_at_once(task.k)
+        rows = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
+        rows = min(self._rows_at_once(rows, task.k), len(self.queries))
+        return rows if more_room == 1 else max(MIN_ROWS, rows // more_room)
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """The number of rows of a chunk: `preferred`, or as many as fit into memory."""

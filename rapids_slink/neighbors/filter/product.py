@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from rapids_slink.metrics import Metric
@@ -18,6 +19,9 @@ from rapids_slink.runtime.device import Array, Device
 SEED_POINTS = 2048
 #: The same where it takes surrogate distances.
 SEEDS_BY_DISTANCE = 128
+#: Where the rows of a k-NN graph have bounds, one in TRIED tries a sample of points. All do if more than the share
+#: MIN_LOWERED of these bounds become lower.
+TRIED, MIN_LOWERED = 64, 0.05
 #: Rows of a chunk at least.
 MIN_ROWS = 64
 
@@ -138,6 +142,24 @@ class TileFilter:
     def append(self, rows: Any, points: Any, radius: Any, groups: Groups, ids: Array, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
         raise NotImplementedError
+
+    def first_bounds(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> bool:
+        """Tighten the bounds by a sample of points: infinite ones and, for a k-NN graph, all if many become lower.
+
+        Returns whether all rows have tried the sample.
+        """
+        all_rows = task.upper is None and task.part_lists is None
+        if task.is_knn_graph and task.upper is not None:
+            tried = bound[::TRIED].copy()
+            self.seed(task, rows[::TRIED].copy(), tried, most_rows)
+            all_rows = float((tried < bound[::TRIED]).mean()) > MIN_LOWERED
+        if all_rows:
+            self.seed(task, rows, bound, most_rows)
+        elif (unbounded := self.exact_kernels.flatnonzero(bound == inf)).size:
+            some = bound[unbounded]
+            self.seed(task, rows[unbounded], some, most_rows)
+            bound[unbounded] = some
+        return all_rows
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by a sample of points, at most `most_rows` at a time.
