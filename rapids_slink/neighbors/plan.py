@@ -145,8 +145,8 @@ def _low_dimensional(values: Array, device: Device, report: Report, progress: bo
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:
             return None
         search = kind(values, device, report, progress=progress, metric=metric)
-        most = isqrt(n)  # of more visits the filter takes less time: see bench/NOTES.md
-        return search if search.mean_visits(2 * most) < most else None
+        limit = isqrt(n)  # of visits; with more the filter takes less time: see bench/NOTES.md
+        return search if search.mean_visits(2 * limit) < limit else None
     from rapids_slink.neighbors.trees.tree import touched_share
 
     search = kind(values, device, report, progress=progress, metric=metric)

@@ -156,10 +156,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) write_groups(
 }
 
 // Adds up how many nodes some warps visit, `step` points apart, whose points search for their nearest others together: of each
-// no more than `most`. The last begins before `end`.
+// no more than `limit`. The last begins before `end`.
 extern "C" __global__ void count_visits(
     const VALUE* __restrict__ points, long long n, const int* __restrict__ leaf_of, const Node* __restrict__ nodes,
-    long long step, long long end, int most, unsigned long long* total) {
+    long long step, long long end, int limit, unsigned long long* total) {
     long long first = thread_index() / WARP * step, p = first + threadIdx.x % WARP;
     if (first >= end) return;
     VALUE x[FEATURES];
@@ -169,13 +169,13 @@ extern "C" __global__ void count_visits(
     walk(
         nodes, leaf_of[first], true,
         [&](const Node& node, int) {
-            return ++visits > most || __all_sync(ALL_LANES, lower_bound(x, node.low, node.high) > nearest);
+            return ++visits > limit || __all_sync(ALL_LANES, lower_bound(x, node.low, node.high) > nearest);
         },
         [&](int begin, int end) {
             for (int q = begin; q <= end; q++)
                 if (q != p) nearest = fmin(nearest, surrogate_distance(x, points + (long long)q * FEATURES, FEATURES));
         });
-    if (p == first) atomicAdd(total, (unsigned long long)min(visits, most));
+    if (p == first) atomicAdd(total, (unsigned long long)min(visits, limit));
 }
 
 // The least core distance in each node, from the leaves up: of a node's children the second to come fills it. `arrived` are

@@ -105,14 +105,14 @@ class BoxSearch:
         """The inverse of `order`."""
         return inverse(self.order, cp)
 
-    def mean_visits(self, most: int) -> float:
-        """How many nodes 32 points, searching together, visit to find their nearest others; counted up to `most`."""
+    def mean_visits(self, limit: int) -> float:
+        """How many nodes 32 of the points visit together to find their nearest, on average, counted up to `limit`."""
         n = self.order.size
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
         step = n // warps
         self.launch(
             "count_visits", warps * WARP, self.points, np.int64(n), self.leaf_of, self.nodes, np.int64(step),
-            np.int64(step * warps), np.int32(most), visits,
+            np.int64(step * warps), np.int32(limit), visits,
         )  # fmt: skip
         return int(visits[0]) / warps
 

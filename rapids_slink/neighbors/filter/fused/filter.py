@@ -86,7 +86,8 @@ class FusedFilter(ImageFilter, ProductFilter):
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.
 
-        A few points whose bounds are far above most are not in it, but returned, too.
+        Of similar filter radii, if there is a largest distance. A few points far above most are not in the order, but
+        returned, too.
         """
         n, key = bound.size, bound.astype(cp.float32)  # half the digits to sort by
         if self.within < inf:  # then most bounds are equal, but rows of large errors should share tiles
@@ -149,10 +150,9 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.arrange(order)
         try:
             thresholds = self.radii(upper, None, padded(upper.size, TILE)).of_row
-            pairs: Any = None
-            for capacity in (min(FIRST_PAIRS, max_pairs), max_pairs):
-                if pairs is None:
-                    pairs = self.pairs_of_items(items, thresholds, capacity)
+            pairs = self.pairs_of_items(items, thresholds, min(FIRST_PAIRS, max_pairs))
+            if pairs is None and max_pairs > FIRST_PAIRS:
+                pairs = self.pairs_of_items(items, thresholds, max_pairs)
             return pairs
         finally:
             self.arrange(*arranged)
