@@ -119,6 +119,12 @@ def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     return tuple(columns.values())
 
 
+def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """How many nodes of a tree of boxes searches visit, counted up to one."""
+    visits = search("boxes", device.asarray(points), device).mean_visits(1) if device.is_gpu else 1.0
+    return (np.array(visits),)
+
+
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """Which rows are equal, by their numbers."""
     hashes = exact_kernels(device).hash_rows(device.asarray(points))
@@ -256,6 +262,7 @@ def steps() -> Iterator[tuple[str, Step]]:
         rows = islands.astype(dtype)
         yield f"few queries, {dtype}", partial(find_for_few, queries=rows[::2] + 1, points=rows)
         yield f"tree of boxes, {dtype}", partial(tree_of_boxes, points=few[:, :3].copy())
+        yield f"visits, {dtype}", partial(count_visits, points=rows)
         yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
     yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)

@@ -28,6 +28,7 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
     monkeypatch.setattr(brute_force, "MIN_ROWS", 8)  # so that few rows are many chunks
+    monkeypatch.setattr(brute_force, "candidate_capacity", lambda k: 8)  # of which there are 64 in half of the points
     kernels, passes = exact_kernels(engine), []
     new_candidates = kernels.new_candidates
 
@@ -62,6 +63,26 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
         assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 4)
     assert passes == [1, 8, 8, 64][: len(passes)]
     assert len(passes) >= min(failing + 1, 4)
+
+
+@pytest.mark.gpu
+def test_room_for_as_many_candidates_as_rows_had(monkeypatch):
+    """fp16 tells no two points of a cluster apart: each row has a cluster's points as candidates, and is proven."""
+    engine, n, passes = resolve("cuda"), 6000, []
+    for module in ("brute_force", "filter.fused.image"):
+        monkeypatch.setattr(f"rapids_slink.neighbors.{module}.candidate_capacity", lambda k: 8)
+    monkeypatch.setattr(brute_force, "MIN_ROWS", 8)
+    one_pass = BruteForceSearch._pass
+    noted = lambda *given, more_room=1: passes.append(more_room) or one_pass(*given, more_room=more_room)  # noqa: E731
+    monkeypatch.setattr(BruteForceSearch, "_pass", noted)
+    rng, report = np.random.default_rng(0), Report()
+    X = (1e6 * rng.normal(size=(4, 40)))[np.arange(n) % 4] + rng.normal(size=(n, 40))
+    lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), n, 3, engine)
+    assert_lists(lists, least(without_self(squared_distances(X)), 3))
+    counts = report["neighbors"]
+    assert (counts["rows_redone"], counts["rows_scanned_exactly"]) == (n, 0)
+    assert passes[:-1] == [8] * (len(passes) - 1)
+    assert passes[-1] == pytest.approx(1.25 * (n / 4) / 8, rel=0.05)
 
 
 def seeded(search, task, monkeypatch):

@@ -208,6 +208,23 @@ def test_capacities_are_whole_numbers(free, engine, components_of):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("first", "most", "tried"), [(50, 50, [50]), (50, 99, [50, 99]), (200, 99, [99])])
+def test_capacities_that_are_tried(first, most, tried, monkeypatch):
+    """A small one first, none twice."""
+    from rapids_slink.neighbors.filter.fused import filter as fused
+
+    monkeypatch.setattr(fused, "FIRST_PAIRS", first)
+    engine, capacities = resolve("cuda"), []
+    search = BruteForceSearch(engine.asarray(np.random.default_rng(0).normal(size=(600, 20))), engine, Report())
+    if not search.filter.is_symmetric:
+        pytest.skip("this GPU has no fused filter")
+    monkeypatch.setattr(search.filter, "pairs_of_items", lambda items, upper, capacity: capacities.append(capacity))
+    arguments = engine.xp.arange(600, dtype="int32"), None, engine.xp.ones(1), most
+    assert search.filter.component_pairs(*arguments) is None
+    assert capacities == tried
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("of_bytes", [False, True])
 @pytest.mark.parametrize("d", [5, 130, 784, full(64), full(300)])
 def test_component_pairs_in_the_fused_filter(d, of_bytes):

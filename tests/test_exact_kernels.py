@@ -5,8 +5,10 @@ import pytest
 from hard_cases import combinations, full
 from oracles import least, squared_distances
 
+from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import to_host
 
 
@@ -100,6 +102,31 @@ def test_scan(size, d, k, engine, kernels):
     distances = squared_distances(X[:m], X[:n])
     distances[row_group[:, None] == point_group] = np.inf
     assert_top(top, expected_lists(distances, upper, k))
+
+
+@pytest.mark.parametrize(
+    ("name", "with_core"),
+    [("euclidean", False), ("euclidean", True), ("cosine", False), ("cosine", True), ("inner_product", False)],
+)
+@pytest.mark.parametrize("d", [7, 100])
+def test_scan_with_any_bound(name, with_core, d, engine, kernels):
+    """Bounds below zero, as inner products have and rounded cosines may have; core distances; several parts a row."""
+    rng, m, n, k = np.random.default_rng(d), 30, 1500, 3
+    metric, X = get_metric(name), rng.normal(size=(n, d))
+    X[5] = X[700] = 3 * X[2]
+    values = metric_rows(metric, engine.asarray(X), engine)
+    rows, point_group = engine.xp.arange(m, dtype="int32"), engine.xp.arange(n, dtype="int32")
+    distances = to_host(kernels.all_distances(values, metric))[:m]
+    core = rng.choice([0.0, 0.5, 1.0], n) * np.median(distances) if with_core else None
+    weight = distances if core is None else np.maximum(np.maximum(distances, core[:m, None]), core)
+    weight[np.arange(m), np.arange(m)] = np.inf
+    upper = np.quantile(distances, rng.choice([0.0, 0.001, 0.01, 0.5], m))
+    upper[:5] = np.inf
+    upper[2] = weight[2].min()  # of a cosine below zero, or of zero
+    given = None if core is None else engine.asarray(core)
+    top = kernels.scan(ExactPoints(values, values, metric), rows, (rows, point_group), engine.asarray(upper), k, given)
+    assert (name == "inner_product") == (np.median(upper[5:]) < 0)
+    assert_top(top, expected_lists(weight, upper, k))
 
 
 def test_kernels_of_no_rows(engine, kernels):

@@ -151,11 +151,14 @@ def test_the_distance_is_checked(value, error, message):
 
 
 @pytest.mark.gpu
-def test_outliers_share_tiles():
+@pytest.mark.parametrize("step", [125, 1000])  # outliers of a whole tile and the last one, or few
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_outliers_share_tiles(metric, step):
     """All bounds are equal. A tile with a point of large error would let all pairs pass."""
     X = np.random.default_rng(0).normal(size=(20_000, 40)).astype(np.float32)
-    X[::125] *= 1e4  # a whole tile and the last one
-    models = [fit(X, max_distance=6.0, device=device) for device in ("cuda", "cpu")]
+    X[::step] *= 1e4
+    how = {"max_distance": 6.0 if metric == "euclidean" else 0.4, "metric": metric}
+    models = [fit(X, device=device, **how) for device in ("cuda", "cpu")]
     np.testing.assert_array_equal(models[0].distances_, models[1].distances_)
     assert len(models[0].distances_) > 100
     counts = models[0].report_["neighbors"]

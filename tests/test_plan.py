@@ -82,6 +82,10 @@ def test_either_search_gives_the_same_tree(monkeypatch):
     assert by_tree.mst_.equals(rapids_slink.fit(X, device="cpu", n_neighbors=3).mst_)
 
 
+def manifold_of_5(rng, n, d):
+    return np.sin(rng.random((n, 5)) @ rng.normal(size=(5, d)))
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
@@ -91,6 +95,7 @@ def test_either_search_gives_the_same_tree(monkeypatch):
         (curve, 32, "bounding volume hierarchy"),
         (curve_and_outlier, 12, "bounding volume hierarchy"),
         (half_a_curve, 12, "fp16 tensor cores (fused)"),
+        (manifold_of_5, 16, "fp16 tensor cores (fused)"),  # by the nodes that searches visit
         (curve, 33, "fp16 tensor cores (fused)"),  # too many features
         (lambda rng, n, d: rng.normal(size=(n, d)), 12, "fp16 tensor cores (fused)"),
     ],
@@ -120,6 +125,7 @@ def test_expansion():
 
     for m in (2, 3, 4):
         assert is_low(np.sin(rng.random((n, m)) @ rng.normal(size=(m, 16))))
+    assert is_low(manifold_of_5(np.random.default_rng(0), 9000, 16))
     assert is_low(curve_and_outlier(rng, n, 16))
     assert not is_low(half_a_curve(rng, n, 16))
     assert not is_low(rng.random((n, 9)))

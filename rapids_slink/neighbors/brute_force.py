@@ -12,13 +12,12 @@ For the k-NN graph the fused filter and a CPU's form each pair of points once an
 the lists within two parts of the points are known, only pairs between the parts are formed.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, Groups, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
@@ -27,16 +26,16 @@ from rapids_slink.neighbors.memory import estimate_brute_force, row_bytes
 from rapids_slink.neighbors.slices import chunks_of, geometric_slices
 from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates; and how
-#: many at last, if the finest filter leaves rows unproven.
-MORE_ROOM, LAST_ROOM = 8, 64
+#: Rows that are searched again are in `MORE_ROOM` times as many chunks, so that each has more room for candidates. From
+#: one pass of the finest filter to the next it is as much more, or enough for `SPARE` times as many as rows had.
+MORE_ROOM, SPARE = 8, 1.25
 #: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
 
@@ -88,14 +87,7 @@ class BruteForceSearch:
         if filtered := self._is_filtered(task):
             unproven, far = self._first_pass(task, reached)
             certified, redone = m - unproven.size - far.size, unproven.size
-            filter_, room = self.filter, MORE_ROOM  # at first, with the bounds that the rows have reached
-            while unproven.size and filter_ is not None:
-                in_chunk = min(unproven.size, self._rows_a_chunk(task, filter_, room))
-                unproven = self._pass(task, filter_, unproven, reached, more_room=room)
-                finer = filter_.finer() if unproven.size else None
-                if finer is None and self._rows_a_chunk(task, filter_, LAST_ROOM) < in_chunk:
-                    finer, room = filter_, LAST_ROOM
-                filter_ = finer
+            unproven = self._search_again(task, unproven, reached)
         else:
             unproven = xp.arange(m, dtype="int32")
         if task.is_knn_graph and task.core is None and not filtered and not self.device.is_gpu:
@@ -135,10 +127,29 @@ class BruteForceSearch:
             return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
             first, second = slice(0, parts.split), slice(parts.split, m)
-            sides = [self._pass(task, self.filter, a, reached, among=b) for a, b in ((first, second), (second, first))]
-            return self.device.xp.concatenate(sides), none
+            sides = (first, second), (second, first)
+            unproven = [self._pass(task, self.filter, side, reached, among=other)[0] for side, other in sides]
+            return self.device.xp.concatenate(unproven), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
-        return self._pass(task, self.filter, rows, reached), none
+        return self._pass(task, self.filter, rows, reached)[0], none
+
+    def _search_again(self, task: SearchTask, unproven: Array, reached: Reached) -> Array:
+        """Search some rows again, at first with the bounds that they have reached; returns those not proven still.
+
+        Rows whose candidates would be half of all points are left: computing every distance takes as little time.
+        """
+        filter_, room = self.filter, MORE_ROOM
+        while unproven.size:
+            in_chunk = min(unproven.size, self._rows_a_chunk(task, filter_, room))
+            unproven, n_candidates = self._pass(task, filter_, unproven, reached, more_room=room)
+            finer = filter_.finer() if unproven.size else None
+            if finer is None:
+                capacity = filter_.room * candidate_capacity(task.k)
+                room = max(MORE_ROOM * room, int(SPARE * n_candidates / capacity) + 1)
+                if room * capacity > len(self.values) / 2 or self._rows_a_chunk(task, filter_, room) >= in_chunk:
+                    break
+            filter_ = finer or filter_
+        return unproven
 
     def _pass(
         self,
@@ -148,16 +159,17 @@ class BruteForceSearch:
         reached: Reached,
         more_room: int = 1,
         among: slice | None = None,
-    ) -> Any:
+    ) -> tuple[Array, float]:
         """Filter and re-rank some of the task's rows, a range or numbers; returns those whose lists are not proven.
 
-        Rows that are searched again are in `more_room` times as many chunks. `among` is a range of the order: the
-        points that are not in the known lists.
+        Rows that are searched again are in `more_room` times as many chunks; how many candidates a row of one of them
+        had, on average and at most, is returned, too. `among` is a range of the order: the points that are not in the
+        known lists.
         """
         xp, kernels, again = self.device.xp, self.kernels, more_room > 1
 
-        def search(chunk: Any) -> Any:
-            ids = task.rows[chunk]
+        def search(chunk: Any) -> tuple[Array, float]:
+            ids, n_candidates = task.rows[chunk], 0.0
             groups = task.groups(ids), task.point_group
             in_place = isinstance(chunk, slice)
             bound, top = (
@@ -169,13 +181,14 @@ class BruteForceSearch:
                 kernels.gather_min(bound, reached.minima, groups[0])
             if not again:
                 filter_.first_bounds(task, ids, bound, self._rows_at_once(ids.size, task.k))
-            n = self.values.shape[0]
-            at_once = again or (self.device.is_gpu and ids.size * n <= ONE_BAND)
+            at_once = again or (self.device.is_gpu and ids.size * len(self.values) <= ONE_BAND)
             bands = self._bands(task, filter_, bound, at_once, among)
             # These rows have the memory of a full chunk for their candidates.
             room = self._rows_a_chunk(task, filter_) * filter_.room * candidate_capacity(task.k) // ids.size
-            capacity = min(room, n) if at_once else None
-            for candidates in self._candidates(task, filter_, ids, groups, bound, bands, capacity):
+            capacity = min(room, len(self.values)) if at_once else None
+            for candidates in filter_.by_band(task, ids, groups, bound, bands, capacity):
+                if again:
+                    n_candidates += float(to_host(candidates.count).mean())
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
@@ -183,12 +196,13 @@ class BruteForceSearch:
                     kernels.gather_min(bound, reached.minima, groups[0])
             unproven = kernels.flatnonzero(top.overflowed)
             if in_place:
-                return unproven + chunk.start if chunk.start else unproven
+                return unproven + chunk.start if chunk.start else unproven, n_candidates
             reached.put(chunk, bound, top)
-            return chunk[unproven]
+            return chunk[unproven], n_candidates
 
         chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, more_room))
-        return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
+        parts, most = zip(*for_each_chunk(self.device, search, chunks, task.progress(self.progress)), strict=True)
+        return xp.concatenate(parts), max(most)
 
     def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
@@ -201,9 +215,9 @@ class BruteForceSearch:
         A few outliers are left out, since the errors of their quantization would let whole tiles pass: each is a
         candidate of every other row. Lists known within two parts are used only if there are no outliers.
         """
-        filter_: Any = self.filter
         kernels: Any = self.kernels  # a GPU's
-        k, part_lists, by_lists, bounds_fall = task.k, task.part_lists, task.bounds_by_lists, True
+        filter_, k, part_lists, by_lists = self.filter, task.k, task.part_lists, task.bounds_by_lists
+        bounds_fall = True
         if part_lists is None or not filter_.arrange_parts(reached.upper, part_lists.split):
             part_lists = None
             most_rows = self._rows_at_once(task.rows.size, task.for_first_bounds.k)
@@ -260,23 +274,6 @@ class BruteForceSearch:
         n, d = self.values.shape
         rows = self.free_bytes / workers(self.device) / row_bytes(n, d, k, self.device)
         return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
-
-    def _candidates(
-        self,
-        task: SearchTask,
-        filter_: TileFilter,
-        ids: Array,
-        groups: Groups,
-        bound: Array,
-        bands: list[slice],
-        capacity: int | None,
-    ) -> Iterator[Any]:
-        """The candidates of some rows from each band of points; the bounds may be tightened in between."""
-        queries, groups = filter_.query(ids), filter_.tested_groups(groups, task)
-        for band in bands:
-            yield filter_.candidates(queries, band, bound, groups, task, capacity)
-        if filter_.far is not None and filter_.far.size:
-            yield same_candidates(filter_.far, ids.size, self.device)
 
     def _bands(
         self, task: SearchTask, filter_: TileFilter, bound: Array, at_once: bool, among: slice | None

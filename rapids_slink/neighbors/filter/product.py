@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -102,6 +103,19 @@ class TileFilter:
     def tested_groups(self, groups: Groups, task: SearchTask) -> Groups:
         """The groups of some rows, and of the points by id, as `candidates` takes them."""
         return groups
+
+    def by_band(
+        self, task: SearchTask, rows: Array, groups: Groups, bound: Array, bands: list[slice], capacity: int | None
+    ) -> Iterator[Candidates]:
+        """The candidates of some rows from each band of points, and the far points; see `candidates`.
+
+        The bounds may be tightened in between.
+        """
+        queries, tested = self.query(rows), self.tested_groups(groups, task)
+        for band in bands:
+            yield self.candidates(queries, band, bound, tested, task, capacity)
+        if self.far is not None and self.far.size:
+            yield same_candidates(self.far, rows.size, self.device)
 
     def candidates(
         self, rows: Any, band: slice, bound: Array, groups: Groups, task: SearchTask, capacity: int | None = None
