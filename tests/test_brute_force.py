@@ -21,20 +21,19 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 
 
-@pytest.mark.parametrize("failing", range(5))
+@pytest.mark.parametrize("failing", range(4))
 @pytest.mark.parametrize("per_group_minimum", [False, True])
 def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch):
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
     engine, n, k = CPU, 1200, 1 if per_group_minimum else 5
     X = np.random.default_rng(failing).normal(size=(n, 20))
     monkeypatch.setattr(brute_force, "MIN_ROWS", 8)  # so that few rows are many chunks
-    monkeypatch.setattr(brute_force, "candidate_capacity", lambda k: 8)  # of which there are 64 in half of the points
     kernels, passes = exact_kernels(engine), []
     new_candidates = kernels.new_candidates
 
     def counted(one_pass):
         def search(*given, **more):
-            passes.append(more.get("more_room", 1))
+            passes.append(more.get("again", False))
             return one_pass(*given, **more)
 
         return search
@@ -60,29 +59,58 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
         assert_lists(search.find(SearchTask(rows, k, rows, rows)), least(without_self(squared_distances(X)), k))
         counts = report["neighbors"]
         assert (counts["rows_redone"] > n / 2) == (failing > 0)
-        assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 4)
-    assert passes == [1, 8, 8, 64][: len(passes)]
-    assert len(passes) >= min(failing + 1, 4)
+        assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 3)
+    assert passes == [False, True, True][: len(passes)]
+    assert len(passes) >= min(failing + 1, 3)
+
+
+def clusters(rng, n, d):
+    """Four, a million times as far apart as wide."""
+    return (1e6 * rng.normal(size=(4, d)))[np.arange(n) % 4] + rng.normal(size=(n, d))
+
+
+def dense_middle(rng, n, d):
+    return rng.normal(size=(n, d)) * np.where(np.arange(n) % 2, 1e-4, 1)[:, None]
+
+
+def far_apart_in_one_feature(rng, n, d):
+    return rng.normal(size=(n, d)) + 1e5 * (np.arange(n) % 3)[:, None] * np.eye(d)[3]
+
+
+def twins_and_clusters(rng, n, d):
+    """Some rows look for nothing but their twin, at no distance."""
+    X = clusters(rng, n, d)
+    X[1::10] = X[::10]
+    return X
 
 
 @pytest.mark.gpu
-def test_room_for_as_many_candidates_as_rows_had(monkeypatch):
-    """fp16 tells no two points of a cluster apart: each row has a cluster's points as candidates, and is proven."""
-    engine, n, passes = resolve("cuda"), 6000, []
-    for module in ("brute_force", "filter.fused.image"):
-        monkeypatch.setattr(f"rapids_slink.neighbors.{module}.candidate_capacity", lambda k: 8)
-    monkeypatch.setattr(brute_force, "MIN_ROWS", 8)
-    one_pass = BruteForceSearch._pass
-    noted = lambda *given, more_room=1: passes.append(more_room) or one_pass(*given, more_room=more_room)  # noqa: E731
-    monkeypatch.setattr(BruteForceSearch, "_pass", noted)
-    rng, report = np.random.default_rng(0), Report()
-    X = (1e6 * rng.normal(size=(4, 40)))[np.arange(n) % 4] + rng.normal(size=(n, 40))
-    lists = neighbor_lists(BruteForceSearch(engine.asarray(X), engine, report), n, 3, engine)
-    assert_lists(lists, least(without_self(squared_distances(X)), 3))
+@pytest.mark.parametrize("points", [clusters, dense_middle, far_apart_in_one_feature, twins_and_clusters])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("d", [6, 40])
+def test_rows_that_fp16_tells_apart_by_their_surroundings(points, d, dtype, monkeypatch):
+    """With room for few candidates, too, so that a whole cluster has none."""
+    engine, n, k = resolve("cuda"), 6000, 3
+    monkeypatch.setattr("rapids_slink.neighbors.brute_force.candidate_capacity", lambda k: 16)
+    X, report = points(np.random.default_rng(d), n, d).astype(dtype), Report()
+    search = BruteForceSearch(engine.asarray(X), engine, report)
+    rows, distances = engine.xp.arange(n, dtype="int32"), squared_distances(X)
+    assert_lists(neighbor_lists(search, n, k, engine), least(without_self(distances), k))
     counts = report["neighbors"]
-    assert (counts["rows_redone"], counts["rows_scanned_exactly"]) == (n, 0)
-    assert passes[:-1] == [8] * (len(passes) - 1)
-    assert passes[-1] == pytest.approx(1.25 * (n / 4) / 8, rel=0.05)
+    assert counts["rows_redone"] > n / 3
+    assert counts["rows_scanned_exactly"] < n / 5
+    core = np.sort(distances, axis=1)[:, 5]
+    weight = np.maximum(np.maximum(distances, core[:, None]), core)
+    upper = np.quantile(without_self(weight), 0.01, axis=1)
+    wanted = np.where(without_self(weight) <= upper[:, None], without_self(weight), np.inf)
+    task = SearchTask(rows, k, rows, rows, engine.asarray(upper), core=engine.asarray(core))
+    found = search.find(task)
+    np.testing.assert_array_equal(to_host(found.weights), least(wanted, k)[1])
+    group = (rows % 7).astype("int32")
+    found = search.find(SearchTask(rows, 1, group, group, per_group_minimum=True))
+    distances[to_host(group)[:, None] == to_host(group)] = np.inf
+    assert [to_host(found.weights)[g::7].min() for g in range(7)] == [distances[g::7].min() for g in range(7)]
+    assert_unlisted_are_above(found, distances)
 
 
 def seeded(search, task, monkeypatch):

@@ -26,16 +26,17 @@ from rapids_slink.neighbors.memory import estimate_brute_force, row_bytes
 from rapids_slink.neighbors.slices import chunks_of, geometric_slices
 from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
 ROWS_OF_SIMILAR_BOUND = 2**15
-#: Rows that are searched again are in `MORE_ROOM` times as many chunks, so that each has more room for candidates. From
-#: one pass of the finest filter to the next it is as much more, or enough for `SPARE` times as many as rows had.
-MORE_ROOM, SPARE = 8, 1.25
+#: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
+MORE_ROOM = 8
+#: How often rows are searched with a filter of their own, at most: each pass tightens their bounds.
+PASSES = 2
 #: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
 
@@ -127,29 +128,24 @@ class BruteForceSearch:
             return self.filter.search_each_pair(task, reached, self.exact, at_once, self.progress), none
         if parts is not None:
             first, second = slice(0, parts.split), slice(parts.split, m)
-            sides = (first, second), (second, first)
-            unproven = [self._pass(task, self.filter, side, reached, among=other)[0] for side, other in sides]
-            return self.device.xp.concatenate(unproven), none
+            sides = [self._pass(task, self.filter, a, reached, among=b) for a, b in ((first, second), (second, first))]
+            return self.device.xp.concatenate(sides), none
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
-        return self._pass(task, self.filter, rows, reached)[0], none
+        return self._pass(task, self.filter, rows, reached), none
 
     def _search_again(self, task: SearchTask, unproven: Array, reached: Reached) -> Array:
-        """Search some rows again, at first with the bounds that they have reached; returns those not proven still.
-
-        Rows whose candidates would be half of all points are left: computing every distance takes as little time.
-        """
-        filter_, room = self.filter, MORE_ROOM
-        while unproven.size:
-            in_chunk = min(unproven.size, self._rows_a_chunk(task, filter_, room))
-            unproven, n_candidates = self._pass(task, filter_, unproven, reached, more_room=room)
-            finer = filter_.finer() if unproven.size else None
-            if finer is None:
-                capacity = filter_.room * candidate_capacity(task.k)
-                room = max(MORE_ROOM * room, int(SPARE * n_candidates / capacity) + 1)
-                if room * capacity > len(self.values) / 2 or self._rows_a_chunk(task, filter_, room) >= in_chunk:
-                    break
-            filter_ = finer or filter_
-        return unproven
+        """Search some rows again, at first with the bounds that they have reached; returns those not proven still."""
+        filter_ = finest = self.filter
+        while unproven.size and filter_ is not None:
+            unproven, finest = self._pass(task, filter_, unproven, reached, again=True), filter_
+            filter_ = filter_.finer() if unproven.size else None
+        left = []
+        for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]) if unproven.size else ():
+            rows = unproven[some]
+            for _ in range(PASSES if local else 0):
+                rows = self._pass(task, local, rows, reached, again=True) if rows.size else rows
+            left.append(rows)
+        return self.device.xp.concatenate(left) if left else unproven
 
     def _pass(
         self,
@@ -157,19 +153,18 @@ class BruteForceSearch:
         filter_: TileFilter,
         rows: slice | Array,
         reached: Reached,
-        more_room: int = 1,
+        again: bool = False,
         among: slice | None = None,
-    ) -> tuple[Array, float]:
+    ) -> Any:
         """Filter and re-rank some of the task's rows, a range or numbers; returns those whose lists are not proven.
 
-        Rows that are searched again are in `more_room` times as many chunks; how many candidates a row of one of them
-        had, on average and at most, is returned, too. `among` is a range of the order: the points that are not in the
-        known lists.
+        Rows that are searched `again` have more room for candidates. `among` is a range of the order: the points that
+        are not in the known lists.
         """
-        xp, kernels, again = self.device.xp, self.kernels, more_room > 1
+        xp, kernels = self.device.xp, self.kernels
 
-        def search(chunk: Any) -> tuple[Array, float]:
-            ids, n_candidates = task.rows[chunk], 0.0
+        def search(chunk: Any) -> Any:
+            ids = task.rows[chunk]
             groups = task.groups(ids), task.point_group
             in_place = isinstance(chunk, slice)
             bound, top = (
@@ -187,8 +182,6 @@ class BruteForceSearch:
             room = self._rows_a_chunk(task, filter_) * filter_.room * candidate_capacity(task.k) // ids.size
             capacity = min(room, len(self.values)) if at_once else None
             for candidates in filter_.by_band(task, ids, groups, bound, bands, capacity):
-                if again:
-                    n_candidates += float(to_host(candidates.count).mean())
                 kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
                 del candidates  # the next band's need the memory
                 if reached.minima is not None:
@@ -196,13 +189,12 @@ class BruteForceSearch:
                     kernels.gather_min(bound, reached.minima, groups[0])
             unproven = kernels.flatnonzero(top.overflowed)
             if in_place:
-                return unproven + chunk.start if chunk.start else unproven, n_candidates
+                return unproven + chunk.start if chunk.start else unproven
             reached.put(chunk, bound, top)
-            return chunk[unproven], n_candidates
+            return chunk[unproven]
 
-        chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, more_room))
-        parts, most = zip(*for_each_chunk(self.device, search, chunks, task.progress(self.progress)), strict=True)
-        return xp.concatenate(parts), max(most)
+        chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
+        return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
     def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
@@ -262,12 +254,12 @@ class BruteForceSearch:
         rows_a_chunk = self._rows_at_once(filter_kernels(self.device).TILE_ROWS, task.k)
         for_each_chunk(self.device, scan, chunks_of(rows, rows_a_chunk))
 
-    def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, more_room: int = 1) -> int:
-        """The number of rows that a filter takes at once, or as much fewer as gives each more room for candidates."""
+    def _rows_a_chunk(self, task: SearchTask, filter_: TileFilter, again: bool = False) -> int:
+        """The number of rows that a filter takes at once; fewer if they are searched again, in the same memory."""
         of_filter = filter_.rows_at_once(task.k)
         rows = of_filter if task.core is None else min(ROWS_OF_SIMILAR_BOUND, of_filter)
         rows = min(self._rows_at_once(rows, task.k), len(self.queries))
-        return rows if more_room == 1 else max(MIN_ROWS, rows // more_room)
+        return max(MIN_ROWS, rows // MORE_ROOM) if again else rows
 
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """The number of rows of a chunk: `preferred`, or as many as fit into memory."""

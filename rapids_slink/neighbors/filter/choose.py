@@ -1,7 +1,7 @@
 """The choice of a filter."""
 
 from dataclasses import replace
-from math import frexp, inf, log2
+from math import frexp, inf
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from rapids_slink.neighbors.filter.direct import direct_filter
 from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
-from rapids_slink.neighbors.filter.quantize import Scaling
+from rapids_slink.neighbors.filter.quantize import Scaling, scale_of
 from rapids_slink.neighbors.rows import unit_rows
 from rapids_slink.runtime.device import Device
 
@@ -93,15 +93,10 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     ranges = kernels(device).value_ranges(point_sets, centre)
     integral = all(one.small_integers for one in ranges)
     largest = max(one.largest if integral else one.deviation for one in ranges)
-    headroom = min(15, int((31 - log2(d)) // 2))
-    exponent = frexp(largest)[1] if largest > 0 else headroom
-    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
-    max_exponent = min(180 if points.dtype == "float32" else 590 for points in point_sets)
+    scale = min(scale_of(largest, points) for points in point_sets)
     byte_values = all(one.byte_values for one in ranges)
-    bits = min(8, max(1, exponent))
-    return Scaling(
-        device.xp.zeros(d) if integral else centre, 2.0 ** min(headroom - exponent, max_exponent), byte_values, bits
-    )
+    bits = min(8, max(1, frexp(largest)[1]))
+    return Scaling(device.xp.zeros(d) if integral else centre, scale, byte_values, bits)
 
 
 def fused_filter(device: Device) -> Any:

@@ -104,6 +104,13 @@ class TileFilter:
         """The groups of some rows, and of the points by id, as `candidates` takes them."""
         return groups
 
+    def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
+        """Filters as fine as some rows with these bounds need, each with the numbers of those that it serves.
+
+        Each number comes once, at last those that none serves, with None.
+        """
+        yield None, self.device.xp.arange(rows.size, dtype="int32")
+
     def by_band(
         self, task: SearchTask, rows: Array, groups: Groups, bound: Array, bands: list[slice], capacity: int | None
     ) -> Iterator[Candidates]:

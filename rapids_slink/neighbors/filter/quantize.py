@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import frexp, inf, log2
 from typing import Any
 
 from rapids_slink.neighbors.filter.bounds import EPSILONS, SMALLEST_NORMAL, round_up, shrink_factor
@@ -31,6 +32,15 @@ class Scaling:
     scale: float  # a power of two
     byte_values: bool = False  # all values are integers from 0 to 255
     bits: int = 8  # of the largest of these integers, from 1 to 8
+    limit: float = inf  # beyond which a |z| is cut off, in fp16
+
+
+def scale_of(largest: float, points: Array) -> float:
+    """The scale of points with |x - centre| up to `largest`."""
+    headroom = min(15, int((31 - log2(points.shape[1])) // 2))
+    exponent = frexp(largest)[1] if largest > 0 else headroom
+    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+    return float(2.0 ** min(headroom - exponent, 180 if points.dtype == "float32" else 590))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The product filter over a whole band of points in one launch."""
 
+from collections.abc import Iterator
 from math import inf
 from typing import Any
 
@@ -20,8 +21,9 @@ from rapids_slink.neighbors.filter.fused.launch import (
     Survivors,
     padded,
 )
+from rapids_slink.neighbors.filter.fused.surroundings import surroundings
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, scale_of
 from rapids_slink.runtime.cuda import c_struct, check_arrays, launch_blocks, power_of_two, value_option
 from rapids_slink.runtime.device import Array, Device
 
@@ -82,6 +84,21 @@ class FusedFilter(ImageFilter, ProductFilter):
         finer = FusedFilter(*points, tier, self.within)
         finer.arrange(self.order, self.far)
         return finer
+
+    def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
+        """As of a `TileFilter`: in fp16 about points that rows are near for how far they look."""
+        self.points_image = None  # whose memory another image takes
+        reach = self.metric.true_distance_bound(bound, self.n_features, cp)
+        for members, centre, radius in surroundings(self.queries, rows, reach):
+            if centre is None:
+                yield None, members
+                continue
+            scale = scale_of(2 * radius, self.points)
+            scaling = Scaling(self.queries[centre].astype(float), scale, limit=2 * radius * scale)
+            arguments = self.points, self.queries, self.metric, self.device, scaling, self.exact
+            local = FusedFilter(*arguments, PRECISE, self.within)
+            local.arrange(self.order, self.far)
+            yield local, members
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """An order for `append_both`: tiles of points with similar bounds, in a low-discrepancy order.

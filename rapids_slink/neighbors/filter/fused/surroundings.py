@@ -1,0 +1,65 @@
+"""Rows that are near each other for how far they look, as in a cluster far from all others.
+
+No scale for all points serves such a cluster: fp16 rounds by more than the distances within. About one of its points z
+is precise, and what is far away is cut off, by `Scaling.limit`: a projection onto a cube. It moves no two points apart,
+so that the test of `bounds` loses no neighbour.
+"""
+
+from collections.abc import Iterator
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.neighbors.exact.cuda import pair_distances
+from rapids_slink.runtime.device import Array
+
+#: How many times as far as a row looks the centre may be: fp16 moves the row by up to 2⁻¹² of that.
+MAX_RATIO = 2.0**8
+#: The most centres, and the fewest rows for each on average: of fewer all distances are computed in as little time.
+MAX_CENTRES, MIN_ROWS = 2**10, 2**6
+
+
+def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Array, int | None, float]]:
+    """Groups of rows about some of them.
+
+    A next centre is the row that is farthest from its nearest centre for how far it looks (Gonzalez 1985).
+
+    Parameters
+    ----------
+    values : (n, d) array
+    rows : (m,) int32 array
+        Of the values.
+    reach : (m,) float64 array
+        The distance up to which each looks.
+
+    Yields
+    ------
+    members : int32 array
+        Which of the m. Each comes once, those that are near no centre at last.
+    centre : int, optional
+        A row of the values.
+    radius : float
+        Within which of it all are that the members look for.
+    """
+    m, centres = rows.size, list[int]()
+    nearest, of = cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
+    limit = cp.where(reach < cp.inf, (MAX_RATIO * reach) ** 2, 0)  # squares of distances, like `nearest`
+    while len(centres) < min(MAX_CENTRES, m // MIN_ROWS):
+        ratio = cp.where(limit > 0, nearest / limit, 0)
+        farthest = int(ratio.argmax())
+        if ratio[farthest] <= 1:
+            break
+        centre = rows[farthest : farthest + 1]
+        square = pair_distances(values, cp.repeat(centre, m), rows)
+        closer = square < nearest
+        of, nearest = cp.where(closer, cp.int32(len(centres)), of), cp.minimum(square, nearest)
+        centres.append(int(centre[0]))
+    of[nearest > limit] = -1
+    radius, by_centre = cp.sqrt(nearest) + reach, cp.argsort(of).astype(cp.int32)
+    ends = np.searchsorted(of[by_centre].get(), np.arange(len(centres) + 1))
+    for number, centre in enumerate(centres):
+        members = by_centre[ends[number] : ends[number + 1]]
+        if members.size:
+            yield members, centre, float(radius[members].max())
+    if ends[0]:
+        yield by_centre[: ends[0]], None, 0.0
