@@ -12,7 +12,7 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, resolve, to_host
+from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree.component_pairs import JoinContext
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
@@ -21,7 +21,6 @@ from rapids_slink.spanning_tree.component_pairs.components import (
     Components,
     SeparationErrors,
 )
-from rapids_slink.spanning_tree.component_pairs.cpu import sort_by_component
 from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs.projections import near_pairs, project
 
@@ -172,28 +171,30 @@ def test_path_bottlenecks(n, engine, kernels):
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (0, 3), (129, 1025), *map(full, ((40, 5000), (128, 1024), (5000, 33)))])
-def test_near_pairs(sizes):
+def test_near_pairs(sizes, engine):
     """Of two components, every two points whose projections are near, no matter how many of either; each once."""
     rng = np.random.default_rng(sum(sizes))
     first, second = (np.round(rng.normal(size=size) * 64) / 64 for size in sizes)
+    sides = engine.asarray(first), engine.asarray(second)
     for most in (-9.0, -0.25, 0.0, 0.5, 9.0, np.inf):
         expected = np.argwhere(second <= first[:, None] + most)
-        at = near_pairs(first, second, most, len(expected))
+        at = near_pairs(*sides, most, len(expected), engine.xp)
         assert sorted(zip(*(part.tolist() for part in at), strict=True)) == list(map(tuple, expected.tolist()))
-        assert not len(expected) or near_pairs(first, second, most, len(expected) - 1) is None
+        assert not len(expected) or near_pairs(*sides, most, len(expected) - 1, engine.xp) is None
 
 
-def test_projections():
+def test_projections(engine, components_of):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(700, 5)).astype(np.float32)
-    components = Components(*sort_by_component(rng.integers(0, 4, 700).astype(np.int32), 4))
+    components = components_of(rng.integers(0, 4, 700))
     centroids, origin = rng.normal(size=(4, 5)), rng.normal(size=5)
     first, second = np.array([2, 0, 0, 1]), np.array([3, 3, 1, 3])
-    found = project(X, origin, components, centroids, pairs_of(CPU, first, second))
+    given = engine.asarray(X), engine.asarray(origin), components, engine.asarray(centroids), (first, second)
+    found = project(*given, engine.xp)
     for ends, values in zip((first, second), found, strict=True):
         for own, a, b, value in zip(ends, first, second, values, strict=True):
-            expected = (X[components.points(own)] - origin) @ (centroids[b] - centroids[a])
-            np.testing.assert_allclose(value, expected, rtol=1e-12, atol=1e-13)
+            expected = (X[to_host(components.points(own))] - origin) @ (centroids[b] - centroids[a])
+            np.testing.assert_allclose(to_host(value), expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("free", [math.inf, 4096])

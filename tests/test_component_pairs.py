@@ -182,8 +182,30 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
     X = (30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))).astype(np.float32)
     search, component = BruteForceSearch(engine.asarray(X), engine, Report()), by_first_point(label)
     assert connected(search, component) == crossing_edges(*every_pair(search), component)
-    monkeypatch.setattr(type(search.filter), "finer", lambda _: None)
-    assert connect_components(search, None, engine.asarray(component), 8, engine.xp.arange(800), Report()) is None
+    monkeypatch.setattr(type(search.filter), "finer", lambda _: None)  # then their projections tell
+    assert connected(search, component) == crossing_edges(*every_pair(search), component)
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
+    """Their outlying points search alone at first; then the clusters are joined by their points' projections."""
+    monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
+    monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
+    searched, search_edges = [], connect._search_crossing_edges
+    noted = lambda forest, rows, *more: searched.append(rows.size) or search_edges(forest, rows, *more)  # noqa: E731
+    monkeypatch.setattr(connect, "_search_crossing_edges", noted)
+    rng, n = np.random.default_rng(0), 3000
+    X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
+    search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
+    lists, expected = neighbor_lists(search, n, 3, engine), tree_of(squared_distances(X))
+    limit = expected[2][-9] if is_bounded else np.inf
+    tree, kept = connect.spanning_tree(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
+    for name, column in zip(("src", "dst", "weight"), expected, strict=True):
+        np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
+    assert 0 < searched[0] < n / 4
+    if not is_bounded:
+        assert report["connect"]["joined_at_once"] == 1
+        assert max(searched) < n / 4
 
 
 # ---------------------------------------------------------------------------------------------------- limits

@@ -3,7 +3,8 @@
 Each round searches for every component that is not certified, except the largest. Those of its points search that may
 have an edge lighter than the component's best one. They look for the nearest point outside, bounded by that best edge.
 The forest records the points found and the raised bounds, so the next round of Borůvka certifies the lightest edge of
-each of these components. When few large components remain, component_pairs/ may connect them all at once instead.
+each of these components. If most rows are those of large components, the small ones are searched for alone: when few
+large ones remain, component_pairs/ may connect them all at once instead.
 """
 
 from math import inf
@@ -15,7 +16,12 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.component_pairs import (
+    MIN_ROUND_PAIRS,
+    MIN_ROWS_PER_COMPONENT,
+    connect_components,
+    is_worthwhile,
+)
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
 from rapids_slink.spanning_tree.kernels import kernels
 
@@ -91,6 +97,9 @@ def connect_forest(
                     _append(forest, edges, device)
                     return
                 most_components = grown.components / 2  # try again when half of them remain
+            if rows.size * forest.component.size >= MIN_ROUND_PAIRS[device.name]:
+                small = kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)
+                rows = small if 0 < small.size <= rows.size / 2 else rows
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
 

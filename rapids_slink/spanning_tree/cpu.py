@@ -34,6 +34,12 @@ def rows_to_search(forest: Any) -> np.ndarray:
     return np.flatnonzero(lower).astype(np.int32)
 
 
+def rows_of_small_components(forest: Any, rows: np.ndarray, most: int) -> np.ndarray:
+    """Those of the rows whose component has at most `most` of them."""
+    own = forest.component[rows]
+    return rows[np.bincount(own)[own] <= most]
+
+
 def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:
     """Store the result of a search: each row's nearest point outside its component, and its raised lower bound.
 

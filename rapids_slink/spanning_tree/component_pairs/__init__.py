@@ -13,7 +13,7 @@ nearly the closest pair if the components are well separated.
    heaviest edge on the tree's path from A to B. A pair of points of A and B that is heavier closes a cycle of lighter
    edges, so it is not in the minimum spanning tree.
 3. Few component pairs have a separation below their bottleneck, and they have few pairs of points to test. A GPU finds
-   these by the fused filter, a CPU by the points' projections x·w.
+   these by the fused filter. A CPU, and a GPU if too many pass the filter, finds them by the points' projections x·w.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
@@ -85,9 +85,8 @@ def connect_components(
         return None
     pairs, upper = _within_bottlenecks(context, pairs, weight)
     del weight
-    if search.device.is_gpu:
-        close_pairs = _by_filter(context, pairs, upper)
-    else:
+    close_pairs = _by_filter(context, pairs, upper) if search.device.is_gpu else None
+    if close_pairs is None:
         close_pairs = by_projection(context, pairs, upper, radius)
     return None if close_pairs is None else _lightest_edges(context, close_pairs, upper, report)
 

@@ -6,6 +6,7 @@ so that the test of `bounds` loses no neighbour.
 """
 
 from collections.abc import Iterator
+from math import log2
 
 import cupy as cp
 import numpy as np
@@ -13,14 +14,16 @@ import numpy as np
 from rapids_slink.neighbors.exact.cuda import pair_distances
 from rapids_slink.runtime.device import Array
 
-#: How many times as far as a row looks the centre may be: fp16 moves the row by up to 2⁻¹² of that.
-MAX_RATIO = 2.0**8
-#: The most centres, and the fewest rows for each on average: of fewer all distances are computed in as little time.
+#: How many times as far as a row looks its centre may be, and how many times as far as another of its group it may
+#: look: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
+MAX_RATIO, LEVEL = 2**6, 4
+#: The most centres, and the fewest rows of a group: of fewer all distances are computed in as little time.
 MAX_CENTRES, MIN_ROWS = 2**10, 2**6
+LEVELS, SMALLEST = 2**11, 1e-308  # more than there are levels of float64 numbers from here on
 
 
 def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Array, int | None, float]]:
-    """Groups of rows about some of them.
+    """Groups of rows about some of them that look about as far.
 
     A next centre is the row that is farthest from its nearest centre for how far it looks (Gonzalez 1985).
 
@@ -35,7 +38,7 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
     Yields
     ------
     members : int32 array
-        Which of the m. Each comes once, those that are near no centre at last.
+        Which of the m. Each comes once, those of no group at last.
     centre : int, optional
         A row of the values.
     radius : float
@@ -54,12 +57,15 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
         closer = square < nearest
         of, nearest = cp.where(closer, cp.int32(len(centres)), of), cp.minimum(square, nearest)
         centres.append(int(centre[0]))
-    of[nearest > limit] = -1
-    radius, by_centre = cp.sqrt(nearest) + reach, cp.argsort(of).astype(cp.int32)
-    ends = np.searchsorted(of[by_centre].get(), np.arange(len(centres) + 1))
-    for number, centre in enumerate(centres):
-        members = by_centre[ends[number] : ends[number + 1]]
-        if members.size:
-            yield members, centre, float(radius[members].max())
-    if ends[0]:
-        yield by_centre[: ends[0]], None, 0.0
+    level = (cp.log2(cp.maximum(reach, SMALLEST)) // log2(LEVEL)).astype(cp.int32)
+    group = cp.where(nearest <= limit, of * LEVELS + level + LEVELS // 2, -1)
+    radius, by_group = cp.sqrt(nearest) + reach, cp.argsort(group).astype(cp.int32)
+    numbers, starts = np.unique(group[by_group].get(), return_index=True)
+    others = []
+    for number, members in zip(numbers.tolist(), cp.split(by_group, starts[1:].tolist()), strict=True):
+        if number >= 0 and members.size >= MIN_ROWS:
+            yield members, centres[number // LEVELS], float(radius[members].max())
+        else:
+            others.append(members)
+    if others:
+        yield cp.concatenate(others), None, 0.0
