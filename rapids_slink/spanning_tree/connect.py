@@ -90,18 +90,29 @@ def connect_forest(
                 rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
-            elif grown.components <= most_components and is_worthwhile(whole, grown.components, forest, rows):
+            small = _of_small_components(forest, rows, device)
+            if 0 < small.size <= rows.size / 2:
+                rows, least_share = small, forest.component.size  # of all components few may be small
+            elif (
+                not is_bounded
+                and grown.components <= most_components
+                and is_worthwhile(whole, grown.components, forest, rows)
+            ):
                 edges = connect_components(whole, lists.core, forest.component, grown.components, rows, report)
                 if edges is not None:
                     report.count("connect", edges_certified_by_search=grown.components - 1)
                     _append(forest, edges, device)
                     return
                 most_components = grown.components / 2  # try again when half of them remain
-            if rows.size * forest.component.size >= MIN_ROUND_PAIRS[device.name]:
-                small = kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)
-                rows = small if 0 < small.size <= rows.size / 2 else rows
             _search_crossing_edges(forest, rows, search, lists.core, device, report, max_weight)
             searched = True
+
+
+def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
+    """Those of the rows that are in components with few of them; none if it takes little time to search for all."""
+    if rows.size * forest.component.size < MIN_ROUND_PAIRS[device.name]:
+        return rows[:0]
+    return kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)
 
 
 def _search_crossing_edges(

@@ -38,10 +38,13 @@ def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, rad
         between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
         length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
     error = 4 * (d + 8) * EPSILON * radius
-    distance = context.search.metric.true_distance_bound(upper, d, xp)
-    max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
     ends = first, second
     projected = project(filter_.points, filter_.scaling.centre, components, centroids, ends, xp)
+    highest = [components.points(end)[values.argmax()] for end, values in zip(first, projected[0], strict=True)]
+    lowest = [components.points(end)[values.argmin()] for end, values in zip(second, projected[1], strict=True)]
+    context.tighten(upper, xp.stack(highest), xp.stack(lowest), xp.arange(first.size, dtype="int32"))
+    distance = context.search.metric.true_distance_bound(upper, d, xp)
+    max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
     close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs
     for c in range(first.size):
         sides = [(components.points(end[c]), values[c]) for end, values in zip(ends, projected, strict=True)]
