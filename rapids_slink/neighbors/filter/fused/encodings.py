@@ -63,6 +63,7 @@ class Fp16:
     name = "fp16 tensor cores (fused)"
     sum_type = "float32"
     stretch = 1.0
+    is_finest = True
 
     def __init__(self, n_features: int, scaling: Scaling) -> None:
         self.scaling, self.scale = scaling, scaling.scale
@@ -96,6 +97,7 @@ class Int8:
         self.steps = -(-d // MIXED)
         self.width, self.atoms = self.steps * MIXED, -(-self.steps // ATOM_STEPS)
         self.rotates = not scaling.byte_values
+        self.is_finest = not self.rotates
         self.centre = scaling.centre if self.rotates else cp.full(d, 2.0 ** (scaling.bits - 1))
         self.error = ROTATION_ERROR if self.rotates else 0.0
         self.stretch, self.lost = 1.0, 0.0  # beside what is relative

@@ -76,8 +76,8 @@ class FusedFilter(ImageFilter, ProductFilter):
         self.radius_struct = c_struct(*terms)
 
     def finer(self) -> TileFilter | None:
-        """The same filter with all features in int8, then in fp16."""
-        if isinstance(self.encoding, Fp16):
+        """The same filter with all features in int8, then in fp16; None if that is no finer."""
+        if self.encoding.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
         points = self.points, self.queries, self.metric, self.device, self.scaling, self.exact
@@ -118,7 +118,7 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """As of an `ImageFilter`."""
-        if self.encoding.sum_type != "int32":
+        if self.encoding.is_finest:
             return False
         overflowed = int((survivors.count > survivors.capacity).sum())
         return overflowed > MAX_OVERFLOWED * survivors.count.size
