@@ -381,6 +381,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("clusters-300k-128", mixture(300_000, 128, centres=500, spread=10)),
         Case("clusters-300k-896", mixture(300_000, 896, centres=1000, spread=10)),
         Case("tight-300k-128", mixture(300_000, 128, centres=100, spread=1000)),
+        Case("far-300k-128", mixture(300_000, 128, centres=10, spread=1000)),
         Case("bytes-1m-128", as_bytes(mixture(1_000_000, 128))),
         Case("sphere-1.87m-3", directions(1_870_000, 3)),
         Case("sphere-10m-3", directions(10_000_000, 3)),
