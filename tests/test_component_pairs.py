@@ -212,9 +212,9 @@ def test_one_small_component_among_many_large_ones(engine, monkeypatch):
     """It searches alone, and is certified although all others are not."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     monkeypatch.setattr(connect, "is_worthwhile", lambda *_: False)
-    rng, n = np.random.default_rng(0), 3001
+    rng, n = np.random.default_rng(0), 3030
     X = (np.arange(n) % 50)[:, None] + 0.01 * rng.random((n, 9))
-    X[-1] = 0.2
+    X[-30:] += 0.2 - np.arange(n)[-30:, None] % 50
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     tree = connect.spanning_tree(neighbor_lists(search, n, 20, engine), search, engine, report)
     for name, column in zip(("src", "dst", "weight"), tree_of(squared_distances(X)), strict=True):
