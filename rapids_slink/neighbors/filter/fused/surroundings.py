@@ -2,7 +2,7 @@
 
 No scale for all points serves such a cluster: fp16 rounds by more than the distances within. About one of its points z
 is precise, and what is far away is cut off, by `Scaling.limit`: a projection onto a cube. It moves no two points apart,
-so that the test of `bounds` loses no neighbour.
+so that the test of `bounds` loses no neighbour. But then products bound no distance from above.
 """
 
 from collections.abc import Iterator
@@ -45,8 +45,12 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
         Within which of it all are that the members look for.
     """
     m, centres = rows.size, list[int]()
+    if m < MIN_ROWS:
+        yield cp.arange(m, dtype=cp.int32), None, 0.0
+        return
     nearest, of = cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
-    limit = cp.where(reach < cp.inf, (MAX_RATIO * reach) ** 2, 0)  # squares of distances, like `nearest`
+    limit = (MAX_RATIO * reach) ** 2  # squares of distances, like `nearest`
+    limit[limit == cp.inf] = 0  # of these and of rows that look nowhere no scale is made
     while len(centres) < min(MAX_CENTRES, m // MIN_ROWS):
         ratio = cp.where(limit > 0, nearest / limit, 0)
         farthest = int(ratio.argmax())
@@ -58,7 +62,7 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
         of, nearest = cp.where(closer, cp.int32(len(centres)), of), cp.minimum(square, nearest)
         centres.append(int(centre[0]))
     level = (cp.log2(cp.maximum(reach, SMALLEST)) // log2(LEVEL)).astype(cp.int32)
-    group = cp.where(nearest <= limit, of * LEVELS + level + LEVELS // 2, -1)
+    group = cp.where((0 < limit) & (nearest <= limit), of * LEVELS + level + LEVELS // 2, -1)
     radius, by_group = cp.sqrt(nearest) + reach, cp.argsort(group).astype(cp.int32)
     numbers, starts = np.unique(group[by_group].get(), return_index=True)
     others = []
