@@ -25,7 +25,8 @@ LEVELS, SMALLEST = 2**11, 1e-308  # more than there are levels of float64 number
 def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Array, int | None, float]]:
     """Groups of rows about some of them that look about as far.
 
-    A next centre is the row that is farthest from its nearest centre for how far it looks (Gonzalez 1985).
+    A next centre is the row without one that is farthest from all for how far it looks (Gonzalez 1985). It takes all
+    rows without a centre that are near it.
 
     Parameters
     ----------
@@ -48,22 +49,23 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
     if m < MIN_ROWS:
         yield cp.arange(m, dtype=cp.int32), None, 0.0
         return
-    nearest, of = cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
-    limit = (MAX_RATIO * reach) ** 2  # squares of distances, like `nearest`
+    nearest, own, of = cp.full(m, cp.inf), cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
+    limit = (MAX_RATIO * reach) ** 2  # squares of distances, like `nearest` and, of a row's own centre, `own`
     limit[limit == cp.inf] = 0  # of these and of rows that look nowhere no scale is made
     while len(centres) < min(MAX_CENTRES, m // MIN_ROWS):
-        ratio = cp.where(limit > 0, nearest / limit, 0)
+        ratio = cp.where((of < 0) & (limit > 0), nearest / limit, 0)
         farthest = int(ratio.argmax())
-        if ratio[farthest] <= 1:
+        if ratio[farthest] == 0:
             break
         centre = rows[farthest : farthest + 1]
         square = pair_distances(values, cp.repeat(centre, m), rows)
-        closer = square < nearest
-        of, nearest = cp.where(closer, cp.int32(len(centres)), of), cp.minimum(square, nearest)
+        near = (of < 0) & (square <= limit) & (limit > 0)
+        of, own = cp.where(near, cp.int32(len(centres)), of), cp.where(near, square, own)
+        nearest = cp.minimum(square, nearest)
         centres.append(int(centre[0]))
     level = (cp.log2(cp.maximum(reach, SMALLEST)) // log2(LEVEL)).astype(cp.int32)
-    group = cp.where((0 < limit) & (nearest <= limit), of * LEVELS + level + LEVELS // 2, -1)
-    radius, by_group = cp.sqrt(nearest) + reach, cp.argsort(group).astype(cp.int32)
+    group = cp.where(of < 0, -1, of * LEVELS + level + LEVELS // 2)
+    radius, by_group = cp.sqrt(own) + reach, cp.argsort(group).astype(cp.int32)
     numbers, starts = np.unique(group[by_group].get(), return_index=True)
     others = []
     for number, members in zip(numbers.tolist(), cp.split(by_group, starts[1:].tolist()), strict=True):
