@@ -22,7 +22,7 @@ template <int BYTES> __device__ __forceinline__ void copy_bytes(char* to, const 
     for (int b = 0; b < BYTES; b += THREADS * 16) copy<16>(to + own + b, from + own + b);
 }
 
-// As append_survivors of wgmma.cu, with the same arguments.
+// See pass.cuh.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
     int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,

@@ -18,38 +18,34 @@
 // LAST_STEPS is how many times 32 bytes of the last atom's features are in use. RESIDENT_ATOMS is the number of atoms, if the
 // rows' pieces fit into shared memory and stay there; with 0 a stage carries a piece of the rows as well.
 //
-// SYMMETRIC: rows and columns are of one image. A block's columns are counted from its own number on, modulo theirs, and a pair
-// is formed once and tested for both: for the columns' sake with the largest of the tile's radii first. Columns are all points
-// or, if the pairs within each of two parts are known, the second part; the rows are the first then.
+// `append_survivors` appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one
+// group are left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block
+// of rows, each with its share of the columns. `next_item` is zero at first.
+//
+// SYMMETRIC: rows and columns are of one image. A block's tiles of columns are counted from its own, modulo those of `among`:
+// all or, if the pairs within each of two parts are known, the second part; the rows are the first then. A pair is formed once
+// and tested for both, for the columns' sake with tile_radius, the largest of their tile's radii, first; i is appended to j's
+// candidates as well, and only the row itself is left out. `half_sq_dist` gets half_norm_i - (product - half_norm_j).
 //
 // BITS: features are bits, the sums are INT8's and count those that are set in both rows, and half norms are 0. In place of a
 // radius each row has a line, and a pair passes if its count is at least the line's at the other's number of ones, of which the
 // least in the other's tile is taken: counts.cu says why. It stands in the place of the tile's error.
 //
-// BETWEEN_COMPONENTS: the work items are given, each of 256 rows and a range of tiles; the pairs wanted are those within their
-// component pair's threshold. BY_TILE: they are those within a threshold of the row and the tile.
+// BETWEEN_COMPONENTS: the work items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of
+// columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii. Both are points
+// by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
+// `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
+// are started. BY_TILE: `threshold` has one for each of `threshold_rows`, tile by tile.
 #pragma once
 #include "runtime/include/copies.cuh"
 
 #ifndef RESIDENT_ATOMS
 #define RESIDENT_ATOMS 1
-#endif
-#ifndef LAST_STEPS
 #define LAST_STEPS 4
-#endif
-#ifndef SYMMETRIC
 #define SYMMETRIC 0
-#endif
-#ifndef INT8
 #define INT8 0
-#endif
-#ifndef BITS
 #define BITS 0
-#endif
-#ifndef BETWEEN_COMPONENTS
 #define BETWEEN_COMPONENTS 0
-#endif
-#ifndef BY_TILE
 #define BY_TILE 0
 #endif
 typedef unsigned int u32;

@@ -71,19 +71,7 @@ __device__ __forceinline__ void form_tile(
     turn++;
 }
 
-// Appends j to row i's candidates for every pair that passes; `count` goes on past `capacity`. Pairs of one group are
-// left out if column_group, which goes by position like the columns, is given. There are `splits` work items a block of
-// rows, each with its share of the columns. `next_item` is zero at first.
-//
-// SYMMETRIC: tiles are counted from the block's own, modulo those of `among`; i is appended to j's candidates as well, and only
-// the row itself is left out. tile_radius is the largest radius of each tile. `half_sq_dist` gets half_norm_i - (product -
-// half_norm_j) of each pair.
-//
-// BETWEEN_COMPONENTS: the items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of columns
-// and the one after the last, and their component pair, whose `threshold` is added to the row's radius. By `column_group` both
-// are points, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
-// `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
-// are started. BY_TILE: `threshold` has one for each of `threshold_rows`, tile by tile.
+// See pass.cuh.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const char* __restrict__ rows, const char* __restrict__ columns, const sum_t* __restrict__ column_norm, int atoms,
     int blocks, int splits, int first_tile, int last_tile, ColumnTiles among, u32 n_columns, const sum_t* __restrict__ half_norm,
