@@ -8,20 +8,9 @@ __device__ __forceinline__ u16 to_half(float x) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
     return h;
 }
-__device__ __forceinline__ u16 to_half(double x) {
-    u16 h;
-    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
-    return h;
-}
-template <class T> __device__ __forceinline__ T from_half(u16 h);
-template <> __device__ __forceinline__ float from_half(u16 h) {
+__device__ __forceinline__ float from_half(u16 h) {
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
-    return x;
-}
-template <> __device__ __forceinline__ double from_half(u16 h) {
-    double x;
-    asm("cvt.f64.f16 %0, %1;" : "=d"(x) : "h"(h));
     return x;
 }
 

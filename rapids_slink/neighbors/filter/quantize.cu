@@ -47,8 +47,8 @@ extern "C" __global__ void quantize(
             int f = c * CHUNK + e;
             double z = real && f < d ? times(minus(widen(loaded[e]), centre[f]), scale) : 0;
             z = fmin(fmax(z, -limit), limit);
-            out.half[e] = to_half(z);
-            double rounded = from_half<double>(out.half[e]), off = rounded - z;
+            out.half[e] = to_half((float)z);
+            double rounded = from_half(out.half[e]), off = rounded - z;
             norm += rounded * rounded, moved += off * off, length += z * z;
         }
         size_t at = r * width + c;

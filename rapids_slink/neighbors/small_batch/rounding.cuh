@@ -34,8 +34,8 @@ __device__ __forceinline__ void round_rows(
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 VALUE z = x[b] && f + e < d ? (value[b][e] - middle[e]) * scale : 0;
-                out.half[e] = to_half(z);
-                float rounded = from_half<float>(out.half[e]), off = (float)(rounded - z);
+                out.half[e] = to_half((float)z);
+                float rounded = from_half(out.half[e]), off = (float)(rounded - z);
                 norm[b] += rounded * rounded, moved[b] += off * off;
             }
             *(uint2*)(y + b * pitch + f) = out.bits;

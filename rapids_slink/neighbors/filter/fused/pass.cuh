@@ -3,7 +3,7 @@
 //     wgmma.cu   Hopper: wgmma, 64 rows a warpgroup, fed by bulk copies
 //     mma.cu     all others: mma.sync, 32 rows a warp, fed by plain asynchronous copies
 //
-// bounds.py derives the test; here error_j is replaced by the largest of its tile of columns, E, and the sums begin at -half_norm_j:
+// bounds.py derives the test; here the largest of its tile of columns, E, is in place of error_j, and sums begin at -half_norm_j:
 //     product - half_norm_j >= half_norm_i - (radius_i + E)^2.
 // The rows of the product are the queries, its columns the points.
 //
