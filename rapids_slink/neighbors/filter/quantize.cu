@@ -1,7 +1,4 @@
-// The fp16 points of quantize.py, one warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the
-// rounding.
-//
-// y is written row by row or, for the fused filter, as an image, whose half norms are negated: see fused/pass.cuh.
+// Points rounded to fp16 (quantize.py) and to int8 (encodings.py), their centre, and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "runtime/include/atomics.cuh"
@@ -24,7 +21,9 @@ union Chunk {
     u16 half[CHUNK];
 };
 
-// Rows `rows` of `values` (all in order if it is null) to rows 0.. of y, which have `chunks` times 8 features.
+// The fp16 points, one warp a row: z = scale (x - centre) in float64, y its rounding, and what bounds the rounding. Rows `rows`
+// of `values` (all in order if it is null) go to rows 0.. of y, which have `chunks` times 8 features or, with `atoms`, are an
+// image for fused/pass.cuh, whose half norms are negated.
 // A |z| above `limit` is cut off, which moves no two points apart. `half_shrink` is (1 - eta) / 2 with all slack, `round_up`
 // and `tiny` are those of bounds.round_up. Rows from m to `padded` are zeros with an infinite half norm.
 extern "C" __global__ void quantize(

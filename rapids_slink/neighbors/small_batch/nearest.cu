@@ -190,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) find_near(
     PointTile points{(u16*)(stage + PIPELINE_STAGES), steps * STEP + 8, first, (long long)search.point_tiles * BATCH};
     if (!round_points(values, search, centring, points, start)) {
         if (threadIdx.x == 0) state->unproven = 1;
-        return wait<0>();
+        return wait_for_copies<0>();
     }
     if (threadIdx.x == 0) atomicMax(&state->error, __float_as_int(points.largest_error));
     UpperBound upper_bound = search.upper_bound;
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) find_near(
     Sums sums;
     int chunk = 0, tile = blockIdx.x % tiles;
     for (int t = 0; t < tiles * chunks; t++) {
-        wait<PIPELINE_STAGES - 2>();
+        wait_for_copies<PIPELINE_STAGES - 2>();
         __syncthreads();
         ring.load();
         Stage& current = stage[t % PIPELINE_STAGES];

@@ -5,9 +5,6 @@
 #include "runtime/include/copies.cuh"
 
 #if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
-
 __device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned from) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from));
@@ -20,8 +17,6 @@ __device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4]
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 #else  // __init__.py does not start this there
-__device__ void commit() {}
-template <int LEFT> __device__ void wait() {}
 __device__ void load_matrices(unsigned (&)[4], unsigned) {}
 __device__ unsigned warp_or(unsigned x) { return x; }
 __device__ void multiply(float (&)[4], const unsigned (&)[4], unsigned, unsigned) {}
@@ -58,7 +53,7 @@ struct QueryRing {
             }
         }
         started++;
-        commit();
+        commit_copies();
     }
 };
 

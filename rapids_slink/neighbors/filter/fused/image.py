@@ -45,7 +45,8 @@ class ImageFilter(TileFilter):
     first_band, growth = 2**14, 8
     #: In blocks of rows. There are many rows: a launch costs little, a survivor much.
     first_offsets, offset_growth = 4, 1.5
-    #: The same where lists bound the rows, from `listed_offsets` on.
+    #: Where lists bound the rows: all slices grow by `listed_growth`, and lists are made after those that end at
+    #: `listed_offsets` or later.
     listed_offsets, listed_growth = 128, 4.0
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch

@@ -38,6 +38,7 @@
 // are started. BY_TILE: `threshold` has one for each of `threshold_rows`, tile by tile.
 #pragma once
 #include "runtime/include/copies.cuh"
+#include "runtime/include/threads.cuh"
 
 #ifndef RESIDENT_ATOMS
 #define RESIDENT_ATOMS 1

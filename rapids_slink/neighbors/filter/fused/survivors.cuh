@@ -86,10 +86,7 @@ struct Survivors {
     __device__ __forceinline__ void put_pairs(bool wanted, u32 row, u32 column, int component_pair) {
         int a = wanted ? column_group[row] : 0, b = wanted ? column_group[column] : 0;
         bool real = wanted && is_first(column_group, row) && is_first(column_group, column);
-        u32 votes = __ballot_sync(~0u, real);
-        if (!votes) return;
-        u64 slot = lane ? 0 : atomicAdd((u64*)count, (u64)__popc(votes));
-        slot = __shfl_sync(~0u, slot, 0) + __popc(votes & ((1u << lane) - 1));
+        u64 slot = claim_in_warp(real, (u64*)count);
         if (real && slot < capacity)
             out[slot] = a, out[(u64)capacity + slot] = b, out[2 * (u64)capacity + slot] = component_pair;
     }

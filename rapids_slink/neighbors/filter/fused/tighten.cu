@@ -34,9 +34,6 @@ constexpr int WARPS = 2;  // of a block, as in image.py
 // Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
 constexpr double INT8_TOLERANCE = 0x1p-12;
 constexpr int FLOAT_TOLERANCE = 1 << 12;
-template <class T> constexpr bool is_float32 = false;
-template <> constexpr bool is_float32<float> = true;
-constexpr bool IS_FLOAT32 = is_float32<VALUE>;
 constexpr float LIKELY = INT8 ? 0.499 : 0.495;  // of a bound's square, twice, the half that brings it down
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;  // long loops would take many seconds to compile
 
@@ -175,8 +172,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * WARP) tighten(
     // Points are read only if the bound is likely to come down.
     bool by_halves = root * root <= 1.005f * half_cut, measures = !by_halves && half_cut < LIKELY * scaled * scaled;
     __shared__ int slots[WARPS][2 * WARP];
-    bool in_float32 = IS_FLOAT32 && d % 4 == 0 && (size_t)points % sizeof(float4) == 0 && known.scale >= 0x1p-120 &&
-                      known.scale <= 0x1p60;
+    bool in_float32 = sizeof(VALUE) == sizeof(float) && d % 4 == 0 && (size_t)points % sizeof(float4) == 0 &&
+                      known.scale >= 0x1p-120 && known.scale <= 0x1p60;
     MeasuredRow row{points, points + (size_t)order[i] * d, order, ids, half_sq_dist, d, lane, known.scale, in_float32,
                     (float)(radius.scale / known.scale), slots[threadIdx.x / WARP], 0, 0};
     if (by_halves) row.farthest = root * (1.4142136 * known.scale / radius.scale);
