@@ -1,26 +1,9 @@
 // Products of queries and points on tensor cores.
 #pragma once
 #include "neighbors/filter/fp16.cuh"
+#include "neighbors/filter/tensor_cores.cuh"
 #include "neighbors/small_batch/sizes.cuh"
 #include "runtime/include/copies.cuh"
-
-#if __CUDA_ARCH__ >= 800
-__device__ __forceinline__ void load_matrices(unsigned (&to)[4], unsigned from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from));
-}
-__device__ __forceinline__ unsigned warp_or(unsigned x) { return __reduce_or_sync(ALL_LANES, x); }
-__device__ __forceinline__ void multiply(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-#else  // __init__.py does not start this there
-__device__ void load_matrices(unsigned (&)[4], unsigned) {}
-__device__ unsigned warp_or(unsigned x) { return x; }
-__device__ void multiply(float (&)[4], const unsigned (&)[4], unsigned, unsigned) {}
-#endif
 
 struct Stage {
     u16 y[TILE][PITCH];
@@ -78,7 +61,8 @@ struct Sums {
 #pragma unroll
         for (int i = 0; i < 4; i++)
 #pragma unroll
-            for (int j = 0; j < 4; j++) multiply(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            for (int j = 0; j < 4; j++)
+                mma_tile(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1], sum[i][j]);
     }
     __device__ __forceinline__ float largest(int i, int half) const {
         float most = -PADDING_NORM;

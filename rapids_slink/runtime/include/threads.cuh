@@ -16,6 +16,15 @@ template <class T> __device__ __forceinline__ T warp_max(T x) {
     for (int step = WARP / 2; step; step /= 2) x = max(x, __shfl_xor_sync(ALL_LANES, x, step));
     return x;
 }
+// The bits that are set in some lane.
+__device__ __forceinline__ unsigned warp_or(unsigned x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_or_sync(ALL_LANES, x);
+#else
+    for (int step = WARP / 2; step; step /= 2) x |= __shfl_xor_sync(ALL_LANES, x, step);
+    return x;
+#endif
+}
 
 // A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic per warp.
 template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wanted, Count* counter) {

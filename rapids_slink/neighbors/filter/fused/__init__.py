@@ -5,6 +5,6 @@
 - surroundings.py: groups of rows that have filters of their own
 - launch.py: what the kernel is given
 - pass.cuh: what the kernel's two bodies share (tile_test.cuh, survivors.cuh); wgmma.cu (wgmma.cuh, ring.cuh) is for
-  Hopper, mma.cu (mma.cuh) for all others
+  Hopper, mma.cu (mma.cuh, ../tensor_cores.cuh) for all others
 - tighten.cu: bounds from what passed
 """

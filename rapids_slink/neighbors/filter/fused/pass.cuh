@@ -49,13 +49,8 @@
 #define BETWEEN_COMPONENTS 0
 #define BY_TILE 0
 #endif
-typedef unsigned int u32;
+#include "neighbors/filter/tensor_cores.cuh"
 typedef unsigned long long u64;
-#if INT8
-typedef int sum_t;
-#else
-typedef float sum_t;
-#endif
 #if BITS
 #include "neighbors/filter/fused/line.cuh"
 typedef Line radius_t;
@@ -89,15 +84,6 @@ __device__ __forceinline__ void begin_sums(sum_t (&sum)[64], const sum_t* half_n
         Pair norms = ((const Pair*)half_norm)[j + lane % 4];
         sum[j] = sum[j + 2] = norms.x, sum[j + 1] = sum[j + 3] = norms.y;
     }
-}
-
-__device__ __forceinline__ u32 warp_or(u32 x) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_or_sync(~0u, x);
-#else
-    for (int step = 16; step; step /= 2) x |= __shfl_xor_sync(~0u, x, step);
-    return x;
-#endif
 }
 
 #include "neighbors/filter/fused/survivors.cuh"
