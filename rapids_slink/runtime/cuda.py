@@ -14,6 +14,7 @@ THREADS = 256
 #: A null pointer, as a kernel's argument.
 NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
+MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor
 #: NumPy's types as C++ calls them.
 C_NAMES = {
@@ -123,6 +124,11 @@ def power_of_two(size: int) -> int:
 def current_gpu() -> int:
     """The number of the current GPU."""
     return int(sys.modules["cupy"].cuda.runtime.getDevice())
+
+
+def capability() -> int:
+    """The compute capability of the current GPU: 90 for 9.0."""
+    return 10 * _attribute(MAJOR) + _attribute(MINOR)
 
 
 def multiprocessors() -> int:

@@ -5,8 +5,6 @@
 // The tests' slack covers any order of the sums, fused multiply-add, and zeros in position of subnormal numbers.
 #ifndef FORMULA
 #define FORMULA manhattan
-#endif
-#ifndef HALVES
 #define HALVES 2
 #endif
 

@@ -22,6 +22,7 @@ from rapids_slink.neighbors.filter.bounds import (
 from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
 from rapids_slink.runtime.cuda import (
     c_struct,
+    capability,
     check_arrays,
     cuda_kernel,
     current_gpu,
@@ -67,7 +68,7 @@ class SmallBatchSearch:
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
         if not few or self.d > MAX_FEATURES or not is_plain:
             return False
-        suits = _capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
+        suits = capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
         return suits and keeps_accumulation_bound()
 
     @property
@@ -146,10 +147,6 @@ class SmallBatchSearch:
         radius = radius_terms(self.d, 1.0, self.metric)
         root = self.metric.distance == "root"
         return c_struct(*sizes, root, self.d, self._width // STEP, *rounding, *upper_bound, *radius)
-
-
-def _capability() -> int:
-    return int(cp.cuda.Device(current_gpu()).compute_capability)
 
 
 def _most_shared_memory() -> int:

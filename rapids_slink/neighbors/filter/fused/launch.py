@@ -9,7 +9,15 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
-from rapids_slink.runtime.cuda import NULL, c_struct, check_arrays, cuda_kernel, current_gpu, multiprocessors
+from rapids_slink.runtime.cuda import (
+    NULL,
+    c_struct,
+    capability,
+    check_arrays,
+    cuda_kernel,
+    current_gpu,
+    multiprocessors,
+)
 from rapids_slink.runtime.device import Array
 
 FUSED = "neighbors/filter/fused/"
@@ -29,22 +37,17 @@ WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**18
 
 def is_hopper() -> bool:
     """Whether the current GPU has Hopper's own instructions."""
-    return _capability(current_gpu()) == HOPPER
+    return capability() == HOPPER
 
 
 def has_products() -> bool:
     """Whether the current GPU has tensor cores for bytes."""
-    return _capability(current_gpu()) >= MIN_CAPABILITY
+    return capability() >= MIN_CAPABILITY
 
 
 def has_bit_products() -> bool:
     """Whether the current GPU has tensor cores that count common bits."""
-    return _capability(current_gpu()) >= MIN_BITS_CAPABILITY
-
-
-@cache
-def _capability(gpu: int) -> int:
-    return int(cp.cuda.Device(gpu).compute_capability)
+    return capability() >= MIN_BITS_CAPABILITY
 
 
 @dataclass(frozen=True)

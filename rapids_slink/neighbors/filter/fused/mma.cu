@@ -7,8 +7,6 @@
 
 #ifndef WARPS
 #define WARPS 4
-#endif
-#ifndef STAGES
 #define STAGES 3
 #endif
 constexpr int THREADS = 32 * WARPS, BLOCKS = 8 / WARPS;  // of a multiprocessor

@@ -8,8 +8,6 @@
 
 #ifndef KEYS_PER_LANE
 #define KEYS_PER_LANE 4
-#endif
-#ifndef INT8
 #define INT8 0
 #endif
 #ifndef VALUE
