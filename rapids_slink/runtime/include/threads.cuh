@@ -26,6 +26,18 @@ __device__ __forceinline__ unsigned warp_or(unsigned x) {
 #endif
 }
 
+// *to = the largest of a block's values. All threads of the block must call.
+__device__ __forceinline__ void put_largest(float value, float* to) {
+    __shared__ float of_warp[WARP];
+    value = warp_max(value);
+    __syncthreads();  // the call before may still read
+    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (unsigned w = 1; w < blockDim.x / WARP; w++) value = max(value, of_warp[w]);
+    *to = value;
+}
+
 // A slot, counted from `counter`, for every thread that wants one. All threads of the warp must call; one atomic per warp.
 template <class Count> __device__ __forceinline__ Count claim_in_warp(bool wanted, Count* counter) {
     unsigned votes = __ballot_sync(ALL_LANES, wanted), lane = threadIdx.x % WARP;

@@ -7,7 +7,8 @@
 //     bit_braycurtis    2c >= (1 - t)(v + w)
 //
 // which is a line in v: c >= slope·v + intercept. With at most 2^24 bits float64 errs by less than SLACK in it, the roundings of
-// the distance included. Slope and intercept are rounded down to float32, and v >= 0.
+// the distance included. Slope and intercept are rounded down to float32, and v >= 0. A `Line` has them negated, as errors are
+// numbers of ones, negated: of all a tile takes the largest.
 #ifndef FORMULA
 #define FORMULA bit_jaccard
 #endif
@@ -28,11 +29,11 @@ struct __align__(16) Chunk {
     unsigned long long bits[2];
 };
 
-// The image of m rows of d columns, filled up by padding, and their numbers of ones. A warp a row, whose
-// last column is its number of ones.
+// The image of m rows of d columns, filled up by padding, and their errors. A warp a row, whose last column is its number of
+// ones.
 extern "C" __global__ void put_bits(
     const word* __restrict__ values, int d, const int* __restrict__ rows, long long m, int atoms, Chunk* __restrict__ image,
-    int* __restrict__ half_norm, float* __restrict__ ones) {
+    int* __restrict__ half_norm, float* __restrict__ error) {
     int lane = threadIdx.x, count = 0;
     long long r = blockIdx.x;
     const word* x = values + (size_t)(r < m ? rows[r] : 0) * d;
@@ -44,7 +45,7 @@ extern "C" __global__ void put_bits(
         count += __popcll(chunk.bits[0]) + __popcll(chunk.bits[1]);
     }
     count = warp_sum(count);
-    if (lane == 0) half_norm[r] = r < m ? 0 : -PADDING_NORM, ones[r] = count;
+    if (lane == 0) half_norm[r] = r < m ? 0 : -PADDING_NORM, error[r] = r < m ? -count : -INFINITE;
 }
 
 struct Bound {
@@ -60,33 +61,16 @@ __device__ Bound least_count(bit_braycurtis, double t, double w) {
     return {slope, slope * w};
 }
 
-// The least of each tile's values; rows after m have none.
-__device__ __forceinline__ float least_of_tile(float value) {
-    __shared__ float of_warp[TILE / WARP];
-    for (int step = WARP / 2; step; step /= 2) value = fminf(value, __shfl_xor_sync(ALL_LANES, value, step));
-    __syncthreads();  // a previous call may still read
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
-    __syncthreads();
-    return fminf(fminf(of_warp[0], of_warp[1]), fminf(of_warp[2], of_warp[3]));
-}
-
-// The least number of ones of each tile of m rows. A block a tile.
-extern "C" __global__ void least_ones(long long m, const float* __restrict__ ones, float* __restrict__ of_tile) {
-    long long r = thread_index();
-    float least = least_of_tile(r < m ? ones[r] : (float)INFINITE);
-    if (threadIdx.x == 0) of_tile[blockIdx.x] = least;
-}
-
-// The lines of m rows with these bounds, and a line below those of each tile; 0 for the rows after them. A block a tile.
+// The lines of m rows with these bounds, and a line above those of each tile; 0 for the rows after them. A block a tile.
 extern "C" __global__ void lines_of_rows(
-    long long m, const double* __restrict__ bound, const float* __restrict__ ones, Line* __restrict__ of_row,
+    long long m, const double* __restrict__ bound, const float* __restrict__ error, Line* __restrict__ of_row,
     Line* __restrict__ of_tile) {
     long long r = thread_index();
-    Bound least = r < m ? least_count(FORMULA{}, bound[r], ones[r]) : Bound{0, 0};
-    Line line{__double2float_rd(least.slope), __double2float_rd(least.intercept - SLACK)};
+    Bound least = r < m ? least_count(FORMULA{}, bound[r], -error[r]) : Bound{0, 0};
+    Line line{-__double2float_rd(least.slope), -__double2float_rd(least.intercept - SLACK)};
     of_row[r] = line;
-    float slope = least_of_tile(line.slope), intercept = least_of_tile(line.intercept);
-    if (threadIdx.x == 0) of_tile[blockIdx.x] = Line{slope, intercept};
+    put_largest(line.slope, &of_tile[blockIdx.x].slope);
+    put_largest(line.intercept, &of_tile[blockIdx.x].intercept);
 }
 
 __device__ double distance_of(int common, double w, double v) {
@@ -98,19 +82,19 @@ __device__ double distance_of(int common, double w, double v) {
 // Tightens each row's bound to its k-th survivor's distance, and keeps those within it. A row with more than `capacity`
 // survivors, some of which are lost, keeps all. A warp a row.
 extern "C" __global__ void tighten(
-    int m, int k, int capacity, const float* __restrict__ ones, double* __restrict__ bound, int* __restrict__ ids,
+    int m, int k, int capacity, const float* __restrict__ error, double* __restrict__ bound, int* __restrict__ ids,
     int* __restrict__ negative_counts, int* __restrict__ count) {
     int lane = threadIdx.x % WARP, i = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
     if (i >= m || count[i] < k) return;
     bool overflowed = count[i] > capacity;
     int n = overflowed ? capacity : count[i], id[KEYS_PER_LANE], common[KEYS_PER_LANE], key[KEYS_PER_LANE];
     ids += (size_t)i * capacity, negative_counts += (size_t)i * capacity;
-    double own = ones[i];
+    double own = -error[i];
 #pragma unroll UNROLLED
     for (int e = 0; e < KEYS_PER_LANE; e++) {
         bool real = e * WARP + lane < n;
         id[e] = real ? ids[e * WARP + lane] : 0, common[e] = real ? -negative_counts[e * WARP + lane] : 0;
-        key[e] = real ? __float_as_int(__double2float_ru(distance_of(common[e], own, ones[id[e]]))) : EMPTY_KEY;
+        key[e] = real ? __float_as_int(__double2float_ru(distance_of(common[e], own, -error[id[e]]))) : EMPTY_KEY;
     }
     int cut = kth_least(key, n, k, 1), kept = 0;
     double within = fmin(bound[i], (double)__int_as_float(cut));

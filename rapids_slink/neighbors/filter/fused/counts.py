@@ -37,16 +37,16 @@ class Bits:
         self.options = exact.metric.bit_options
 
     def encode(self, values: Array, rows: Array, size: int) -> QuantizedPoints:
-        """The image of some rows, filled up to `size` rows; its errors are the numbers of ones."""
+        """The image of some rows, filled up to `size` rows; its errors are the numbers of ones, negated."""
         check_arrays("int32", rows)
         image = cp.empty(size * self.atoms * ATOM_STEPS * STEP_BYTES, cp.uint8)
-        half_norm, ones = cp.empty(size, cp.int32), cp.empty(size, cp.float32)
+        half_norm, error = cp.empty(size, cp.int32), cp.empty(size, cp.float32)
         launch_blocks(
             COUNTS, "put_bits", (size,), WARP,
-            values, np.int32(values.shape[1]), rows, np.int64(rows.size), np.int32(self.atoms), image, half_norm, ones,
+            values, np.int32(values.shape[1]), rows, np.int64(rows.size), np.int32(self.atoms), image, half_norm, error,
             options=self.options,
         )  # fmt: skip
-        return QuantizedPoints(image, half_norm, ones)
+        return QuantizedPoints(image, half_norm, error)
 
 
 class CountFilter(ImageFilter):
@@ -97,14 +97,8 @@ class CountFilter(ImageFilter):
             options=(f"-DKEYS_PER_LANE={keys}", *self.encoding.options),
         )  # fmt: skip
 
-    def sum_up_tiles(self, image: QuantizedPoints) -> None:
-        """Set the least number of ones of each tile."""
-        self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
-        arguments = np.int64(self.order.size), image.error, self.tile_error
-        launch_blocks(COUNTS, "least_ones", (self.tile_error.size,), TILE, *arguments, options=self.encoding.options)
-
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """The lines of rows with these bounds and numbers of ones."""
+        """The lines of rows with these bounds and errors."""
         check_arrays("float64", bound)
         check_arrays("float32", error)
         lines = Radii(cp.empty((size, 2), cp.float32), cp.empty((size // TILE, 2), cp.float32))

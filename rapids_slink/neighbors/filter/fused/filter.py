@@ -188,11 +188,9 @@ class FusedFilter(ImageFilter, ProductFilter):
         return pairs.ids[:, :n_found] if n_found <= capacity else None
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
-        """Set the largest error of each tile, and what half a squared distance by this image lacks."""
+        """Set the largest error of each tile and of all, and what half a squared distance by this image lacks."""
+        super().sum_up_tiles(image)
         self.missing = self.encoding.missing(image.half_norm[: self.order.size])
-        self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
-        sizes = (self.tile_error.size,), TILE, np.int64(self.order.size)
-        launch_blocks(TIGHTEN, "largest_of_tiles", *sizes, image.error, self.tile_error)
         self.largest_error = self.tile_error.max()
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:

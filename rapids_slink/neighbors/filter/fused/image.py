@@ -21,7 +21,7 @@ from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks
 from rapids_slink.runtime.device import Array
 
 TIGHTEN = "neighbors/filter/fused/tighten.cu"
@@ -36,7 +36,7 @@ class ImageFilter(TileFilter):
     encoding
         Makes the images; see `encodings.py`.
     tile_error : float32 array
-        What the test takes for each tile of the points' image, once that is made.
+        The largest of each tile of the points' image, once that is made.
     """
 
     is_symmetric = True
@@ -75,7 +75,8 @@ class ImageFilter(TileFilter):
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
         """Set `tile_error`, by the new image of the points."""
-        raise NotImplementedError
+        self.tile_error = cp.empty(image.error.size // TILE, cp.float32)
+        launch_blocks(TIGHTEN, "largest_of_tiles", (self.tile_error.size,), TILE, image.error, self.tile_error)
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
         """What the test takes for rows with these bounds and errors."""

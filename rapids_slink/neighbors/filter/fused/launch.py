@@ -54,7 +54,7 @@ def has_bit_products() -> bool:
 class Radii:
     """The filter radii, float32: `of_row` (padded,), and `of_tile`, the largest of each `TILE`.
 
-    Of bits the lines of `counts.cu`: (padded, 2), and the least slope and intercept of each tile.
+    Of bits the lines of `counts.cu`: (padded, 2), and the largest slope and intercept of each tile.
     """
 
     of_row: Array

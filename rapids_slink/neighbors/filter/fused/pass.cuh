@@ -28,8 +28,8 @@
 // candidates as well, and only the row itself is left out. `half_sq_dist` gets half_norm_i - (product - half_norm_j).
 //
 // BITS: features are bits, the sums are INT8's and count those that are set in both rows, and half norms are 0. In place of a
-// radius each row has a line, and a pair passes if its count is at least the line's at the other's number of ones, of which the
-// least in the other's tile is taken: counts.cu says why. It stands in the place of the tile's error.
+// radius each row has a line, whose value at the other's number of ones is the slack: counts.cu says why. Errors are numbers of
+// ones, negated, of which the largest in the other's tile is taken.
 //
 // BETWEEN_COMPONENTS: the work items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of
 // columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii. Both are points

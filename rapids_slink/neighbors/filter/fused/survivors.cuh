@@ -36,7 +36,7 @@ struct WorkItem {
 // The most by which the product of a pair within the bound of one of its points is below the sum of the half norms.
 __device__ __forceinline__ float slack_of(radius_t radius, float error) {
 #if BITS
-    return -radius.at(error);
+    return radius.at(-error);
 #else
     return (radius + error) * (radius + error);
 #endif

@@ -43,20 +43,9 @@ extern "C" __global__ void stride_tiles(
     if (i < n) order[i] = sorted[tile < tiles ? tile * stride % tiles * TILE + i % TILE : i];
 }
 
-// The largest value of this block's tile of rows, a thread each.
-__device__ __forceinline__ void put_largest(float value, float* of_tile) {
-    __shared__ float of_warp[TILE / WARP];
-    value = warp_max<float>(value);
-    __syncthreads();  // a previous call may still read
-    if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = value;
-    __syncthreads();
-    if (threadIdx.x == 0) of_tile[blockIdx.x] = max(max(of_warp[0], of_warp[1]), max(of_warp[2], of_warp[3]));
-}
-
-// The largest error of each tile of m rows; rows after them have none.
-extern "C" __global__ void largest_of_tiles(long long m, const float* __restrict__ error, float* __restrict__ tile_error) {
-    long long r = thread_index();
-    put_largest(r < m ? error[r] : 0, tile_error);
+// The largest error of each tile. A block a tile.
+extern "C" __global__ void largest_of_tiles(const float* __restrict__ error, float* __restrict__ tile_error) {
+    put_largest(error[thread_index()], tile_error + blockIdx.x);
 }
 
 // What a surrogate distance is at most by the points' distance times `scale`, a power of two: `Metric.surrogate_bound_terms`.
@@ -74,7 +63,7 @@ extern "C" __global__ void radius_of_rows(
     float* __restrict__ of_row, float* __restrict__ of_tile) {
     long long r = thread_index();
     of_row[r] = r < m ? radius.of(bound[r], error ? error[r] : 0) : 0;
-    put_largest(of_row[r], of_tile);
+    put_largest(of_row[r], of_tile + blockIdx.x);
 }
 
 // Eight lanes measure a distance, so that a warp measures four at a time.
