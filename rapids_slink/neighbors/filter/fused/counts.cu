@@ -66,7 +66,7 @@ extern "C" __global__ void lines_of_rows(
     long long m, const double* __restrict__ bound, const float* __restrict__ error, Line* __restrict__ of_row,
     Line* __restrict__ of_tile) {
     long long r = thread_index();
-    Bound least = r < m ? least_count(FORMULA{}, bound[r], -error[r]) : Bound{0, 0};
+    Bound least = r < m ? least_count(FORMULA{}, bound[r], fabsf(error[r])) : Bound{0, 0};
     Line line{-__double2float_rd(least.slope), -__double2float_rd(least.intercept - SLACK)};
     of_row[r] = line;
     put_largest(line.slope, &of_tile[blockIdx.x].slope);
@@ -89,12 +89,12 @@ extern "C" __global__ void tighten(
     bool overflowed = count[i] > capacity;
     int n = overflowed ? capacity : count[i], id[KEYS_PER_LANE], common[KEYS_PER_LANE], key[KEYS_PER_LANE];
     ids += (size_t)i * capacity, negative_counts += (size_t)i * capacity;
-    double own = -error[i];
+    double own = fabsf(error[i]);  // zero must not be negative, as its key would be
 #pragma unroll UNROLLED
     for (int e = 0; e < KEYS_PER_LANE; e++) {
         bool real = e * WARP + lane < n;
         id[e] = real ? ids[e * WARP + lane] : 0, common[e] = real ? -negative_counts[e * WARP + lane] : 0;
-        key[e] = real ? __float_as_int(__double2float_ru(distance_of(common[e], own, -error[id[e]]))) : EMPTY_KEY;
+        key[e] = real ? __float_as_int(__double2float_ru(distance_of(common[e], own, fabsf(error[id[e]])))) : EMPTY_KEY;
     }
     int cut = kth_least(key, n, k, 1), kept = 0;
     double within = fmin(bound[i], (double)__int_as_float(cut));
