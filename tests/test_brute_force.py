@@ -125,7 +125,7 @@ def test_rows_that_fp16_tells_apart_by_their_surroundings(points, d, dtype, monk
     rows, distances = engine.xp.arange(n, dtype="int32"), squared_distances(X)
     assert_lists(neighbor_lists(search, n, k, engine), least(without_self(distances), k))
     counts = report["neighbors"]
-    assert counts["rows_redone"] > n / 3
+    assert counts["rows_redone"] > n / 10
     assert counts["rows_scanned_exactly"] < n / 5
     core = np.sort(distances, axis=1)[:, 5]
     weight = np.maximum(np.maximum(distances, core[:, None]), core)

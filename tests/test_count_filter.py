@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hard_cases import full
 
+from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.rows import metric_rows
@@ -110,3 +111,12 @@ def test_a_symmetric_pass_tests_a_pair_for_both_its_rows():
     filter_.tighten(survivors, tight, 20, False)
     np.testing.assert_allclose(to_host(tight), np.sort(distances[order], axis=1)[:, 20], rtol=1e-6)
     assert (to_host(tight) >= np.sort(distances[order], axis=1)[:, 20]).all()
+
+
+@pytest.mark.parametrize("metric", ["jaccard", "hamming"])
+def test_rows_without_ones(metric):
+    """Their number of ones, negated, must not be a negative zero."""
+    X = bits(np.random.default_rng(0), 3000, 200)
+    X[::20] = False
+    of_either = [knn_graph(X, 8, metric=metric, device=device) for device in ("cuda", "cpu")]
+    assert of_either[0].equals(of_either[1])
