@@ -168,6 +168,18 @@ def test_a_few_rows_try_whether_a_sample_lowers_bounds(bound, infinite, sizes, m
     assert seeded(search, SearchTask(ids, 3, ids, ids, upper), monkeypatch) == sizes
 
 
+@pytest.mark.parametrize("bound", [1e9, 25.0])
+def test_a_loose_bound_makes_no_buffer_overflow(bound):
+    engine, n, report = CPU, 6000, Report()
+    X = np.random.default_rng(0).normal(size=(n, 20))
+    search = BruteForceSearch(engine.asarray(X), engine, report)
+    ids, upper = engine.xp.arange(n, dtype="int32"), engine.xp.full(n, bound)
+    wanted = without_self(squared_distances(X))
+    expected = least(np.where(wanted <= bound, wanted, np.inf), 3)[1]
+    np.testing.assert_array_equal(to_host(search.find(SearchTask(ids, 3, ids, ids, upper)).weights), expected)
+    assert report["neighbors"]["rows_redone"] == 0
+
+
 def test_more_features_than_the_proof_allows(engine, monkeypatch):
     """Every distance is computed then."""
     monkeypatch.setattr("rapids_slink.neighbors.filter.choose.MAX_FEATURES", 19)

@@ -87,7 +87,7 @@ class BlasFilter(ProductFilter):
             reached.top.ids[:], reached.top.weights[:] = parts.ids, parts.weights
 
         def seed(rows: slice) -> None:
-            self.seed(task.for_first_bounds, task.rows[rows], reached.upper[rows], rows_at_once)
+            self.first_bounds(task.for_first_bounds, task.rows[rows], reached.upper[rows], rows_at_once)
 
         def meet(two: tuple[slice, slice]) -> None:
             for ids, candidates in self.append_both(two, reached.upper, task):
@@ -97,8 +97,7 @@ class BlasFilter(ProductFilter):
                 reached.put(ids, bound, top)
                 lists.overflowed[ids] = top.overflowed
 
-        if not np.isfinite(reached.upper).all():
-            for_each_chunk(self.device, seed, blocks)
+        for_each_chunk(self.device, seed, blocks)
         for at, meetings in enumerate(with_progress(rounds, len(blocks), task.progress(progress)), 1):
             for_each_chunk(self.device, meet, meetings)
             if task.bounds_by_lists and at < len(blocks) and at & (at - 1) == 0:
