@@ -21,7 +21,7 @@ from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.runtime.memory import DeviceMemoryError
 
 
-@pytest.mark.parametrize("failing", range(4))
+@pytest.mark.parametrize("failing", range(3))
 @pytest.mark.parametrize("per_group_minimum", [False, True])
 def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_minimum, monkeypatch):
     """The first passes get buffers that are too small. Whichever pass proves a row, its list is right."""
@@ -59,9 +59,9 @@ def test_rows_whose_candidates_overflow_are_searched_again(failing, per_group_mi
         assert_lists(search.find(SearchTask(rows, k, rows, rows)), least(without_self(squared_distances(X)), k))
         counts = report["neighbors"]
         assert (counts["rows_redone"] > n / 2) == (failing > 0)
-        assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 3)
-    assert passes == [False, True, True][: len(passes)]
-    assert len(passes) >= min(failing + 1, 3)
+        assert (counts["rows_scanned_exactly"] > n / 2) == (failing == 2)
+    assert passes == [False, True][: len(passes)]
+    assert len(passes) >= min(failing + 1, 2)
 
 
 def clusters(rng, n, d):

@@ -23,7 +23,6 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 
-PRECISIONS = pytest.mark.parametrize("precision", ["filter", "float64"])
 MANY_FEATURES = pytest.mark.parametrize("d", [1, 64, full(7), full(1000)])
 
 
@@ -32,19 +31,11 @@ def kernels(engine):
     return filter_kernels(engine)
 
 
-def dtype_of(precision, kernels):
-    if precision == "filter":
-        return kernels.FILTER_DTYPE
-    if kernels.FILTER_DTYPE == "float16":
-        pytest.skip("a GPU has no products in float64")
-    return "float64"
-
-
-def quantized(X, dtype, engine):
+def quantized(X, engine):
     """The scaling of some points, and these as the filter's kernels read them."""
     values = engine.asarray(X)
     scaling = scaling_of(values, device=engine)
-    return scaling, filter_kernels(engine).quantize(values, scaling, dtype)
+    return scaling, filter_kernels(engine).quantize(values, scaling)
 
 
 def few_rows(name, dtype):
@@ -55,10 +46,10 @@ def few_rows(name, dtype):
 # ------------------------------------------------------------------------------------------------- the test
 
 
-def pairs_that_fail(X, dtype, engine, kernels):
+def pairs_that_fail(X, engine, kernels):
     """How many of all pairs the filter would lose at the tightest bound that must let them pass."""
     xp, n, d = engine.xp, *X.shape
-    scaling, points = quantized(X, dtype, engine)
+    scaling, points = quantized(X, engine)
     product = kernels.Workspace().product(points, points)
     distances = engine.asarray(squared_distances(X))
     rows = xp.arange(n)
@@ -73,23 +64,21 @@ def pairs_that_fail(X, dtype, engine, kernels):
     return failed
 
 
-@PRECISIONS
 @pytest.mark.parametrize(("name", "dtype"), case_dtypes())
-def test_no_pair_fails_at_its_own_distance(name, dtype, precision, engine, kernels):
-    assert pairs_that_fail(few_rows(name, dtype), dtype_of(precision, kernels), engine, kernels) == 0
+def test_no_pair_fails_at_its_own_distance(name, dtype, engine, kernels):
+    assert pairs_that_fail(few_rows(name, dtype), engine, kernels) == 0
 
 
-@PRECISIONS
 @MANY_FEATURES
-def test_no_pair_fails_where_rounding_is_worst(d, precision, engine, kernels):
+def test_no_pair_fails_where_rounding_is_worst(d, engine, kernels):
     X = rows_hard_to_round(np.random.default_rng(d), d)
-    assert pairs_that_fail(X, dtype_of(precision, kernels), engine, kernels) == 0
+    assert pairs_that_fail(X, engine, kernels) == 0
 
 
 def test_the_test_is_tight(engine, kernels):
     """A filter that lets everything pass would prove nothing."""
     X = np.random.default_rng(0).normal(size=(500, 30))
-    scaling, points = quantized(X, kernels.FILTER_DTYPE, engine)
+    scaling, points = quantized(X, engine)
     product = kernels.Workspace().product(points, points)
     distances = squared_distances(X)
     bound = np.sort(distances, axis=1)[:, 10]
@@ -106,7 +95,7 @@ def test_the_test_is_tight(engine, kernels):
 def shares_of_upper_bound(X, engine, kernels):
     """Each pair's squared distance over what the filter says it is at most."""
     xp, n = engine.xp, len(X)
-    scaling, points = quantized(X, kernels.FILTER_DTYPE, engine)
+    scaling, points = quantized(X, engine)
     upper_bound = UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
     rows, ids = xp.arange(n, dtype="int32"), xp.zeros(1, "int32")
     task, workspace = SearchTask(rows, 1, xp.zeros(n, "int32"), xp.ones(1, "int32")), kernels.Workspace()
@@ -140,7 +129,7 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
     """At each pair's own distance, with the constants that a projected filter takes, whatever the product was."""
     X = few_rows(name, dtype)
     n, d = X.shape
-    values, scaling, points = X, *quantized(X, cpu.FILTER_DTYPE, CPU)
+    values, scaling, points = X, *quantized(X, CPU)
     check = ProjectedFilter(
         values, values, EUCLIDEAN, CPU, scaling, Projection(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
     ).check
@@ -169,22 +158,19 @@ def lengths(x):
     return np.sqrt((x * x).sum(axis=1))
 
 
-@PRECISIONS
 @pytest.mark.parametrize("d", [8, 256, 4096, *map(full, (16, 104, 784))])
-def test_products_keep_their_bound(d, precision, engine, kernels):
+def test_products_keep_their_bound(d, engine, kernels):
     """What the filter forgives a product for is more than it is ever off, on data made to be hard to sum."""
     x, y = pairs_hard_to_sum(np.random.default_rng(d), d)
-    dtype = dtype_of(precision, kernels)
-    if dtype != "float16":  # the bits that fp16 has not
+    if not engine.is_gpu:  # the bits that fp16 has not
         x, y = (part * np.random.default_rng(d).uniform(1, 1.001, part.shape) for part in (x, y))
-    x, y = (part.astype(dtype) for part in (x, y))
+    x, y = (part.astype("float16" if engine.is_gpu else "float32") for part in (x, y))
     none = engine.xp.zeros(len(x), "float32")
     rows, points = (QuantizedPoints(engine.asarray(part), none, none) for part in (x, y))
-    assert rows.accumulator == ("float64" if dtype == "float64" else "float32")
     workspace = kernels.Workspace()
     found = to_host(workspace.product(rows, points)).astype(np.longdouble)
     x, y = x.astype(np.longdouble), y.astype(np.longdouble)
-    bound = accumulation_bound(d, rows.accumulator) * lengths(x)[:, None] * lengths(y)
+    bound = accumulation_bound(d) * lengths(x)[:, None] * lengths(y)
     assert (np.abs(found - x @ y.T) < bound).all()
     smaller = to_host(workspace.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
     assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()
@@ -203,7 +189,7 @@ def test_imprecise_products_are_not_used(monkeypatch):
 
     def imprecise(a, b, out):
         exact_product(a, b, out)
-        out *= 1 - 1.5 * accumulation_bound(a.shape[1], str(out.dtype))
+        out *= 1 - 1.5 * accumulation_bound(a.shape[1])
 
     monkeypatch.setattr(cuda, "_keeps_accumulation_bound", cuda._keeps_accumulation_bound.__wrapped__)
     assert cuda.keeps_accumulation_bound()
@@ -219,21 +205,19 @@ def test_imprecise_products_are_not_used(monkeypatch):
 # ------------------------------------------------------------------------------------------- quantized points
 
 
-@PRECISIONS
-def test_quantized_points_are_what_they_claim(precision, engine, kernels):
-    dtype = dtype_of(precision, kernels)
+def test_quantized_points_are_what_they_claim(engine, kernels):
     X = np.random.default_rng(0).normal(size=(200, 13)) * 1e5 + 3e5
     values = engine.asarray(X)
     scaling = scaling_of(values, device=engine)
     order = engine.asarray(np.random.default_rng(1).permutation(200)[:150].astype(np.int32))
-    points = kernels.quantize(values, scaling, dtype, order)
+    points = kernels.quantize(values, scaling, order)
     y = to_host(points.y).astype(np.float64)
     z = (X[to_host(order)] - to_host(scaling.centre)) * scaling.scale
     assert np.frexp(scaling.scale)[0] == 0.5  # a power of two
     largest = np.abs((X - to_host(scaling.centre)) * scaling.scale).max()
     assert largest <= 2**15
     assert 13 * largest**2 / 2 <= 2**30 < 13 * (4 * largest) ** 2 / 2  # no larger power of two but one is sure to fit
-    assert points.y.shape[1] == (16 if dtype == "float16" else 13)
+    assert points.y.shape[1] == (16 if engine.is_gpu else 13)
     assert (y[:, 13:] == 0).all()
     moved = np.linalg.norm(y[:, :13] - z, axis=1)
     assert (to_host(points.error) >= moved / 2**0.5).all()
@@ -264,7 +248,7 @@ def test_small_integers_are_not_moved(engine, kernels):
     scaling = scaling_of(values, device=engine)
     assert scaling.byte_values
     assert (to_host(scaling.centre) == 0).all()
-    y = to_host(kernels.quantize(values, scaling, "float16").y).astype(np.float64)
+    y = to_host(kernels.quantize(values, scaling).y).astype(np.float64)
     np.testing.assert_array_equal(y[:, :10], X.astype(np.float64) * scaling.scale)
 
 

@@ -29,7 +29,7 @@ def rows_and_points(X, m, engine, kernels):
     """The first m rows of X and the others, quantized alike."""
     values = engine.asarray(X)
     scaling = scaling_of(values, device=engine)
-    points = kernels.quantize(values, scaling, kernels.FILTER_DTYPE)
+    points = kernels.quantize(values, scaling)
     return scaling, points.take(slice(0, m)), points.take(slice(m, len(X)))
 
 

@@ -77,7 +77,7 @@ def test_products_keep_their_bound(d):
     filter_.radii = lambda *_: none
     norms = -to_host(filter_.image().half_norm)[:n].astype(float)  # the products come with these subtracted
     exact = x @ y.T - norms
-    assumed = accumulation_bound(-(-d // 8) * 8, "float32") * (lengths(x)[:, None] * lengths(y) + norms)
+    assumed = accumulation_bound(-(-d // 8) * 8) * (lengths(x)[:, None] * lengths(y) + norms)
 
     def passes(threshold, point):
         """Whether each row's product with its point is at least the row's threshold."""
@@ -382,7 +382,7 @@ def test_survivors_carry_half_their_squared_distance(d, kind, monkeypatch):
     filter_ = fused_filter(values, scaling, order, tier=2)
     found = all_survive(filter_, n, monkeypatch)
     ids, half = to_host(found.ids), to_host(found.half_sq_dist).astype(np.longdouble)
-    y = to_host(cuda.quantize(values, scaling, "float16", order).y).astype(np.longdouble)
+    y = to_host(cuda.quantize(values, scaling, order).y).astype(np.longdouble)
     norm = -to_host(filter_.image().half_norm)[:n].astype(np.longdouble)
     true = np.stack([((y[i] - y[ids[i]]) ** 2).sum(axis=1) / 2 for i in range(n)])
     known = UpperBound.of(d, scaling.scale, EUCLIDEAN)

@@ -351,6 +351,6 @@ def test_products_norms_and_errors_are_what_they_claim(d, dtype, small_batch, mo
     assert error >= np.sqrt(((y - z[1]) ** 2).sum(axis=1) / 2).max()
     half = (y * y).sum(axis=1) * rounding[0] * rounding[1]
     exact = np.take_along_axis(x @ y.T - half, ids, axis=1)
-    eta = accumulation_bound(d + 8, "float32")
+    eta = accumulation_bound(d + 8)
     allowed = eta * (np.sqrt(norm)[:, None] * np.sqrt((y * y).sum(axis=1))[ids] + 2 * half[ids])
     assert (np.abs(product - exact) <= allowed).all()

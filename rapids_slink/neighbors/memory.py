@@ -26,7 +26,7 @@ def estimate_brute_force(
         tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
         return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
     fused = fused_filter(device) if metric.filter in ("product", "bits") else None
-    a_row = fused.row_bytes(d) if fused else kernels.ITEM_BYTES * -(-d // 8) * 8 + 8
+    a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
     a_row += 4 * d * (metric.filter == "direct")
     quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
     # In float64: on a GPU a kernel quantizes, and only a random order is made for it.

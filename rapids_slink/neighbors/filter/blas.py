@@ -8,7 +8,7 @@ from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
 from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.filter.bounds import filter_radius
-from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
+from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.filter.projection import REST, Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks
@@ -24,6 +24,7 @@ MOST_ROWS, FEW_ROWS, LEAST_ROWS, MIN_PAIRS = 4096, 640, 128, 8
 class BlasFilter(ProductFilter):
     """Products in float32."""
 
+    name = "float32 tiles"
     stretch = 1.0  # how many times as far apart as two points what is multiplied may be
 
     def radius(self, bound: Array, rows: QuantizedPoints) -> Array:
@@ -114,35 +115,6 @@ class BlasFilter(ProductFilter):
         quantized: QuantizedPoints = self.points_at(positions)
         return quantized
 
-    def finer(self) -> TileFilter | None:
-        """The same filter with products in float64."""
-        finer = Float64Filter(self.points, self.queries, self.metric, self.device, self.scaling)
-        finer.order, finer.far = self.order, self.far
-        return finer
-
-
-class Float64Filter(BlasFilter):
-    """Products in float64. Nothing is kept in that precision: rows and points are quantized tile by tile."""
-
-    def finer(self) -> None:
-        """There is none."""
-
-    def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
-        """The values of `order`, centred and scaled."""
-        return cpu.quantize(values, self.scaling, "float64", order)
-
-    def rows_at_once(self, k: int) -> int:
-        """How many rows a chunk should have: tiles take the same bytes."""
-        return cpu.TILE_ROWS // (8 // 4)
-
-    def query(self, rows: Array) -> QuantizedPoints:
-        """The rows, as `candidates` takes them."""
-        return self.quantize(self.queries, rows)
-
-    def points_at(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order."""
-        return self.quantize(self.points, self.order[positions])
-
 
 class ProjectedFilter(BlasFilter):
     """The filter on the coordinates of a projection; pairs that pass are checked by all features."""
@@ -165,7 +137,7 @@ class ProjectedFilter(BlasFilter):
         unscaled, ids = Scaling(xp.zeros(width), 1.0), xp.arange(n, dtype="int32") if order is None else order
         parts = for_each_chunk(
             self.device,
-            lambda rows: cpu.quantize(self.projection.coordinates(values[ids[rows]]), unscaled, cpu.FILTER_DTYPE),
+            lambda rows: cpu.quantize(self.projection.coordinates(values[ids[rows]]), unscaled),
             row_blocks(n, values.shape[1], BLOCK // workers(self.device)),
         )
         y, half_norm, error = (
@@ -181,13 +153,6 @@ class ProjectedFilter(BlasFilter):
     def whole_queries(self, rows: Array) -> QuantizedPoints:
         """Some queries with all their features."""
         return ProductFilter.quantize(self, self.queries, rows)
-
-    def finer(self) -> TileFilter | None:
-        """The filter on all features."""
-        finer = BlasFilter(self.points, self.queries, self.metric, self.device, self.scaling)
-        finer.arrange(self.order)
-        finer.far = self.far
-        return finer
 
 
 def meeting_bytes(n: int, k: int) -> int:

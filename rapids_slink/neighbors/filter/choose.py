@@ -41,7 +41,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
         distances takes as little time: on a CPU, and of bits or codes.
     exact : ExactPoints
     """
-    metric, on_device = exact.metric, kernels(device)
+    metric = exact.metric
     if exact.points.dtype == "uint64":
         return _filter_of_bits(exact, device), exact
     if metric.filter in ("bits", "codes", "none"):
@@ -58,12 +58,13 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
         points = unit_rows(exact.points)
         queries = points if exact.queries is exact.points else unit_rows(exact.queries)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
-    if metric.formula == "squared_euclidean":
-        values = on_device.to_uint8(points, scaling)
-        rows = values if queries is points else on_device.to_uint8(queries, scaling)
-        exact = replace(exact, points=values, queries=rows)
     within = float(metric.true_distance_bound(np.float64(max_weight), points.shape[1], np))
     if fused:
+        if metric.formula == "squared_euclidean":
+            from rapids_slink.neighbors.filter.cuda import to_uint8
+
+            values = to_uint8(points, scaling)
+            exact = replace(exact, points=values, queries=values if queries is points else to_uint8(queries, scaling))
         return fused(points, queries, metric, device, scaling, exact, within=within), exact
     from rapids_slink.neighbors.filter.blas import BlasFilter, ProjectedFilter
 

@@ -6,19 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.exact.cpu import NO_CORE
-from rapids_slink.neighbors.filter.bounds import UpperBound
+from rapids_slink.neighbors.filter.bounds import UpperBound, round_up, shrink_factor
 from rapids_slink.neighbors.filter.quantize import MAX_EXACT_INTEGER, QuantizedPoints, Scaling, ValueRange
-from rapids_slink.neighbors.filter.quantize import quantize as quantize_by_array
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import Array
 
-FILTER_DTYPE = "float32"
-FILTER_NAME = "float32 tiles"
-ITEM_BYTES = 4  # of a feature
 TILE_ROWS = 512  # a tile of products stays in the second-level cache
 TILE_POINTS = 1024
 FAR_ROW = 4  # times the median distance from the mean
@@ -38,9 +35,18 @@ class Workspace(threading.local):
         return np.matmul(rows.y, points.y.T, out=self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0]))
 
 
-def quantize(values: Array, scaling: Scaling, dtype: str, order: Array = None) -> QuantizedPoints:
-    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`."""
-    return quantize_by_array(values, scaling, dtype, np, order)
+def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints:
+    """`values`, in the order of the rows `order` (default: as they are), rounded to float32."""
+    n, d = len(values) if order is None else order.size, values.shape[1]
+    y, half_norm, error = np.empty((n, d), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
+    for rows in row_blocks(n, d):
+        z = (values[rows if order is None else order[rows]] - scaling.centre) * scaling.scale
+        y[rows] = z
+        rounded = y[rows].astype(np.float64)
+        half_norm[rows] = (rounded * rounded).sum(axis=1) * (shrink_factor(d) / 2)
+        moved = np.sqrt(((rounded - z) ** 2).sum(axis=1)) + np.sqrt((z * z).sum(axis=1)) * EPSILON
+        error[rows] = round_up(moved)
+    return QuantizedPoints(y, half_norm, error)
 
 
 def centre_of_rows(values: Array, step: int) -> np.ndarray:
@@ -70,11 +76,6 @@ def _value_range(values: Array, centre: Array) -> ValueRange:
         integral = integral and largest <= MAX_EXACT_INTEGER and bool((part == np.rint(part)).all())
         like_bytes = integral and like_bytes and lowest >= 0 and highest <= 255
     return ValueRange(deviation, largest, small_integers=integral, byte_values=like_bytes)
-
-
-def to_uint8(values: Array, scaling: Scaling) -> Array:
-    """The values themselves: only a GPU re-ranks bytes faster."""
-    return values
 
 
 class Check(NamedTuple):

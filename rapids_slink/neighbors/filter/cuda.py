@@ -7,14 +7,7 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.neighbors.filter.bounds import (
-    EPSILONS,
-    TINY,
-    UpperBound,
-    accumulation_bound,
-    round_up_factor,
-    shrink_factor,
-)
+from rapids_slink.neighbors.filter.bounds import ROUND_UP, TINY, UpperBound, accumulation_bound, shrink_factor
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
@@ -29,9 +22,6 @@ from rapids_slink.runtime.cuda import (
 from rapids_slink.runtime.device import Array, cuda
 from rapids_slink.runtime.memory import outside_pool
 
-FILTER_DTYPE = "float16"
-FILTER_NAME = "fp16 tensor cores"
-ITEM_BYTES = 2  # of a feature
 TILE_ROWS = 8192
 TILE_POINTS = 8192
 
@@ -61,7 +51,7 @@ def _keeps_accumulation_bound(_gpu: int) -> bool:
     exact = integers @ integers.T
     error = np.abs(product.get().astype(float) * 4.0**10 - exact)
     norm = np.sqrt((integers**2).sum(axis=1))
-    return bool((error <= accumulation_bound(d, "float32") * np.outer(norm, norm)).all())
+    return bool((error <= accumulation_bound(d) * np.outer(norm, norm)).all())
 
 
 class Workspace:
@@ -74,7 +64,7 @@ class Workspace:
         """The tile of products of two sets, (rows, points), valid until the next call."""
         size = rows.y.shape[0] * points.y.shape[0]
         if self._memory is None or self._memory.size < size:
-            self._memory = cp.empty(size, rows.accumulator)
+            self._memory = cp.empty(size, cp.float32)
         tile = self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0])
         form_product(rows.y, points.y, tile)
         return tile
@@ -93,8 +83,8 @@ def form_product(a: Array, b: Array, out: Array) -> None:
     )  # fmt: skip
 
 
-def quantize(values: Array, scaling: Scaling, dtype: str, order: Array = None) -> QuantizedPoints:
-    """`values`, in the order of the rows `order` (default: as they are), rounded to `dtype`, which is float16."""
+def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints:
+    """`values`, in the order of the rows `order` (default: as they are), rounded to fp16."""
     n = values.shape[0] if order is None else order.size
     image = quantize_rows(values, scaling, order, n)
     return QuantizedPoints(image.y.reshape(n, -1), image.half_norm, image.error)
@@ -111,13 +101,13 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
     d, m = values.shape[1], values.shape[0] if rows is None else rows.size
     chunks = -(-d // 8)
     width = chunks * 8
-    shrink = shrink_factor(width, "float32")
+    shrink = shrink_factor(width)
     y = cp.empty(padded * (64 * atoms or width), cp.float16)
     half_norm, error = cp.empty(padded, cp.float32), cp.empty(padded, cp.float32)
     launch_blocks(
         QUANTIZE, "quantize", (-(-padded // QUANTIZE_WARPS),), QUANTIZE_WARPS * WARP,
         values, np.int32(d), rows, np.int64(m), np.int64(padded), scaling.centre, np.float64(scaling.scale),
-        np.float64(scaling.limit), np.float64(shrink / 2), np.float64(round_up_factor(EPSILONS["float32"])),
+        np.float64(scaling.limit), np.float64(shrink / 2), np.float64(ROUND_UP),
         np.float64(TINY), np.int32(chunks), np.int32(atoms), y, half_norm, error,
         options=(value_option(values.dtype),),
     )  # fmt: skip

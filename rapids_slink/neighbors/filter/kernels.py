@@ -12,17 +12,13 @@ from rapids_slink.runtime.device import Array, Device
 class Kernels(Protocol):
     """`cpu` or `cuda`; each has a workspace of its own for tiles of products."""
 
-    FILTER_DTYPE: str
-    FILTER_NAME: str
-    ITEM_BYTES: int
     TILE_ROWS: int
     TILE_POINTS: int
     Workspace: Any
 
-    def quantize(self, values: Array, scaling: Scaling, dtype: str, order: Array = None) -> QuantizedPoints: ...
+    def quantize(self, values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints: ...
     def centre_of_rows(self, values: Array, step: int) -> Array: ...
     def value_ranges(self, point_sets: Sequence[Array], centre: Array) -> list[ValueRange]: ...
-    def to_uint8(self, values: Array, scaling: Scaling) -> Array: ...
     def seed_bounds(
         self,
         product: Array,

@@ -213,14 +213,13 @@ class ProductFilter(TileFilter):
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling = scaling
-        self.name = self.name or self.kernels.FILTER_NAME
         self.workspace = self.kernels.Workspace()
         self.check: Any = None  # `cpu.Check` of pairs that pass
         self.seeds: Any = None  # the order and the number of the first bounds' points, and these
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
-        quantized: QuantizedPoints = self.kernels.quantize(values, self.scaling, self.kernels.FILTER_DTYPE, order)
+        quantized: QuantizedPoints = self.kernels.quantize(values, self.scaling, order)
         return quantized
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:

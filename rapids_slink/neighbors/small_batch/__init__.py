@@ -11,12 +11,11 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.filter.bounds import (
-    EPSILONS,
+    ROUND_UP,
     TINY,
     UpperBound,
     accumulation_bound,
     radius_terms,
-    round_up_factor,
     shrink_factor,
 )
 from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
@@ -140,8 +139,8 @@ class SmallBatchSearch:
     def _search(self) -> Any:
         """The struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1."""
         features = self._width + SUM_FEATURES
-        half, norm = shrink_factor(features, "float32") / 2, 1 - accumulation_bound(features, "float32")
-        rounding = map(np.float32, (half, norm, round_up_factor(EPSILONS["float32"]), TINY))
+        half, norm = shrink_factor(features) / 2, 1 - accumulation_bound(features)
+        rounding = map(np.float32, (half, norm, ROUND_UP, TINY))
         sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
         upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric).terms
         radius = radius_terms(self.d, 1.0, self.metric)

@@ -20,7 +20,7 @@ nearly the closest pair if the components are well separated.
 from typing import Any, TypeGuard
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import EPSILONS, accumulation_bound, shrink_factor
+from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, shrink_factor
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import Search
@@ -98,8 +98,7 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     separation is a sum of four products.
     """
     components, filter_, xp = context.components, context.filter, context.device.xp
-    dtype = filter_.kernels.FILTER_DTYPE
-    centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling, dtype)
+    centroids = filter_.kernels.quantize(context.samples[1], filter_.scaling)
     supports = context.kernels.new_supports(len(components))
     n, half_norm, error = components.order.size, centroids.half_norm.max(), xp.zeros((), "float32")
     of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
@@ -111,10 +110,10 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
         half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
     y = centroids.y.astype("float64")
     width = centroids.y.shape[1]
-    rounding = 2 * EPSILONS["float32"]
-    square = 2 * float(half_norm) / shrink_factor(width, "float32") * (1 + rounding)  # of the longest y
+    rounding = 2 * FLOAT32_EPSILON
+    square = 2 * float(half_norm) / shrink_factor(width) * (1 + rounding)  # of the longest y
     moved = 2**0.5 * float(error)
-    product_error = 4 * (accumulation_bound(width, "float32") + rounding) * square
+    product_error = 4 * (accumulation_bound(width) + rounding) * square
     errors = SeparationErrors(product_error, ROUNDING * square, 2 * moved)
     pairs = ComponentPairs(*context.kernels.measure_pairs(supports, components.order, y @ y.T, errors))
     return pairs, (square**0.5 + moved) / filter_.scaling.scale

@@ -17,14 +17,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.filter.bounds import (
-    ABSOLUTE_SLACK,
-    EPSILONS,
-    SMALLEST_NORMAL,
-    TINY,
-    UpperBound,
-    round_up_factor,
-)
+from rapids_slink.neighbors.filter.bounds import ABSOLUTE_SLACK, ROUND_UP, SMALLEST_NORMAL, TINY, UpperBound
 from rapids_slink.neighbors.filter.cuda import QUANTIZE, WARP, quantize_rows
 from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, is_hopper
 from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
@@ -136,7 +129,7 @@ class Int8:
             QUANTIZE, "quantize_int8", (-(-size // warps),), warps * WARP,
             values, np.int32(d), rows, np.int64(m), np.int64(size), self.centre, np.float64(self.first_scale),
             np.float64(self.last_scale), np.int32(self.width), self._shuffles, np.float64(self.error),
-            np.float64(self.lost), np.float64(round_up_factor(EPSILONS["float32"])), np.float64(TINY),
+            np.float64(self.lost), np.float64(ROUND_UP), np.float64(TINY),
             np.int32(self.atoms), *outputs, z, options=(value_option(values.dtype),), shared_memory=warps * buffers,
         )  # fmt: skip
 
