@@ -50,7 +50,7 @@ def pairs_that_fail(X, engine, kernels):
     """How many of all pairs the filter would lose at the tightest bound that must let them pass."""
     xp, n, d = engine.xp, *X.shape
     scaling, points = quantized(X, engine)
-    product = kernels.Workspace().product(points, points)
+    product = kernels.product(points, points)
     distances = engine.asarray(squared_distances(X))
     rows = xp.arange(n)
     failed = 0
@@ -79,7 +79,7 @@ def test_the_test_is_tight(engine, kernels):
     """A filter that lets everything pass would prove nothing."""
     X = np.random.default_rng(0).normal(size=(500, 30))
     scaling, points = quantized(X, engine)
-    product = kernels.Workspace().product(points, points)
+    product = kernels.product(points, points)
     distances = squared_distances(X)
     bound = np.sort(distances, axis=1)[:, 10]
     radius = filter_radius(engine.asarray(bound), points.error, scaling.scale, 30, engine.xp)
@@ -97,12 +97,11 @@ def shares_of_upper_bound(X, engine, kernels):
     xp, n = engine.xp, len(X)
     scaling, points = quantized(X, engine)
     upper_bound = UpperBound.of(X.shape[1], scaling.scale, EUCLIDEAN)
-    rows, ids = xp.arange(n, dtype="int32"), xp.zeros(1, "int32")
-    task, workspace = SearchTask(rows, 1, xp.zeros(n, "int32"), xp.ones(1, "int32")), kernels.Workspace()
+    task = SearchTask(points.ids, 1, xp.zeros(n, "int32"), xp.ones(n, "int32"))
     most = [xp.full(n, xp.inf) for _ in range(n)]
     for j, bound in enumerate(most):
         one = points.take(slice(j, j + 1))
-        kernels.seed_bounds(workspace.product(points, one), points, one, task, rows, ids, upper_bound, bound)
+        kernels.seed_bounds(kernels.product(points, one), points, one, task, upper_bound, bound)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.nan_to_num(squared_distances(X) / np.stack([to_host(column) for column in most], axis=1))
 
@@ -133,7 +132,7 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
     check = ProjectedFilter(
         values, values, EUCLIDEAN, CPU, scaling, Projection(scaling, np.eye(d)[:, :1], 0.0, 0.0, CPU)
     ).check
-    passing = replace(points, half_norm=np.full(n, -np.inf, np.float32), ids=np.arange(n, dtype=np.int32))
+    passing = replace(points, half_norm=np.full(n, -np.inf, np.float32))
     distances, rows = squared_distances(X), np.arange(n, dtype=np.int32)
     upper_bound, seen = UpperBound.of(d, scaling.scale, EUCLIDEAN), np.zeros((1, 1), np.float32)
     for i, j in np.argwhere(np.isfinite(distances) & ~np.eye(n, dtype=bool))[:: max(1, n * n // 2000)]:
@@ -141,11 +140,9 @@ def test_the_check_loses_no_pair_and_bounds_from_above(name, dtype):
         radius = filter_radius(distances[i, j : j + 1], row.error, scaling.scale, d, np)
         into, bound = new_candidates(1, 1), np.full(1, np.inf)
         groups = rows[i : i + 1], rows
-        cpu.append_candidates(seen, row, point, radius, groups, rows[j : j + 1], into, check)
+        cpu.append_candidates(seen, row, point, radius, groups, into, check)
         assert into.count[0] == 1
-        cpu.seed_bounds(
-            seen, row, point, SearchTask(rows, 1, rows, rows), groups[0], rows[j : j + 1], upper_bound, bound, check
-        )
+        cpu.seed_bounds(seen, row, point, SearchTask(rows, 1, rows, rows), upper_bound, bound, check)
         assert bound[0] >= distances[i, j]
         if 1e-30 < distances[i, j] < 1e30:
             assert bound[0] < distances[i, j] * (1 + 1e-3)
@@ -167,12 +164,11 @@ def test_products_keep_their_bound(d, engine, kernels):
     x, y = (part.astype("float16" if engine.is_gpu else "float32") for part in (x, y))
     none = engine.xp.zeros(len(x), "float32")
     rows, points = (QuantizedPoints(engine.asarray(part), none, none) for part in (x, y))
-    workspace = kernels.Workspace()
-    found = to_host(workspace.product(rows, points)).astype(np.longdouble)
+    found = to_host(kernels.product(rows, points)).astype(np.longdouble)
     x, y = x.astype(np.longdouble), y.astype(np.longdouble)
     bound = accumulation_bound(d) * lengths(x)[:, None] * lengths(y)
     assert (np.abs(found - x @ y.T) < bound).all()
-    smaller = to_host(workspace.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
+    smaller = to_host(kernels.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
     assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()
 
 

@@ -47,9 +47,9 @@ def test_append_candidates(m, n):
     radius = filter_radius(engine.asarray(rng.uniform(0, 20, m)), rows.error, scaling.scale, 9, engine.xp)
     candidates = new_candidates(m, 1)
     groups = engine.asarray(row_group), engine.asarray(point_group)
-    product = kernels.Workspace().product(rows, points)
+    product = kernels.product(rows, points)
     for _ in range(2):  # a second tile is appended to the first
-        kernels.append_candidates(product, rows, points, radius, groups, engine.asarray(ids), candidates)
+        kernels.append_candidates(product, rows, replace(points, ids=ids), radius, groups, candidates)
     q = to_host(radius)[:, None] + to_host(points.error)
     passes = to_host(product) >= to_host(rows.half_norm)[:, None] + to_host(points.half_norm) - q * q
     passes &= row_group[:, None] != point_group[ids]
@@ -71,7 +71,7 @@ def test_a_pair_is_tested_for_both_points(checked):
     X = rng.normal(size=(m + n, d)).astype(np.float32)
     scaling, rows, points = rows_and_points(X, m, CPU, cpu)
     bound = rng.uniform(30, 60, m + n)
-    parts = [replace(part, ids=ids) for part, ids in ((rows, np.arange(m)), (points, np.arange(m, m + n)))]
+    parts = [rows, points]
     if checked:  # what is multiplied are few of the features, which leave all pairs
         parts = [replace(part, y=part.y[:, :2], half_norm=part.half_norm - np.float32(2**30)) for part in parts]
     radii = [filter_radius(bound[part.ids], part.error, scaling.scale, d, np) for part in parts]
@@ -81,11 +81,10 @@ def test_a_pair_is_tested_for_both_points(checked):
         *(exact_kernels(CPU).new_candidates(s, 40) for s in (m, n)),
     )
     cpu.append_candidates(
-        cpu.Workspace().product(*parts),
+        cpu.product(*parts),
         *parts,
         radii[0],
         (ids[:m], ids),
-        ids[m:],
         of_rows,
         check,
         (radii[1], of_points),
@@ -127,11 +126,12 @@ def test_seed_bounds(size, k, cores, engine, kernels):
         engine.asarray(point_group),
         core=engine.asarray(core) if cores else None,
     )
-    upper_bound, product = UpperBound.of(9, scaling.scale, EUCLIDEAN), kernels.Workspace().product(rows, points)
+    rows, points = replace(rows, ids=task.rows), replace(points, ids=engine.asarray(ids))
+    upper_bound, product = UpperBound.of(9, scaling.scale, EUCLIDEAN), kernels.product(rows, points)
 
     def tightened(bound):
         bound = engine.asarray(bound.copy())
-        kernels.seed_bounds(product, rows, points, task, task.rows, engine.asarray(ids), upper_bound, bound)
+        kernels.seed_bounds(product, rows, points, task, upper_bound, bound)
         return to_host(bound)
 
     bound = tightened(np.full(m, np.inf))

@@ -33,12 +33,9 @@ class BlasFilter(ProductFilter):
         with np.errstate(over="ignore"):  # a bound far above all distances: every point passes
             return filter_radius(bound, rows.error, scale, self.n_features, self.device.xp, self.metric)
 
-    def append(
-        self, rows: Any, points: Any, radius: Array, groups: Groups, ids: Array, into: Candidates, back: Any = None
-    ) -> None:
+    def append(self, rows: Any, points: Any, radius: Array, groups: Groups, into: Candidates, back: Any = None) -> None:
         """Append the points of a tile that pass to the rows' candidates; `back` is that of `cpu.append_candidates`."""
-        product = self.workspace.product(rows, points)
-        cpu.append_candidates(product, rows, points, radius, groups, ids, into, self.check, back)
+        cpu.append_candidates(cpu.product(rows, points), rows, points, radius, groups, into, self.check, back)
 
     def append_both(
         self, blocks: tuple[slice, slice], bound: Array, task: SearchTask
@@ -49,19 +46,19 @@ class BlasFilter(ProductFilter):
         """
         sides = []
         for block in blocks[: 1 + (blocks[0] != blocks[1])]:
-            points, ids = self.points_at(block), self.order[block]
-            candidates = self.exact_kernels.new_candidates(ids.size, task.k, candidate_capacity(task.k) // 2)
-            sides.append((points, self.radius(bound[ids], points), ids, candidates))
+            points = self.points_at(block)
+            candidates = self.exact_kernels.new_candidates(points.ids.size, task.k, candidate_capacity(task.k) // 2)
+            sides.append((points, self.radius(bound[points.ids], points), candidates))
         first, last = sides[0], sides[-1]
-        for at in equal_slices(slice(0, first[2].size), cpu.TILE_ROWS):
-            rows, radius, ids, into = _part(first, at)
-            groups = ids, task.point_group
+        for at in equal_slices(slice(0, first[1].size), cpu.TILE_ROWS):
+            rows, radius, into = _part(first, at)
+            groups = rows.ids, task.point_group
             if first is last:
-                self.append(rows, rows, radius, groups, ids, into)
-            for to in equal_slices(slice(at.stop if first is last else 0, last[2].size), cpu.TILE_POINTS):
-                points, point_radius, point_ids, of_points = _part(last, to)
-                self.append(rows, points, radius, groups, point_ids, into, (point_radius, of_points))
-        return [side[2:] for side in sides]
+                self.append(rows, rows, radius, groups, into)
+            for to in equal_slices(slice(at.stop if first is last else 0, last[1].size), cpu.TILE_POINTS):
+                points, point_radius, of_points = _part(last, to)
+                self.append(rows, points, radius, groups, into, (point_radius, of_points))
+        return [(points.ids, candidates) for points, _, candidates in sides]
 
     def search_each_pair(
         self, task: SearchTask, reached: Reached, exact: ExactPoints, rows_at_once: int, progress: bool
@@ -105,15 +102,13 @@ class BlasFilter(ProductFilter):
                 np.minimum(reached.upper, task.bounds_by_lists(reached.top.ids, reached.top.weights), out=reached.upper)
         return np.flatnonzero(reached.top.overflowed)
 
-    def whole_queries(self, rows: Array) -> QuantizedPoints:
-        """Some queries with all their features."""
-        quantized: QuantizedPoints = self.query(rows)
-        return quantized
+    def seed_queries(self, rows: Array) -> Any:
+        """Some queries, as they are tested."""
+        return self.query(rows)
 
-    def seed_points(self, positions: slice) -> QuantizedPoints:
-        """The points at these positions of the order."""
-        quantized: QuantizedPoints = self.points_at(positions)
-        return quantized
+    def seed_points(self, positions: slice) -> Any:
+        """The points at these positions of the order, likewise."""
+        return self.points_at(positions)
 
 
 class ProjectedFilter(BlasFilter):
@@ -145,15 +140,6 @@ class ProjectedFilter(BlasFilter):
         )
         return QuantizedPoints(y, half_norm, error + error.dtype.type(self.projection.error), ids)
 
-    def seed_queries(self, rows: Array) -> QuantizedPoints:
-        """The coordinates of some queries: pairs are checked by all features."""
-        quantized: QuantizedPoints = self.query(rows)
-        return quantized
-
-    def whole_queries(self, rows: Array) -> QuantizedPoints:
-        """Some queries with all their features."""
-        return ProductFilter.quantize(self, self.queries, rows)
-
 
 def meeting_bytes(n: int, k: int) -> int:
     """Bytes of the candidates and lists of all blocks of n points that meet at a time."""
@@ -161,6 +147,6 @@ def meeting_bytes(n: int, k: int) -> int:
 
 
 def _part(side: Any, at: slice) -> Any:
-    """Some points of a block, their radii, ids and candidates."""
-    points, radius, ids, candidates = side
-    return points.take(at), radius[at], ids[at], Candidates(candidates.ids[at], candidates.count[at])
+    """Some points of a block, their radii and candidates."""
+    points, radius, candidates = side
+    return points.take(at), radius[at], Candidates(candidates.ids[at], candidates.count[at])

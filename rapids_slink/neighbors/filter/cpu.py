@@ -21,32 +21,37 @@ TILE_POINTS = 1024
 FAR_ROW = 4  # times the median distance from the mean
 
 
-class Workspace(threading.local):
-    """Each thread's memory for a filter's tiles of products: fresh memory would cost more than the product."""
+class _Kept(threading.local):
+    """Each thread's memory for tiles of products: fresh memory would cost more than the product."""
 
-    def __init__(self) -> None:
-        self._memory: Array = None
+    memory = np.empty(0, np.float32)
 
-    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
-        """The tile of products of two sets, (rows, points), valid until the thread's next call."""
-        size = rows.y.shape[0] * points.y.shape[0]
-        if self._memory is None or self._memory.size < size:
-            self._memory = np.empty(size, rows.y.dtype)
-        return np.matmul(rows.y, points.y.T, out=self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0]))
+
+_kept = _Kept()
+
+
+def product(rows: QuantizedPoints, points: QuantizedPoints) -> np.ndarray:
+    """The tile of products of two sets, (rows, points) float32, valid until the thread's next call."""
+    shape = len(rows.y), len(points.y)
+    size = shape[0] * shape[1]
+    if _kept.memory.size < size:
+        _kept.memory = np.empty(size, np.float32)
+    return np.matmul(rows.y, points.y.T, out=_kept.memory[:size].reshape(shape))
 
 
 def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints:
     """`values`, in the order of the rows `order` (default: as they are), rounded to float32."""
-    n, d = len(values) if order is None else order.size, values.shape[1]
+    ids = np.arange(len(values), dtype=np.int32) if order is None else order
+    n, d = ids.size, values.shape[1]
     y, half_norm, error = np.empty((n, d), np.float32), np.empty(n, np.float32), np.empty(n, np.float32)
     for rows in row_blocks(n, d):
-        z = (values[rows if order is None else order[rows]] - scaling.centre) * scaling.scale
+        z = (values[ids[rows]] - scaling.centre) * scaling.scale
         y[rows] = z
         rounded = y[rows].astype(np.float64)
         half_norm[rows] = (rounded * rounded).sum(axis=1) * (shrink_factor(d) / 2)
         moved = np.sqrt(((rounded - z) ** 2).sum(axis=1)) + np.sqrt((z * z).sum(axis=1)) * EPSILON
         error[rows] = round_up(moved)
-    return QuantizedPoints(y, half_norm, error)
+    return QuantizedPoints(y, half_norm, error, ids)
 
 
 def centre_of_rows(values: Array, step: int) -> np.ndarray:
@@ -94,7 +99,6 @@ def append_candidates(
     points: QuantizedPoints,
     radius: Array,
     groups: Groups,
-    ids: Array,
     into: Candidates,
     check: Check | None = None,
     back: tuple[Array, Candidates] | None = None,
@@ -104,14 +108,12 @@ def append_candidates(
     Parameters
     ----------
     product : (m, n) array
-        Of the two sets, as `Workspace` has it.
+        Of the two sets.
     rows, points : QuantizedPoints
     radius : (m,) array
         `bounds.filter_radius` of the rows.
     groups : (m,) and (N,) int32 arrays
         The rows', and by id.
-    ids : (n,) int32 array
-        Of the points.
     into : Candidates
     check : Check, optional
     back : (n,) array and Candidates, optional
@@ -121,7 +123,7 @@ def append_candidates(
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
     tested = (rows.half_norm, radius, rows.error), (points.half_norm, point_radius, points.error)
     both = (into.ids, into.count), (of_points.ids, of_points.count)
-    _append_candidates(product, tested, check, (*groups, rows.ids if check else ids, ids), both)
+    _append_candidates(product, tested, check, (*groups, rows.ids, points.ids), both)
 
 
 def seed_bounds(
@@ -129,8 +131,6 @@ def seed_bounds(
     queries: QuantizedPoints,
     points: QuantizedPoints,
     task: SearchTask,
-    rows: Array,
-    ids: Array,
     upper_bound: UpperBound,
     bound: Array,
     check: Check | None = None,
@@ -142,22 +142,20 @@ def seed_bounds(
     Parameters
     ----------
     product : (m, n) array
-        Of the two sets, as `Workspace` has it.
+        Of the two sets.
     queries, points : QuantizedPoints
         The rows, and a sample of the points.
     task : SearchTask
-    rows, ids : (m,) and (n,) int32 arrays
-        Of the rows and of the sample.
     upper_bound : UpperBound
     bound : (m,) float64 array
     check : Check, optional
         If the product is of coordinates, which bound no distance from above.
     """
     norms = queries.half_norm, queries.error, points.half_norm, points.error
-    groups = task.groups(rows), task.point_group
+    groups = task.groups(queries.ids), task.point_group
     core = NO_CORE if task.core is None else task.core
     nearest = np.empty((len(product), max(32, 2 * task.k)))
-    _bound_buckets(product, norms, groups, (rows, ids), upper_bound.terms, core, check, nearest)
+    _bound_buckets(product, norms, groups, (queries.ids, points.ids), upper_bound.terms, core, check, nearest)
     np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
 

@@ -54,20 +54,11 @@ def _keeps_accumulation_bound(_gpu: int) -> bool:
     return bool((error <= accumulation_bound(d) * np.outer(norm, norm)).all())
 
 
-class Workspace:
-    """GPU memory that every tile of a filter's products uses again."""
-
-    def __init__(self) -> None:
-        self._memory: Array = None
-
-    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> Array:
-        """The tile of products of two sets, (rows, points), valid until the next call."""
-        size = rows.y.shape[0] * points.y.shape[0]
-        if self._memory is None or self._memory.size < size:
-            self._memory = cp.empty(size, cp.float32)
-        tile = self._memory[:size].reshape(rows.y.shape[0], points.y.shape[0])
-        form_product(rows.y, points.y, tile)
-        return tile
+def product(rows: QuantizedPoints, points: QuantizedPoints) -> Array:
+    """The tile of products of two sets, (rows, points) float32."""
+    tile = cp.empty((len(rows.y), len(points.y)), cp.float32)
+    form_product(rows.y, points.y, tile)
+    return tile
 
 
 def form_product(a: Array, b: Array, out: Array) -> None:
@@ -85,20 +76,20 @@ def form_product(a: Array, b: Array, out: Array) -> None:
 
 def quantize(values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints:
     """`values`, in the order of the rows `order` (default: as they are), rounded to fp16."""
-    n = values.shape[0] if order is None else order.size
-    image = quantize_rows(values, scaling, order, n)
-    return QuantizedPoints(image.y.reshape(n, -1), image.half_norm, image.error)
+    ids = cp.arange(len(values), dtype=cp.int32) if order is None else order
+    image = quantize_rows(values, scaling, ids, ids.size)
+    return QuantizedPoints(image.y.reshape(ids.size, -1), image.half_norm, image.error, ids)
 
 
 def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, atoms: int = 0) -> QuantizedPoints:
-    """The fp16 points of `rows` (None: all) of `values`, filled up to `padded` rows.
+    """The fp16 points of `rows` of `values`, filled up to `padded` rows.
 
     They are laid out row by row, or as an image of `atoms` atoms a row: see `fused/pass.cuh`.
     """
     check_arrays(values.dtype, values)
     check_arrays("float64", scaling.centre)
     check_arrays("int32", rows)
-    d, m = values.shape[1], values.shape[0] if rows is None else rows.size
+    d, m = values.shape[1], rows.size
     chunks = -(-d // 8)
     width = chunks * 8
     shrink = shrink_factor(width)
@@ -158,8 +149,6 @@ def seed_bounds(
     queries: QuantizedPoints,
     points: QuantizedPoints,
     task: SearchTask,
-    rows: Array,
-    ids: Array,
     upper_bound: UpperBound,
     bound: Array,
 ) -> None:
@@ -168,7 +157,8 @@ def seed_bounds(
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:
         raise ValueError(f"bounds for lists of {k} cannot be taken from {buckets} buckets")
-    groups, core = (task.groups(rows), task.point_group), task.core
+    rows, ids, core = queries.ids, points.ids, task.core
+    groups = task.groups(rows), task.point_group
     check_arrays("float64", bound, core)
     check_arrays("float32", product, queries.half_norm, queries.error, points.half_norm, points.error)
     check_arrays("int32", *groups, rows, ids)

@@ -33,6 +33,7 @@ from rapids_slink.neighbors.exact import Candidates, ExactPoints
 from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL
 from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import SEEDS_BY_DISTANCE, TileFilter
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.cuda import check_arrays, launch_blocks
 from rapids_slink.runtime.device import Device
@@ -77,18 +78,6 @@ class FilterFormula:
         return TINY ** (2 / self.halves)
 
 
-@dataclass(frozen=True)
-class RoundedPoints:
-    """Points as the filter reads them: `y` (n, d) float32 and `error` (n,) float32, the e_i of the tests."""
-
-    y: Any
-    error: Any
-
-    def take(self, rows: Any) -> RoundedPoints:
-        """Some rows (an index array or a slice)."""
-        return RoundedPoints(self.y[rows], self.error[rows])
-
-
 def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
     """The filter for some points and queries, None if their formula has none or their values are beyond it."""
     formula, points, queries = FilterFormula.of(exact.metric), exact.points, exact.queries
@@ -126,22 +115,23 @@ class DirectFilter(TileFilter):
         super().__init__(exact.points, exact.queries, exact.metric, device)
         self.exact, self.formula, self.centre, self.scale = exact, formula, centre, scale
 
-    def quantize(self, values: Any, order: Any = None) -> RoundedPoints:
-        """The values of `order` (default: all), centred, scaled and rounded."""
+    def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
+        """The values of `order` (default: all), centred, scaled and rounded; the errors are the e_i of the tests."""
         xp, d = self.device.xp, self.n_features
-        n = values.shape[0] if order is None else order.size
+        ids = xp.arange(len(values), dtype="int32") if order is None else order
+        n = ids.size
         y, error = xp.empty((n, d), "float32"), xp.zeros(n)
         for rows in row_blocks(n, d):
-            z = ((values[rows] if order is None else values[order[rows]]).astype("float64") - self.centre) * self.scale
+            z = (values[ids[rows]].astype("float64") - self.centre) * self.scale
             y[rows] = z
             if self.formula.name in (*NORMS, "braycurtis"):
                 moved = xp.abs(z - y[rows].astype("float64")).sum(axis=1) + d * SMALLEST_NORMAL
                 error[rows] = moved * self._slack() + self.formula.tiny
             elif self.formula.name == "inner_product":
                 error[rows] = ((2 * d + 16) * UNIT) ** 0.5 * xp.sqrt((z * z).sum(axis=1)) + TINY**0.5
-        return RoundedPoints(y, error.astype("float32"))
+        return QuantizedPoints(y, None, error.astype("float32"), ids)
 
-    def radius(self, bound: Any, rows: RoundedPoints) -> Any:
+    def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
         """The thresholds of the tests, (m,) float32."""
         name, xp = self.formula.name, self.device.xp
         if name in NORMS:
@@ -154,15 +144,15 @@ class DirectFilter(TileFilter):
             return (scaled + xp.abs(scaled) * (4 * UNIT) + TINY).astype("float32")
         return ((bound + 5e-324) * self._slack()).astype("float32")
 
-    def append(self, rows: Any, points: Any, radius: Any, groups: Any, ids: Any, into: Candidates) -> None:
+    def append(self, rows: Any, points: Any, radius: Any, groups: Any, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
         (m, d), n = rows.y.shape, points.y.shape[0]
         check_arrays("float32", rows.y, points.y, radius, rows.error, points.error)
-        check_arrays("int32", *groups, ids, into.ids, into.count)
+        check_arrays("int32", *groups, points.ids, into.ids, into.count)
         launch_blocks(
             "neighbors/filter/direct.cu", "append_candidates", (-(-n // TILE), -(-m // TILE)), THREADS,
-            rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups, ids,
-            np.int32(into.capacity), into.ids, into.count,
+            rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups,
+            points.ids, np.int32(into.capacity), into.ids, into.count,
             options=(f"-DFORMULA={self.formula.name}", f"-DHALVES={self.formula.halves}"),
         )  # fmt: skip
 

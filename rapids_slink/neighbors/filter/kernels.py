@@ -1,7 +1,7 @@
 """What either device does for the product filter."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from rapids_slink.neighbors.filter.bounds import UpperBound
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
@@ -10,13 +10,13 @@ from rapids_slink.runtime.device import Array, Device
 
 
 class Kernels(Protocol):
-    """`cpu` or `cuda`; each has a workspace of its own for tiles of products."""
+    """`cpu` or `cuda`."""
 
     TILE_ROWS: int
     TILE_POINTS: int
-    Workspace: Any
 
     def quantize(self, values: Array, scaling: Scaling, order: Array = None) -> QuantizedPoints: ...
+    def product(self, rows: QuantizedPoints, points: QuantizedPoints) -> Array: ...
     def centre_of_rows(self, values: Array, step: int) -> Array: ...
     def value_ranges(self, point_sets: Sequence[Array], centre: Array) -> list[ValueRange]: ...
     def seed_bounds(
@@ -25,8 +25,6 @@ class Kernels(Protocol):
         queries: QuantizedPoints,
         points: QuantizedPoints,
         task: SearchTask,
-        rows: Array,
-        ids: Array,
         upper_bound: UpperBound,
         bound: Array,
     ) -> None: ...

@@ -145,7 +145,7 @@ class TileFilter:
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
         for tile in equal_slices(band, self.kernels.TILE_POINTS):
-            self.append(rows, self.points_at(tile), radius, groups, self.order[tile], candidates)
+            self.append(rows, self.points_at(tile), radius, groups, candidates)
         return candidates
 
     def points_at(self, positions: slice) -> Any:
@@ -160,7 +160,7 @@ class TileFilter:
         """What the test takes for rows with these bounds."""
         raise NotImplementedError
 
-    def append(self, rows: Any, points: Any, radius: Any, groups: Groups, ids: Array, into: Candidates) -> None:
+    def append(self, rows: Any, points: Any, radius: Any, groups: Groups, into: Candidates) -> None:
         """Append the points of a tile that pass to the rows' candidates."""
         raise NotImplementedError
 
@@ -213,9 +213,7 @@ class ProductFilter(TileFilter):
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)
         self.scaling = scaling
-        self.workspace = self.kernels.Workspace()
         self.check: Any = None  # `cpu.Check` of pairs that pass
-        self.seeds: Any = None  # the order and the number of the first bounds' points, and these
 
     def quantize(self, values: Array, order: Array = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded."""
@@ -225,26 +223,19 @@ class ProductFilter(TileFilter):
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
         """Tighten the rows' bounds by the converse of the test, for a sample of points."""
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
-        if self.seeds is None or self.seeds[0] is not self.order or self.seeds[1] != sample.stop:
-            self.seeds = self.order, sample.stop, self.seed_points(sample)
-        points, ids = self.seeds[2], self.order[sample]
+        points = self.seed_points(sample)
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)
         of_a_tile = max(MIN_ROWS, self.kernels.TILE_ROWS * self.kernels.TILE_POINTS // sample.stop)
         for at in equal_slices(slice(0, rows.size), min(most_rows, of_a_tile)):
             queries = self.seed_queries(rows[at])
-            product = self.workspace.product(queries, points)
-            seeds = product, queries, points, task, rows[at], ids, upper_bound, bound[at]
-            self.kernels.seed_bounds(*seeds, *([self.check] if self.check else []))
+            seeds = queries, points, task, upper_bound, bound[at], *([self.check] if self.check else [])
+            self.kernels.seed_bounds(self.kernels.product(queries, points), *seeds)
 
-    def whole_queries(self, rows: Array) -> QuantizedPoints:
-        """Some queries with all their features, not kept."""
+    def seed_queries(self, rows: Array) -> Any:
+        """Some queries as first bounds are taken from them."""
         return self.quantize(self.queries, rows)
 
-    def seed_queries(self, rows: Array) -> QuantizedPoints:
-        """Some queries as first bounds are taken from them."""
-        return self.whole_queries(rows)
-
-    def seed_points(self, positions: slice) -> QuantizedPoints:
+    def seed_points(self, positions: slice) -> Any:
         """The points at these positions of the order, likewise."""
         return self.quantize(self.points, self.order[positions])
 

@@ -48,11 +48,11 @@ class QuantizedPoints:
     #: (n, d) float32 or, padded with zeros to a multiple of eight features, fp16; or an image of fp16 or int8, see
     #: `fused/pass.cuh`
     y: Array
-    half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`
-    error: Array  # (n,) float32; see `bounds`
-    ids: Array = None  # (n,) int32, which rows of the values these are, if pairs are checked by the values
+    half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for `direct`, which has no products
+    error: Array  # (n,) float32; see `bounds` and `direct`
+    ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
 
     def take(self, rows: Any) -> QuantizedPoints:
         """Some rows (an index array or a slice)."""
-        ids = None if self.ids is None else self.ids[rows]
-        return QuantizedPoints(self.y[rows], self.half_norm[rows], self.error[rows], ids)
+        parts = self.y, self.half_norm, self.error, self.ids
+        return QuantizedPoints(*(None if part is None else part[rows] for part in parts))

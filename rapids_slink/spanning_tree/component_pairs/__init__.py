@@ -104,9 +104,10 @@ def _separations(context: JoinContext) -> tuple[ComponentPairs, float]:
     of_a_tile = filter_.kernels.TILE_ROWS * filter_.kernels.TILE_POINTS // len(components)
     by_memory = context.capacity(8 * (len(components) + filter_.n_features) + 64)
     for at in equal_slices(slice(0, n), max(1, min(n, of_a_tile, by_memory))):
-        rows = filter_.whole_queries(components.order[at])
-        product = filter_.workspace.product(rows, centroids)
+        rows = filter_.kernels.quantize(filter_.points, filter_.scaling, components.order[at])
+        product = filter_.kernels.product(rows, centroids)
         context.kernels.update_supports(product, components.number[at], at.start, supports)
+        del product  # the next one takes its memory
         half_norm, error = xp.maximum(half_norm, rows.half_norm.max()), xp.maximum(error, rows.error.max())
     y = centroids.y.astype("float64")
     width = centroids.y.shape[1]
