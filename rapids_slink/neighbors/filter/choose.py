@@ -85,19 +85,14 @@ def _filter_of_bits(exact: ExactPoints, device: Device) -> TileFilter | None:
 
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
-    """The scaling of one or several arrays of points, the first of them centred.
-
-    Small integers are not moved: fp16 holds them exactly.
-    """
-    d = point_sets[0].shape[1]
+    """The scaling of one or several arrays of points, the first of them centred."""
     centre = kernels(device).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
     ranges = kernels(device).value_ranges(point_sets, centre)
-    integral = all(one.small_integers for one in ranges)
-    largest = max(one.largest if integral else one.deviation for one in ranges)
-    scale = min(scale_of(largest, points) for points in point_sets)
+    deviation = max(one.deviation for one in ranges)
+    scale = min(scale_of(deviation, points) for points in point_sets)
     byte_values = all(one.byte_values for one in ranges)
-    bits = min(8, max(1, frexp(largest)[1]))
-    return Scaling(device.xp.zeros(d) if integral else centre, scale, byte_values, bits)
+    bits = min(8, max(1, frexp(max(one.largest for one in ranges))[1]))
+    return Scaling(centre, scale, byte_values, bits)
 
 
 def fused_filter(device: Device) -> Any:

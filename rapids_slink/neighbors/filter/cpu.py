@@ -10,7 +10,7 @@ from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.exact import Candidates, Groups
 from rapids_slink.neighbors.exact.cpu import NO_CORE
 from rapids_slink.neighbors.filter.bounds import UpperBound, round_up, shrink_factor
-from rapids_slink.neighbors.filter.quantize import MAX_EXACT_INTEGER, QuantizedPoints, Scaling, ValueRange
+from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.compiling import njit
@@ -73,14 +73,13 @@ def value_ranges(point_sets: Iterable[Array], centre: Array) -> list[ValueRange]
 
 
 def _value_range(values: Array, centre: Array) -> ValueRange:
-    deviation, largest, integral, like_bytes = 0.0, 0.0, True, True
+    deviation, largest, like_bytes = 0.0, 0.0, True
     for rows in row_blocks(*values.shape):
         part = values[rows]
         highest, lowest = float(part.max()), float(part.min())
         deviation, largest = max(deviation, float(np.abs(part - centre).max())), max(largest, highest, -lowest)
-        integral = integral and largest <= MAX_EXACT_INTEGER and bool((part == np.rint(part)).all())
-        like_bytes = integral and like_bytes and lowest >= 0 and highest <= 255
-    return ValueRange(deviation, largest, small_integers=integral, byte_values=like_bytes)
+        like_bytes = like_bytes and lowest >= 0 and highest <= 255 and bool((part == np.rint(part)).all())
+    return ValueRange(deviation, largest, byte_values=like_bytes)
 
 
 class Check(NamedTuple):

@@ -118,7 +118,7 @@ def centre_of_rows(values: Array, step: int) -> Array:
 def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]:
     """The range of each array of points."""
     check_arrays("float64", centre)
-    ranges = cp.zeros((len(point_sets), 4))
+    ranges = cp.zeros((len(point_sets), 3))
     for values, into in zip(point_sets, ranges, strict=True):
         check_arrays(values.dtype, values)
         n, d = values.shape
@@ -126,8 +126,8 @@ def value_ranges(point_sets: Sequence[Array], centre: Array) -> list[ValueRange]
         arguments, options = (values, np.int64(n), np.int32(d), centre, into), (value_option(values.dtype),)
         launch_blocks(QUANTIZE, "value_range", (blocks,), QUANTIZE_WARPS * WARP, *arguments, options=options)
     return [
-        ValueRange(deviation, largest, small_integers=not other_numbers, byte_values=not other_bytes)
-        for deviation, largest, other_numbers, other_bytes in ranges.tolist()
+        ValueRange(deviation, largest, byte_values=not other_numbers)
+        for deviation, largest, other_numbers in ranges.tolist()
     ]
 
 

@@ -8,7 +8,6 @@
 #define VALUE float
 #endif
 
-constexpr int MAX_EXACT_INTEGER = 2048;  // as in quantize.py
 // With it no sum of a row or column passes: the others' slack is at most 2^30, and their products stay below 2^29.
 constexpr int PADDING_NORM = 3 << 29;
 constexpr int CHUNK = 8;                 // features of fp16 in 16 bytes
@@ -154,18 +153,16 @@ extern "C" __global__ void __launch_bounds__(WARP * WARP) centre_of_rows(
     if (before == count / 2) centre[f] = fabs(means[warp][lane]) <= OVERFLOW_VALUE ? means[warp][lane] : 0;
 }
 
-// found, zero at first: the largest |x - centre|, the largest |x|, then 1 unless all values are integers up to
-// MAX_EXACT_INTEGER, and 1 unless they are integers from 0 to 255.
+// found, zero at first: the largest |x - centre|, the largest |x|, and 1 unless all values are integers from 0 to 255.
 extern "C" __global__ void value_range(
     const VALUE* __restrict__ values, long long n, int d, const double* __restrict__ centre, double* found) {
     long long warps = (long long)gridDim.x * (blockDim.x / WARP);
-    double deviation = 0, largest = 0, other_numbers = 0, other_bytes = 0;
+    double deviation = 0, largest = 0, other_numbers = 0;
     for (long long r = (long long)blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP; r < n; r += warps)
         for (int f = threadIdx.x % WARP; f < d; f += WARP) {
             double x = widen(values[r * d + f]);
             deviation = fmax(deviation, fabs(x - centre[f])), largest = fmax(largest, fabs(x));
-            if (!(fabs(x) <= MAX_EXACT_INTEGER && rint(x) == x)) other_numbers = 1;
-            if (!(x >= 0 && x <= 255 && rint(x) == x)) other_bytes = 1;
+            if (!(x >= 0 && x <= 255 && rint(x) == x)) other_numbers = 1;
         }
-    raise(found, deviation), raise(found + 1, largest), raise(found + 2, other_numbers), raise(found + 3, other_bytes);
+    raise(found, deviation), raise(found + 1, largest), raise(found + 2, other_numbers);
 }

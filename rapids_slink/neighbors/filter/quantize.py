@@ -8,9 +8,6 @@ from typing import Any
 
 from rapids_slink.runtime.device import Array
 
-#: fp16 holds integers up to here.
-MAX_EXACT_INTEGER = 2048
-
 
 @dataclass(frozen=True)
 class ValueRange:
@@ -18,7 +15,6 @@ class ValueRange:
 
     deviation: float  # the largest |x - centre| of any feature
     largest: float  # the largest |x|
-    small_integers: bool  # all are integers up to `MAX_EXACT_INTEGER`, whatever their type
     byte_values: bool  # all are integers from 0 to 255
 
 

@@ -187,7 +187,7 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     """The encoding with which the queries take the least time.
 
     fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
-    `FP16_SURVIVORS` fewer a query. Bytes are exact in either.
+    `FP16_SURVIVORS` fewer a query. Bytes are exact in int8.
     """
     (n, d), cost = points.shape, COSTS[is_hopper()]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
