@@ -6,7 +6,7 @@ Points are visited in a low-discrepancy order, in bands of which each extends th
 g·k candidates a row. A GPU takes few pairs in one band. If points have core distances they are visited in ascending
 order of these instead, and a search stops where they exceed the bounds of all its rows. A row whose candidates all
 fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with the bound that they
-have reached, then, on a GPU, by a finer filter and by filters of groups of rows, and at last by computing every distance.
+have reached, on a GPU then by a finer filter and by filters of groups of rows, at last by computing every distance.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
