@@ -17,7 +17,7 @@ import rapids_slink
 from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.missing import MISSING, with_missing
-from rapids_slink.neighbors.filter.direct import FilterFormula
+from rapids_slink.neighbors.filter.direct import filter_formula
 from rapids_slink.runtime.cuda import C_NAMES, cuda_source, value_option
 from rapids_slink.runtime.device import CPU, Device
 
@@ -92,8 +92,8 @@ CODE_OPTIONS = list(dict.fromkeys(metric.cuda_options for metric in FORMULAS if 
 
 
 def direct_options() -> list[tuple[str, ...]]:
-    formulas = [FilterFormula.of(metric) for metric in FORMULAS if metric.filter == "direct"]
-    return list(dict.fromkeys(defined(FORMULA=formula.name, HALVES=formula.halves) for formula in formulas))
+    formulas = [filter_formula(metric) for metric in FORMULAS if metric.filter == "direct"]
+    return list(dict.fromkeys(defined(FORMULA=formula, HALVES=halves) for formula, halves in formulas))
 
 
 def in_boxes(formulas=BOX_OPTIONS, **more) -> list[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints, powers
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.direct import FilterFormula
+from rapids_slink.neighbors.filter.direct import filter_formula
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.report import Report
@@ -82,7 +82,7 @@ FILTERED = [
     for metric, p in ALL_METRICS
     for device in ("cpu", "cuda")
     if (kind := get_metric(metric, p).filter) == "product"
-    or (kind == "direct" and device == "cuda" and FilterFormula.of(get_metric(metric, p)))
+    or (kind == "direct" and device == "cuda" and filter_formula(get_metric(metric, p)))
 ]
 
 

@@ -27,19 +27,8 @@ SHORTEST_ROW = 1e-140
 def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -> tuple[TileFilter | None, ExactPoints]:
     """The filter for some points and queries, and these in the type that is re-ranked fastest.
 
-    Parameters
-    ----------
-    exact : ExactPoints
-    device : Device
-    max_weight : float
-        The largest surrogate distance that is wanted.
-
-    Returns
-    -------
-    filter : TileFilter or None
-        None if it could prove nothing for these values, if the metric or the GPU has none, or if computing the
-        distances takes as little time: on a CPU, and of bits or codes.
-    exact : ExactPoints
+    There is none if it could prove nothing for these values, if the metric or the GPU has none, or if computing the
+    distances takes as little time: on a CPU, and of bits or codes. No surrogate distance above `max_weight` is wanted.
     """
     metric = exact.metric
     if exact.points.dtype == "uint64":

@@ -104,19 +104,9 @@ def append_candidates(
 ) -> None:
     """Append to each row's candidates the points that pass the test of `bounds` and are of another group.
 
-    Parameters
-    ----------
-    product : (m, n) array
-        Of the two sets.
-    rows, points : QuantizedPoints
-    radius : (m,) array
-        `bounds.filter_radius` of the rows.
-    groups : (m,) and (N,) int32 arrays
-        The rows', and by id.
-    into : Candidates
-    check : Check, optional
-    back : (n,) array and Candidates, optional
-        The points' own radii, and their candidates among the rows, whose groups are their ids.
+    `product` is that of the rows and points, (m, n), `radius` the rows' `bounds.filter_radius`, and `groups` are int32,
+    the rows', (m,), and all points', by id. `back` has the points' own radii, (n,), and their candidates among the
+    rows, whose groups are their ids.
     """
     # An error is the radius of a point that wants no row: it changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
@@ -136,19 +126,9 @@ def seed_bounds(
 ) -> None:
     """Tighten bounds to what the k-th nearest point of each of a task's rows is at most.
 
-    The bound is the k-th of the nearest points of other groups in each of some buckets.
-
-    Parameters
-    ----------
-    product : (m, n) array
-        Of the two sets.
-    queries, points : QuantizedPoints
-        The rows, and a sample of the points.
-    task : SearchTask
-    upper_bound : UpperBound
-    bound : (m,) float64 array
-    check : Check, optional
-        If the product is of coordinates, which bound no distance from above.
+    The bound, (m,) float64, is the k-th of the nearest points of other groups in each of some buckets. `product`,
+    (m, n), is that of the rows with a sample of the points. There is a `check` if it is of coordinates, which bound no
+    distance from above.
     """
     norms = queries.half_norm, queries.error, points.half_norm, points.error
     groups = task.groups(queries.ids), task.point_group

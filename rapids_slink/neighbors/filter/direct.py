@@ -22,7 +22,6 @@ exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, frexp, isfinite
 from typing import Any
 
@@ -47,44 +46,26 @@ UNIT = 2.0**-23  # 2u
 THREADS, TILE = 256, 128  # as in tiles.cuh
 
 
-@dataclass(frozen=True)
-class FilterFormula:
-    """What the filter's kernels sum.
+def filter_formula(metric: Metric) -> tuple[str, int] | None:
+    """What the filter's kernels sum for a metric, None if they cannot.
 
-    Attributes
-    ----------
-    name : str
-        One of `metrics.FORMULAS`.
-    halves : int
-        Twice the exponent of "minkowski"; 2 for the others.
+    One of `metrics.FORMULAS`, and twice the exponent of "minkowski", 2 for the others.
     """
-
-    name: str
-    halves: int = 2
-
-    @classmethod
-    def of(cls, metric: Metric) -> FilterFormula | None:
-        """The formula for a metric, None if it has none."""
-        if metric.formula != "minkowski":
-            return cls(metric.formula)
-        if metric.p < 1:
-            return None
-        halves = ceil(2 * metric.p)
-        return cls("minkowski", halves) if halves <= MAX_HALVES else cls("chebyshev")
-
-    @property
-    def tiny(self) -> float:
-        """See `TINY`."""
-        return TINY ** (2 / self.halves)
+    if metric.formula != "minkowski":
+        return metric.formula, 2
+    if metric.p < 1:
+        return None
+    halves = ceil(2 * metric.p)
+    return ("minkowski", halves) if halves <= MAX_HALVES else ("chebyshev", 2)
 
 
 def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
     """The filter for some points and queries, None if their formula has none or their values are beyond it."""
-    formula, points, queries = FilterFormula.of(exact.metric), exact.points, exact.queries
+    formula, points, queries = filter_formula(exact.metric), exact.points, exact.queries
     if formula is None or points.shape[1] > MAX_DIRECT_FEATURES:
         return None
     centre = device.xp.zeros(points.shape[1])
-    if formula.name in NORMS:
+    if formula[0] in NORMS:
         centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
     both = [points] if queries is points else [points, queries]
     ranges = kernels(device).value_ranges(both, centre)
@@ -98,22 +79,16 @@ def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
 class DirectFilter(TileFilter):
     """The filter of metrics without a product form.
 
-    Parameters
-    ----------
-    exact : ExactPoints
-    formula : FilterFormula
-    centre : (d,) float64 array
-    scale : float
-        z = scale·(x - centre).
-    device : Device
+    `formula` is that of `filter_formula`, and z = scale·(x - centre), with a (d,) float64 centre.
     """
 
     name = "float32 terms"
     first_band = 4 * SEEDS_BY_DISTANCE
 
-    def __init__(self, exact: ExactPoints, formula: FilterFormula, centre: Any, scale: float, device: Device) -> None:
+    def __init__(self, exact: ExactPoints, formula: tuple[str, int], centre: Any, scale: float, device: Device) -> None:
         super().__init__(exact.points, exact.queries, exact.metric, device)
-        self.exact, self.formula, self.centre, self.scale = exact, formula, centre, scale
+        self.exact, self.centre, self.scale = exact, centre, scale
+        self.formula, self.halves = formula
 
     def quantize(self, values: Any, order: Any = None) -> QuantizedPoints:
         """The values of `order` (default: all), centred, scaled and rounded; the errors are the e_i of the tests."""
@@ -124,16 +99,16 @@ class DirectFilter(TileFilter):
         for rows in row_blocks(n, d):
             z = (values[ids[rows]].astype("float64") - self.centre) * self.scale
             y[rows] = z
-            if self.formula.name in (*NORMS, "braycurtis"):
+            if self.formula in (*NORMS, "braycurtis"):
                 moved = xp.abs(z - y[rows].astype("float64")).sum(axis=1) + d * SMALLEST_NORMAL
-                error[rows] = moved * self._slack() + self.formula.tiny
-            elif self.formula.name == "inner_product":
+                error[rows] = moved * self._slack() + TINY ** (2 / self.halves)
+            elif self.formula == "inner_product":
                 error[rows] = ((2 * d + 16) * UNIT) ** 0.5 * xp.sqrt((z * z).sum(axis=1)) + TINY**0.5
         return QuantizedPoints(y, None, error.astype("float32"), ids)
 
     def radius(self, bound: Any, rows: QuantizedPoints) -> Any:
         """The thresholds of the tests, (m,) float32."""
-        name, xp = self.formula.name, self.device.xp
+        name, xp = self.formula, self.device.xp
         if name in NORMS:
             return (rows.error + self._norm_bound(bound) * (self.scale * self._slack())).astype("float32")
         if name == "canberra":
@@ -153,7 +128,7 @@ class DirectFilter(TileFilter):
             "neighbors/filter/direct.cu", "append_candidates", (-(-n // TILE), -(-m // TILE)), THREADS,
             rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups,
             points.ids, np.int32(into.capacity), into.ids, into.count,
-            options=(f"-DFORMULA={self.formula.name}", f"-DHALVES={self.formula.halves}"),
+            options=(f"-DFORMULA={self.formula}", f"-DHALVES={self.halves}"),
         )  # fmt: skip
 
     def _slack(self) -> float:

@@ -30,33 +30,17 @@ MIN_ROWS = 64
 class TileFilter:
     """A filter that tests rows and points in tiles; subclasses have the methods below `candidates`.
 
-    Parameters
-    ----------
-    points, queries : (n, d) and (m, d) arrays
-        As the filter reads them; maybe the same array.
-    metric : Metric
-    device : Device
-
-    Attributes
-    ----------
-    name : str
-        For reports.
-    first_band, growth : int
-        The end of the first band of points, and the factor by which each further band extends it.
-    room : int
-        How many times `candidate_capacity` a row has room for in a band.
-    is_symmetric : bool
-        Whether it can test each pair once for both its points.
-    order : int32 array
-        The points that it tests, as they are arranged.
-    far : int32 array, optional
-        Those that it does not: candidates of every row.
+    `points`, (n, d), and `queries`, (m, d), are as the filter reads them, maybe the same array.
     """
 
-    name = ""
+    name = ""  # for reports
     exact: ExactPoints
+    #: The end of the first band of points, the factor by which each further band extends it, and how many times
+    #: `candidate_capacity` a row has room for in a band.
     first_band, growth, room = 2048, 4, 1
-    is_symmetric = False
+    is_symmetric = False  # whether it can test each pair once for both its points
+    order: Array  # int32, the points that it tests, as they are arranged
+    far: Array = None  # int32, those that it does not: candidates of every row
 
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device) -> None:
         self.points, self.queries, self.metric, self.device = points, queries, metric, device
@@ -65,7 +49,6 @@ class TileFilter:
         self.exact_kernels = exact_kernels(device)
         self.quantized_points: Any = None
         self.quantized_queries: Any = None
-        self.far: Array = None
 
     def first_order(self) -> Array:
         """An order of which every leading part is spread evenly over the points."""
@@ -129,18 +112,9 @@ class TileFilter:
     ) -> Candidates:
         """Each row's candidates among the points of a band of the order.
 
-        Parameters
-        ----------
-        rows
-            Of `query`.
-        band : slice
-        bound : (m,) float64 array
-            No surrogate distance above it is wanted.
-        groups : (m,) and (n,) int32 arrays
-            Of `tested_groups`: pairs of one group may be left out.
-        task : SearchTask
-        capacity : int, optional
-            How many a row has room for; by default `room` times `candidate_capacity`.
+        The rows are of `query`, and no surrogate distance above their `bound`, (m,) float64, is wanted. The groups,
+        (m,) and (n,) int32, are of `tested_groups`: pairs of one group may be left out. A row has room for `capacity`
+        candidates, by default `room` times `candidate_capacity`.
         """
         radius = self.radius(bound, rows)
         candidates: Candidates = self.exact_kernels.new_candidates(bound.size, task.k, capacity)
@@ -201,14 +175,7 @@ class TileFilter:
 
 
 class ProductFilter(TileFilter):
-    """The filter of metrics with a product form.
-
-    Parameters
-    ----------
-    points, queries, metric, device
-        As of a `TileFilter`; unit rows for cosine and correlation.
-    scaling : Scaling
-    """
+    """The filter of metrics with a product form; points and queries are unit rows for cosine and correlation."""
 
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device, scaling: Scaling) -> None:
         super().__init__(points, queries, metric, device)

@@ -21,12 +21,7 @@ SEED_POINTS = {False: 256, True: 64}
 
 
 class Bits:
-    """Rows of words as images of bits.
-
-    Parameters
-    ----------
-    exact : ExactPoints
-    """
+    """Rows of words as images of bits."""
 
     name = "common bits (fused)"
     sum_type = "int32"
@@ -50,14 +45,7 @@ class Bits:
 
 
 class CountFilter(ImageFilter):
-    """The filter of rows of bits.
-
-    Parameters
-    ----------
-    exact : ExactPoints
-        Words of zeros and ones.
-    device : Device
-    """
+    """The filter of rows of bits, words of zeros and ones."""
 
     #: Equal distances are many, and the first bounds come from few points.
     first_band, growth, room = 2**12, 4, 4

@@ -73,14 +73,7 @@ class Fp16:
 
 
 class Int8:
-    """Signed bytes, whose products are exact.
-
-    Parameters
-    ----------
-    points : (n, d) array
-    scaling : Scaling
-        The first scale; another one follows the rotation.
-    """
+    """Signed bytes, whose products are exact. `scaling` is the first scale; another one follows the rotation."""
 
     name = "int8 tensor cores (fused)"
     sum_type = "int32"
@@ -152,13 +145,7 @@ class Int8:
 
 
 class Projected(Int8):
-    """Signed bytes of the coordinates of a projection.
-
-    Parameters
-    ----------
-    points : (n, d) array
-    projection : Projection
-    """
+    """Signed bytes of the coordinates of a projection."""
 
     def __init__(self, points: Array, projection: Projection) -> None:
         sample = projection.coordinates(points[:: max(1, len(points) // SCALE_ROWS)])

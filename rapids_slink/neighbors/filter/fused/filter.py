@@ -39,16 +39,8 @@ FIRST_PAIRS = 2**24
 class FusedFilter(ImageFilter, ProductFilter):
     """The product filter over a whole band of points in one launch.
 
-    Parameters
-    ----------
-    points, queries, metric, device, scaling
-        As of a `ProductFilter`.
-    exact : ExactPoints
-        The same as they are re-ranked.
-    tier : int
-        `ON_AXES` where that takes less time, `ALL_FEATURES` or `PRECISE`.
-    within : float
-        The largest distance that is wanted.
+    `exact` has the same points as they are re-ranked, and `within` is the largest distance that is wanted. The `tier`
+    is `ON_AXES`, which are taken where that takes less time, `ALL_FEATURES` or `PRECISE`.
     """
 
     def __init__(
@@ -146,22 +138,13 @@ class FusedFilter(ImageFilter, ProductFilter):
     def component_pairs(self, order: Any, items: Any, upper: Any, max_pairs: int) -> Any:
         """The pairs of points whose surrogate distance is at most that of their component pair, and maybe others.
 
-        Parameters
-        ----------
-        order : (n',) int32 array
-            The points, in blocks of `BLOCK_ROWS`; in a block one more than once only in a run.
-        items : (m, 4) int32 array
-            A block of rows by the number of its first tile; the first tile of points and the one after the last, at
-            most `MAX_ITEM_TILES`; and the number of its component pair.
-        upper : float64 array
-            By component pair, the surrogate distance.
-        max_pairs : int
-            How many pairs of points there may be: if there are more the answer is None.
+        `order`, int32, has the points in blocks of `BLOCK_ROWS`; in a block one more than once only in a run. `items`,
+        (m, 4) int32, each have a block of rows by the number of its first tile; the first tile of points and the one
+        after the last, at most `MAX_ITEM_TILES`; and the number of its component pair. `upper`, float64, is the
+        surrogate distance by component pair.
 
-        Returns
-        -------
-        (3, pairs) int32 array
-            The points, none for those that fill up a block, and the number of their component pair.
+        Returns (3, pairs) int32, the points, none for those that fill up a block, and the number of their component
+        pair; None if there are more than `max_pairs`.
         """
         arranged = self.order, self.far
         self.arrange(order)

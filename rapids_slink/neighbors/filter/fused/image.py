@@ -29,15 +29,7 @@ TIGHTEN_WARPS = 2  # a block
 
 
 class ImageFilter(TileFilter):
-    """A filter whose kernel tests images of rows and points, a whole band in one launch.
-
-    Attributes
-    ----------
-    encoding
-        Makes the images; see `encodings.py`.
-    tile_error : float32 array
-        The largest of each tile of the points' image, once that is made.
-    """
+    """A filter whose kernel tests images of rows and points, a whole band in one launch."""
 
     is_symmetric = True
     #: A chunk has few rows, and a band brings each about 7k survivors; `candidate_capacity` says how many there is room
@@ -51,9 +43,9 @@ class ImageFilter(TileFilter):
     max_rows = 2**18  # a launch: enough blocks to fill the GPU evenly
     max_candidates = 2**26  # a launch
 
-    encoding: Any
+    encoding: Any  # makes the images; see `encodings.py`
     points_image: QuantizedPoints | None
-    tile_error: Array
+    tile_error: Array  # float32, what the test takes for each tile of the points' image, once that is made
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
         """An order for `append_both` of the points from `first` on, which have these bounds, and those not in it.
