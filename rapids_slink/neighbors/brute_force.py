@@ -139,13 +139,15 @@ class BruteForceSearch:
         while unproven.size and filter_ is not None:
             unproven, finest = self._pass(task, filter_, unproven, reached, again=True), filter_
             filter_ = filter_.finer() if unproven.size else None
-        left = []
-        for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]) if unproven.size else ():
+        if not unproven.size:
+            return unproven
+        remaining = []
+        for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
             rows = unproven[some]
             for _ in range(PASSES if local else 0):
                 rows = self._pass(task, local, rows, reached, again=True) if rows.size else rows
-            left.append(rows)
-        return self.device.xp.concatenate(left) if left else unproven
+            remaining.append(rows)
+        return self.device.xp.concatenate(remaining)
 
     def _pass(
         self,

@@ -34,10 +34,10 @@ def rows_to_search(forest: Any) -> np.ndarray:
     return np.flatnonzero(lower).astype(np.int32)
 
 
-def rows_of_small_components(forest: Any, rows: np.ndarray, most: int) -> np.ndarray:
-    """Those of the rows whose component has at most `most` of them."""
+def rows_of_small_components(forest: Any, rows: np.ndarray, max_rows: int) -> np.ndarray:
+    """Those of the rows whose component has at most `max_rows` of them."""
     own = forest.component[rows]
-    return rows[np.bincount(own)[own] <= most]
+    return rows[np.bincount(own)[own] <= max_rows]
 
 
 def record_search(forest: Any, rows: np.ndarray, result: Any) -> None:

@@ -53,11 +53,11 @@ def rows_to_search(forest: Any) -> Array:
     return rows[: int(count[0])]
 
 
-def rows_of_small_components(forest: Any, rows: Array, most: int) -> Array:
+def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
     """As `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
     _launch("count_members", rows.size, np.int64(rows.size), own, members)
-    return rows[members[own] <= most]
+    return rows[members[own] <= max_rows]
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:

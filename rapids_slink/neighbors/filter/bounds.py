@@ -94,7 +94,7 @@ class UpperBound:
 
     @classmethod
     def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
-        """That of points of so many features.
+        """That of points of this number of features.
 
         A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn of either; a filter that has the
         product subtract the norms may subtract ηh too little. So h(1 + 2η)/r - h(1 - η) is missing of a half norm at
