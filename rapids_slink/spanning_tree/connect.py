@@ -3,8 +3,8 @@
 Each round searches for every component that is not certified, except the largest. Those of its points search that may
 have an edge lighter than the component's best one. They look for the nearest point outside, bounded by that best edge.
 The forest records the points found and the raised bounds, so the next round of Borůvka certifies the lightest edge of
-each of these components. If most rows are those of large components, the small ones are searched for alone: when few
-large ones remain, component_pairs/ may connect them all at once instead.
+each of these components. If most points would search, and most of these are in large components, the small ones are
+searched for alone: when few large ones remain, component_pairs/ may connect them all at once instead.
 """
 
 from math import inf
@@ -109,8 +109,9 @@ def connect_forest(
 
 
 def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
-    """Those of the rows that are in components with few of them; none if it takes little time to search for all."""
-    if rows.size * forest.component.size < MIN_ROUND_PAIRS[device.name]:
+    """Those of the rows that are in components with few of them; none if all rows take little time."""
+    m, n = rows.size, forest.component.size
+    if m < n / 2 or m * n < MIN_ROUND_PAIRS[device.name]:
         return rows[:0]
     return kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)
 
