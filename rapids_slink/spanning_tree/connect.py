@@ -111,7 +111,7 @@ def connect_forest(
 def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
     """Those of the rows that are in components with few of them; none if all rows take little time."""
     m, n = rows.size, forest.component.size
-    if m < n / 2 or m * n < MIN_ROUND_PAIRS[device.name]:
+    if m < n / 4 or m * n < MIN_ROUND_PAIRS[device.name]:
         return rows[:0]
     return kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)
 
