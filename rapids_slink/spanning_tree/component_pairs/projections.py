@@ -40,14 +40,15 @@ def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, rad
     error = 4 * (d + 8) * EPSILON * radius
     ends = first, second
     projected = project(filter_.points, filter_.scaling.centre, components, centroids, ends, xp)
-    highest = [components.points(end)[values.argmax()] for end, values in zip(first, projected[0], strict=True)]
-    lowest = [components.points(end)[values.argmin()] for end, values in zip(second, projected[1], strict=True)]
-    context.tighten(upper, xp.stack(highest), xp.stack(lowest), xp.arange(first.size, dtype="int32"))
+    points = [[components.points(number) for number in end] for end in ends]
+    highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
+    lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
+    context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
     distance = context.search.metric.true_distance_bound(upper, d, xp)
     max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
     close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs
     for c in range(first.size):
-        sides = [(components.points(end[c]), values[c]) for end, values in zip(ends, projected, strict=True)]
+        sides = [(ids[c], values[c]) for ids, values in zip(points, projected, strict=True)]
         if core is not None:
             sides = [(ids[low], values[low]) for ids, values in sides for low in [core[ids] <= upper[c]]]
         (ids, values), (others, other_values) = sides
@@ -66,7 +67,7 @@ def project(
     components: Components,
     centroids: Array,
     ends: tuple[np.ndarray, np.ndarray],
-    xp: Any = np,
+    xp: Any,
 ) -> tuple[list[Any], list[Any]]:
     """(x - origin)·(centroid of the second end - centroid of the first) of each pair's points, by component."""
     of_first, of_second = ([None] * ends[0].size for _ in range(2))
@@ -83,7 +84,7 @@ def project(
     return of_first, of_second
 
 
-def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp: Any = np) -> tuple[Any, Any] | None:
+def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp: Any) -> tuple[Any, Any] | None:
     """All i and j with second[j] <= first[i] + max_difference; None if there are more than `room`.
 
     The sum is rounded, by less than the error that `by_projection` adds.

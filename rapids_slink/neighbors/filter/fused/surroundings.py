@@ -18,7 +18,7 @@ from rapids_slink.runtime.device import Array
 #: look: fp16 moves a row by up to 2⁻¹² of its distance from the centre.
 MAX_RATIO, LEVEL = 2**6, 4
 #: The most centres, and the fewest rows of a group: of fewer all distances are computed in as little time.
-MAX_CENTRES, MIN_ROWS = 2**10, 2**6
+MAX_CENTRES, MIN_MEMBERS = 2**10, 2**6
 LEVELS, SMALLEST = 2**11, 1e-308  # more than there are levels of float64 numbers from here on
 
 
@@ -46,13 +46,13 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
         Within which of it all are that the members look for.
     """
     m, centres = rows.size, list[int]()
-    if m < MIN_ROWS:
+    if m < MIN_MEMBERS:
         yield cp.arange(m, dtype=cp.int32), None, 0.0
         return
     nearest, own, of = cp.full(m, cp.inf), cp.full(m, cp.inf), cp.full(m, -1, cp.int32)
     limit = (MAX_RATIO * reach) ** 2  # squares of distances, like `nearest` and, of a row's own centre, `own`
     limit[limit == cp.inf] = 0  # of these and of rows that look nowhere no scale is made
-    while len(centres) < min(MAX_CENTRES, m // MIN_ROWS):
+    while len(centres) < min(MAX_CENTRES, m // MIN_MEMBERS):
         ratio = cp.where((of < 0) & (limit > 0), nearest / limit, 0)
         farthest = int(ratio.argmax())
         if ratio[farthest] == 0:
@@ -69,7 +69,7 @@ def surroundings(values: Array, rows: Array, reach: Array) -> Iterator[tuple[Arr
     numbers, starts = np.unique(group[by_group].get(), return_index=True)
     others = []
     for number, members in zip(numbers.tolist(), cp.split(by_group, starts[1:].tolist()), strict=True):
-        if number >= 0 and members.size >= MIN_ROWS:
+        if number >= 0 and members.size >= MIN_MEMBERS:
             yield members, centres[number // LEVELS], float(radius[members].max())
         else:
             others.append(members)
