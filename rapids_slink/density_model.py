@@ -9,6 +9,7 @@ import numpy as np
 from rapids_slink import density
 from rapids_slink.dendrogram import condense
 from rapids_slink.hierarchy.estimator import WithRows
+from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import device_of, to_host
@@ -20,10 +21,43 @@ _READ: Any = WeakKeyDictionary()
 class DensityHierarchy(PointHierarchy):
     """The base of `HDBSCAN`."""
 
-    condensed_tree_: Any
+    _condensed_: Any  # see condense.columns_of
+    _drawn_: Any  # with gen_min_span_tree and without prediction_data: the rows' values
     _core_: Any  # with prediction_data: see prediction.core_distances
     _selected_: Any  # the cluster in the condensed tree of each label
     _labels_are_a_cut = False
+
+    @property
+    def condensed_tree_(self) -> CondensedTree:
+        """The clusters of at least `min_cluster_size` rows: which split, when, and when each row falls out."""
+        self._require_fit()
+        return self._condensed(None)
+
+    @property
+    def single_linkage_tree_(self) -> SingleLinkageTree:
+        """The merges, with the methods of the package hdbscan. `linkage_` is their frame."""
+        self._require_fit()
+        return SingleLinkageTree(self)
+
+    @property
+    def minimum_spanning_tree_(self) -> MinimumSpanningTree:
+        """The tree of mutual reachability, with the methods of the package hdbscan. `mst_` is its frame."""
+        self._require_fit()
+        return MinimumSpanningTree(self.mst_, getattr(self, "_points_", getattr(self, "_drawn_", None)))
+
+    def dbscan_clustering(self, cut_distance: float, min_cluster_size: int = 5) -> Any:
+        """The clusters of DBSCAN* with this radius: `SingleLinkageTree.get_clusters`."""
+        return self.single_linkage_tree_.get_clusters(cut_distance, min_cluster_size)
+
+    def generate_prediction_data(self) -> None:
+        """Check that the model can predict. With ``prediction_data=True`` the fit has made all that this takes.
+
+        Raises
+        ------
+        ValueError
+            The model was fitted without ``prediction_data=True`` and keeps no rows.
+        """
+        self._fitted_rows()
 
     @property
     def exemplars_(self) -> list[Any]:
@@ -122,10 +156,10 @@ class DensityHierarchy(PointHierarchy):
         """What predictions read of the model."""
         rows, min_samples = self._fitted_rows(), self.report_.get("min_samples", 1)
         frame, read = _READ.get(self, (None, None))
-        if read is None or frame is not self.condensed_tree_:
-            tree = condense.from_frame(self.condensed_tree_, self.n_leaves_)
+        if read is None or frame is not self._condensed_:
+            tree = condense.from_frame(self._condensed_, self.n_leaves_)
             read = density.Density(rows, self._core_, min_samples, tree, to_host(self._selected_))
-            _READ[self] = self.condensed_tree_, read
+            _READ[self] = self._condensed_, read
         return read
 
     @property
@@ -139,9 +173,9 @@ class DensityHierarchy(PointHierarchy):
         src, dst, weight = (tree[name].to_numpy() for name in ("src", "dst", "weight"))
         return density.relative_validity(np.asarray(on_host(self.labels_)), src, dst, weight)
 
-    def _condensed(self, min_cluster_size: int | None) -> tuple[Any, np.ndarray]:
-        if hasattr(self, "_weighted_"):  # whose rows have the sizes of clusters
+    def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
+        if min_cluster_size is None:
+            return CondensedTree(self._condensed_, self.labels_)
+        if hasattr(self, "_weighted_"):
             raise ValueError("hdbscan draws no condensed tree of weighted rows: fit without sample_weight")
-        if min_cluster_size is not None:
-            return super()._condensed(min_cluster_size)
-        return on_host(self.condensed_tree_), np.asarray(on_host(self.labels_))
+        return super()._condensed(min_cluster_size)

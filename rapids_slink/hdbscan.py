@@ -23,6 +23,15 @@ __all__ = [
 ]  # fmt: skip
 METHODS = ("eom", "leaf")
 CENTERS = (None, "centroid", "medoid", "both")
+#: Parameters of other packages that may not change the clusters: their only values, and why there are no others.
+FIXED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "alpha": ((1.0,), "scaled distances make another tree"),
+    "cluster_selection_persistence": ((0.0,), "to_hdbscan(cluster_selection_persistence=...) chooses by it"),
+    "match_reference_implementation": ((False,), "the clusters are those that the package hdbscan has without it"),
+    "branch_detection_data": ((False,), "only the package hdbscan finds branches within clusters"),
+    "metric_params": ((None, {}), "p is the only parameter of a metric"),
+    "output_type": ((None, "input"), "results have the type of X; cuml.set_global_output_type sets another"),
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -50,6 +59,8 @@ class HDBSCAN(DensityHierarchy):
         further.
     cluster_selection_epsilon : float
         Clusters that split off below this distance are merged into the one that they split from.
+    cluster_selection_epsilon_max : float
+        Excess of mass does not select clusters that split off above this distance.
     allow_single_cluster : bool
         Whether all rows may be one cluster.
     max_cluster_size : int, optional
@@ -59,8 +70,19 @@ class HDBSCAN(DensityHierarchy):
     prediction_data : bool
         Keep a copy of the rows and their core distances, for the predictions and `exemplars_`. It costs a further k-NN
         search.
+    gen_min_span_tree : bool
+        Keep a copy of the rows, for ``minimum_spanning_tree_.plot()``. The tree itself is there in any case.
     store_centers : {None, "centroid", "medoid", "both"}
         Compute `centroids_`, `medoids_` or both, as scikit-learn does. Medoids take all pairs within each cluster.
+    algorithm, leaf_size, memory, approx_min_span_tree, core_dist_n_jobs, n_jobs, copy, verbose : object
+        Parameters of the packages hdbscan, scikit-learn and cuML that say how the tree is found. They are ignored,
+        because the tree is exact in any case.
+    build_algo, build_kwds, device_ids : object
+        Ignored likewise.
+    alpha, cluster_selection_persistence, match_reference_implementation, branch_detection_data : float, bool
+        Parameters of these packages of which other values would change the clusters. Only the defaults are valid.
+    metric_params, output_type : optional
+        Only None is valid.
 
     Attributes
     ----------
@@ -74,18 +96,22 @@ class HDBSCAN(DensityHierarchy):
     cluster_persistence_ : array of shape (clusters,), float64
         The stability of each cluster, from 0 to 1. If the root is the only cluster the package hdbscan divides by its
         labelled rows alone, and may give more than 1.
-    condensed_tree_ : DataFrame
-        ``parent``, ``child`` (int64), ``lambda_val`` (float64, 1 / distance), ``child_size`` (int64), as in the package
-        hdbscan: rows are 0..n-1, clusters are n and above, and n is all rows.
+    condensed_tree_ : CondensedTree
+        The clusters of at least `min_cluster_size` rows, selected or not, with the methods of the package hdbscan, like
+        the next two: ``to_pandas()``, ``to_numpy()``, ``to_networkx()``, ``plot()``.
+    single_linkage_tree_ : SingleLinkageTree
+        The merges of `linkage_`.
+    minimum_spanning_tree_ : MinimumSpanningTree
+        The edges of `mst_`.
     centroids_, medoids_ : array of shape (clusters, d), float64
         With `store_centers`. The mean of each cluster's rows, weighted by their probabilities, and the row with the
         least sum of distances to the others, weighted likewise.
-    linkage_, single_linkage_tree_ : DataFrame
+    linkage_ : DataFrame
         ``left``, ``right``, ``height``, ``size``: SciPy's Z of mutual reachability.
-    mst_, children_, distances_ : DataFrame, arrays
-        See `SingleLinkage`, as of the following.
-    n_clusters_, n_leaves_, n_features_in_, n_connected_components_, feature_names_in_, report_
-        The number of clusters is without noise.
+    mst_, children_, distances_, n_leaves_, n_features_in_, n_connected_components_, feature_names_in_, report_
+        See `SingleLinkage`.
+    n_clusters_ : int
+        The number of clusters, without noise.
 
     See Also
     --------
@@ -108,9 +134,10 @@ class HDBSCAN(DensityHierarchy):
     min_samples: int | None = None
     _: KW_ONLY
     metric: str = "euclidean"
-    p: float = 2.0
+    p: float | None = 2.0
     cluster_selection_method: str = "eom"
     cluster_selection_epsilon: float = 0.0
+    cluster_selection_epsilon_max: float = np.inf
     allow_single_cluster: bool = False
     max_cluster_size: int | None = None
     n_neighbors: int | None = None
@@ -118,13 +145,27 @@ class HDBSCAN(DensityHierarchy):
     progress: bool = False
     memory_limit: int | str | None = None
     prediction_data: bool = False
+    gen_min_span_tree: bool = False
     store_centers: str | None = None
-
-    @property
-    def single_linkage_tree_(self) -> Any:
-        """The linkage, under its name in other packages."""
-        self._require_fit()
-        return self.linkage_
+    # Of other packages, without effect.
+    algorithm: str | None = None
+    leaf_size: int | None = None
+    memory: Any = None
+    approx_min_span_tree: bool = False
+    core_dist_n_jobs: int | None = None
+    n_jobs: int | None = None
+    copy: Any = None
+    verbose: Any = False
+    build_algo: str | None = None
+    build_kwds: Any = None
+    device_ids: Any = None
+    # Of other packages: see FIXED.
+    alpha: float = 1.0
+    cluster_selection_persistence: float = 0.0
+    match_reference_implementation: bool = False
+    branch_detection_data: bool = False
+    metric_params: Any = None
+    output_type: str | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Cluster the rows of `X`.
@@ -164,20 +205,29 @@ class HDBSCAN(DensityHierarchy):
         return self.min_cluster_size
 
     def _cluster_rule(self) -> StableClusters:
+        for name, (values, reason) in FIXED.items():
+            if (value := getattr(self, name)) not in values:
+                raise ValueError(f"{name} must be {values[0]!r}, got {value!r}: {reason}")
         if as_integer(self.min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")
-        epsilon: Any = self.cluster_selection_epsilon
         method, max_size = self.cluster_selection_method, self.max_cluster_size
         if method not in METHODS:
             raise ValueError(f"cluster_selection_method must be one of {METHODS}, got {method!r}")
-        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float | np.number):
-            raise TypeError(f"cluster_selection_epsilon must be a number, got {epsilon!r}")
+        epsilon: Any = self.cluster_selection_epsilon
+        largest: Any = self.cluster_selection_epsilon_max
+        for name, value in (("cluster_selection_epsilon", epsilon), ("cluster_selection_epsilon_max", largest)):
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+                raise TypeError(f"{name} must be a number, got {value!r}")
         if not 0 <= epsilon < np.inf:
             raise ValueError(f"cluster_selection_epsilon must be finite and at least 0, got {epsilon}")
+        if not epsilon <= largest:
+            raise ValueError(
+                f"cluster_selection_epsilon_max must be at least cluster_selection_epsilon={epsilon}, got {largest}"
+            )
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
-        max_rows = float(max_size or np.inf)
-        rule = selection.Rule(method == "leaf", bool(self.allow_single_cluster), max_rows, float(epsilon))
+        max_rows, single = float(max_size or np.inf), bool(self.allow_single_cluster)
+        rule = selection.Rule(method == "leaf", single, max_rows, float(epsilon), float(largest))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 

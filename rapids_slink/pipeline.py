@@ -137,7 +137,7 @@ def attributes_of(
     with report.stage("linkage", device):
         merges = build_linkage(tree, n)
     flat = rule.choose(merges, n, device, report)
-    kept = kept_rows(points.values, settings, rule, device, report, is_own) if settings.prediction_data else {}
+    kept = kept_rows(points.values, settings, rule, device, report, is_own)
     if settings.store_centers is not None:
         with report.stage("centers", device):
             kept |= centers_of(points, flat, settings, device)
@@ -173,10 +173,14 @@ def kept_rows(
     values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
 ) -> dict[str, Any]:
     """What a model keeps of its rows: these, copied unless `is_own`; core distances if its predictions need them."""
+    if not keeps_rows(settings):
+        return {}
     with report.stage("prediction_data", device):
         points = values
         if not is_own:
             points = copy_out(device, values) if device.is_gpu else values.copy()
+        if not settings.prediction_data:
+            return {"_drawn_": points}
         kept: dict[str, Any] = {
             "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
             "_missing_value_": settings.missing_value,
@@ -185,6 +189,11 @@ def kept_rows(
         if rule.predicts_by_density:
             kept["_core_"] = copy_out(device, core_distances(values, settings.metric, settings.min_samples, device))
     return kept
+
+
+def keeps_rows(settings: Settings) -> bool:
+    """Whether a model keeps its rows, for predictions or to draw its tree on them. Distances have no rows."""
+    return settings.prediction_data or (settings.gen_min_span_tree and settings.metric is not PRECOMPUTED)
 
 
 def read_points(X: Any, settings: Settings, device: Device, estimate: Following) -> tuple[Points, EdgeList | None]:
@@ -224,6 +233,8 @@ def estimate_fit(
     stages = [of_tree, estimate_linkage(problem.n, problem.device), choice]
     if problem.settings.prediction_data:
         stages.append(estimate_prediction(problem))
+    elif keeps_rows(problem.settings):
+        stages.append(MemoryEstimate(problem.n * problem.n_features * problem.itemsize))
     return sequential(*stages)
 
 

@@ -24,11 +24,12 @@ class PointHierarchy(Hierarchy, Estimator):
     """An estimator for points. Subclasses differ in how they choose clusters."""
 
     metric: str
-    p: float
+    p: float | None
     missing: str | None = None
     missing_value: float | None = None
     max_distance: float | None = None
     store_centers: str | None = None
+    gen_min_span_tree: bool = False
     n_neighbors: int | None
     min_samples: int | None
     device: str
@@ -147,7 +148,8 @@ class PointHierarchy(Hierarchy, Estimator):
         return self.fit(X).labels_
 
     def _settings(self) -> Settings:
-        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, self.p)
+        p = 2.0 if self.p is None else self.p
+        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, p)
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples
@@ -162,6 +164,7 @@ class PointHierarchy(Hierarchy, Estimator):
             max_distance=None if self.max_distance is None else float(self.max_distance),
             missing_value=check_missing_value(self.missing_value, self.missing),
             prediction_data=bool(self.prediction_data),
+            gen_min_span_tree=bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
         )
 

@@ -19,7 +19,8 @@ class Settings:
     progress: bool = False
     max_distance: float | None = None
     missing_value: Any = None
-    prediction_data: bool = False
+    prediction_data: bool = False  # whether the model keeps its rows and what its predictions read
+    gen_min_span_tree: bool = False  # whether the model keeps its rows to draw its tree on them
     weights: Any = None  # array of shape (n,), optional; how many equal rows each counts for
     store_centers: str | None = None
 

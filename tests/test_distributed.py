@@ -214,7 +214,7 @@ def test_hdbscan(client, blocks):
     assert ours.report_["min_samples"] == theirs.report_["min_samples"] == 8
     for name in ("probabilities_", "outlier_scores_"):
         pd.testing.assert_series_equal(getattr(ours, name).compute(), getattr(theirs, name))
-    pd.testing.assert_frame_equal(ours.condensed_tree_.compute(), theirs.condensed_tree_)
+    pd.testing.assert_frame_equal(ours.condensed_tree_.frame.compute(), theirs.condensed_tree_.frame)
     np.testing.assert_array_equal(ours.cluster_persistence_, theirs.cluster_persistence_)
 
 

@@ -61,8 +61,9 @@ def test_clusters_are_hdbscans_of_the_same_tree(points, options, device):
 def test_clusters_by_all_combinations_of_options_are_hdbscans(seed):
     """Where no distance ties: the labels and the probabilities of points without and with much structure."""
     rng = np.random.default_rng(seed)
-    factors = (("eom", "leaf"), (0.0, 0.3), (False, True), (0, 20, 40))
+    factors = (("eom", "leaf"), (0.0, 0.3), (False, True), (0, 20, 40), (np.inf, 0.5))
     names = ("cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster", "max_cluster_size")
+    names += ("cluster_selection_epsilon_max",)
     found = []
     for min_cluster_size, n in ((2, 30), (5, 90), (12, 26)):
         X = rng.normal(size=(n, 2)) * rng.choice([0.2, 1.0], (n, 1))
@@ -93,7 +94,7 @@ def test_clusters_are_hdbscans_of_the_points(seed, device):
 
 def test_condensed_tree_is_hdbscans():
     X = blobs(2)
-    ours = HDBSCAN(6, device="cpu").fit(X).condensed_tree_
+    ours = HDBSCAN(6, device="cpu").fit(X).condensed_tree_.to_pandas()
     theirs = SingleLinkage(min_samples=6, device="cpu").fit(X).to_hdbscan(6).condensed_tree_.to_pandas()
     assert ours.dtypes.to_dict() == {**theirs.dtypes.to_dict(), "child_size": np.dtype("int64")}
     points, others = (tree[tree["child"] < len(X)].sort_values("child") for tree in (ours, theirs))
@@ -139,7 +140,7 @@ def test_distances_whose_inverse_overflows_are_as_zero(device):
     for method in ("eom", "leaf"):
         model = HDBSCAN(5, 1, metric="cityblock", cluster_selection_method=method, device=device).fit(X)
         assert on_host(model.labels_).tolist() == [0] * 20 + [1] * 20
-        assert on_host(model.condensed_tree_)["lambda_val"].value_counts().to_dict() == {np.inf: 40, 1 / 20.0: 2}
+        assert model.condensed_tree_.to_pandas()["lambda_val"].value_counts().to_dict() == {np.inf: 40, 1 / 20.0: 2}
         assert on_host(model.cluster_persistence_).tolist() == [1.0, 1.0]
 
 
@@ -198,7 +199,7 @@ def test_kinds_and_names(engine):
         series = getattr(model, attribute)
         assert series.name == name
         assert series.index.equals(index)
-    assert model.single_linkage_tree_ is model.linkage_
+    assert isinstance(model.condensed_tree_.frame, type(model.linkage_))
     assert model.feature_names_in_.tolist() == ["x", "y"]
     arrays = HDBSCAN(10, device=engine.name).fit(engine.asarray(X))
     assert type(arrays.labels_) is type(arrays.probabilities_) is type(engine.asarray(X))
@@ -211,7 +212,7 @@ def test_kept_and_shown(tmp_path):
     model.save(tmp_path / "clusters.slink")
     for again in (rapids_slink.load(tmp_path / "clusters.slink"), pickle.loads(pickle.dumps(model)), copy.copy(model)):
         assert again.get_params() == model.get_params()
-        for name in ("labels_", "probabilities_", "outlier_scores_", "condensed_tree_", "linkage_"):
+        for name in ("labels_", "probabilities_", "outlier_scores_", "_condensed_", "linkage_"):
             assert getattr(again, name).equals(getattr(model, name)), name
         np.testing.assert_array_equal(again.cut(3), model.cut(3))
     page = model._repr_html_()
@@ -231,7 +232,7 @@ def test_plots(device):
     assert ax.get_legend().get_texts()[-1].get_text() == f"noise ({noise} rows)"
     pyplot.figure()
     assert model.plot_heights().get_legend() is None
-    condensed = on_host(model.condensed_tree_).to_records(index=False)
+    condensed = model.condensed_tree_.to_numpy()
     assert hdbscan.plots.CondensedTree(condensed, on_host(model.labels_)).plot() is not None
     pyplot.close("all")
 

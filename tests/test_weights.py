@@ -43,7 +43,7 @@ def test_a_weight_is_as_many_rows(seed, min_samples, metric, options, device):
         np.testing.assert_array_equal(on_host(model.probabilities_), on_host(expected.probabilities_)[first])
     np.testing.assert_allclose(on_host(model.cluster_persistence_), on_host(expected.cluster_persistence_), rtol=1e-9)
     assert model.n_clusters_ > 3
-    tree = model.condensed_tree_
+    tree = model.condensed_tree_.frame
     assert tree["child_size"][-len(X) :].tolist() == weight.tolist()
 
 
@@ -52,7 +52,7 @@ def test_a_row_is_no_cluster_at_its_core_distance(min_samples, device):
     """Its copies part there, so that a cluster of this row alone would end where it begins."""
     rng = np.random.default_rng(0)
     X, weight = rng.normal(size=(600, 2)), rng.integers(1, 5, 600)
-    tree = HDBSCAN(2, min_samples, device=device).fit(X, sample_weight=weight).condensed_tree_
+    tree = HDBSCAN(2, min_samples, device=device).fit(X, sample_weight=weight).condensed_tree_.frame
     tree = pd.DataFrame({name: on_host(tree[name].values) for name in tree})
     born = tree.set_index("child")["lambda_val"]
     alone = tree[(tree["child"] < 600) & ~tree["parent"].duplicated(keep=False) & (tree["parent"] > 600)]

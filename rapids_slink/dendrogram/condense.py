@@ -88,7 +88,7 @@ def _joined(merges: Merges, n: int) -> Merges:
 
 
 def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Device = CPU) -> dict[str, Array]:
-    """The columns of `HDBSCAN.condensed_tree_`: first the rows of the clusters, then the points'."""
+    """The columns of a `CondensedTree`: first the rows of the clusters, then the points'."""
     xp, n, clusters = device.xp, tree.cluster.size, tree.parent.size
 
     def column(of_clusters: np.ndarray, of_points: Array, dtype: Any) -> Array:
@@ -108,7 +108,7 @@ def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Devi
 
 
 def from_frame(frame: Any, n: int) -> Condensed:
-    """The condensed dendrogram of n points in the columns of `HDBSCAN.condensed_tree_`."""
+    """The condensed dendrogram of n points in the columns of a `CondensedTree`."""
     parent, rate, size = (to_host(frame[name].values) for name in ("parent", "lambda_val", "child_size"))
     c = parent.size - n  # clusters, without that of all points
     return Condensed(

@@ -106,7 +106,7 @@ class StableClusters(ClusterRule):
             selected.persistence.size,
             rows,
             {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
-            {"condensed_tree_": condensed},
+            {"_condensed_": condensed},
         )
 
 

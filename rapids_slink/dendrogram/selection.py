@@ -25,6 +25,7 @@ class Rule(NamedTuple):
     #: the points of its child clusters instead, as in the package hdbscan
     max_size: float = np.inf
     epsilon: float = 0.0  # clusters that split off below this height are merged into the one that they split from
+    max_epsilon: float = np.inf  # clusters that split off above this height are not selected; ignored with `leaves`
 
 
 class Selected(NamedTuple):
@@ -62,7 +63,7 @@ def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None
 def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) -> Selected:
     """The clusters that a rule selects, and each point's place in them."""
     stability, largest, _ = summary
-    selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, tree.size, stability.copy(), rule)
+    selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, stability.copy(), _allowed(tree, rule))
     if rule.epsilon > 0:
         selected = _above(tree.parent, tree.birth, selected, rule)
     labels, probabilities, numbers = _label(tree, selected, summary, rule.epsilon, device)
@@ -102,21 +103,35 @@ def _leaves(tree: Condensed) -> np.ndarray:
     return selected
 
 
+def _allowed(tree: Condensed, rule: Rule) -> np.ndarray:
+    """The clusters that excess of mass may select."""
+    size, birth = tree.size.astype(np.float64), tree.birth.copy()
+    size[0] = size[1:][tree.parent[1:] == 0].sum()
+    allowed = size <= rule.max_size
+    allowed[0] &= rule.allow_single
+    if rule.max_epsilon < np.inf:
+        birth[0] = min(float(tree.departure.min()), birth[1:].min(initial=np.inf))  # where all points part first
+        allowed &= _heights(birth) <= rule.max_epsilon
+    return allowed
+
+
+def _heights(rate: np.ndarray) -> np.ndarray:
+    """The heights of some λ. Two roundings away from the merges, and compared so in the package hdbscan, too."""
+    with np.errstate(divide="ignore"):
+        return 1 / rate
+
+
 @njit(nogil=True, cache=True)
-def _most_stable(parent, size, best, rule):
+def _most_stable(parent, best, allowed):
     """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten."""
     within = np.zeros(best.size)  # the best of the clusters within each
     selected = np.zeros(best.size, np.bool_)
-    handed_on = 0
     for c in range(best.size - 1, -1, -1):
-        may = size[c] <= rule.max_size if c > 0 else rule.allow_single and handed_on <= rule.max_size
-        selected[c] = may and best[c] >= within[c]
+        selected[c] = allowed[c] and best[c] >= within[c]
         if not selected[c]:
             best[c] = within[c]
         if c > 0:
             within[parent[c]] += best[c]
-            if parent[c] == 0:
-                handed_on += size[c]
     return _outermost(parent, selected)
 
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram import condense
@@ -12,6 +11,7 @@ from rapids_slink.hierarchy import plots
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotted import MAX_POINTS
+from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
 
@@ -65,7 +65,7 @@ class Drawn(Exports):
         ax : matplotlib Axes, optional
             Where to draw; the current Axes by default.
         **options
-            Those of ``hdbscan.plots.CondensedTree.plot``, such as ``cmap`` or ``select_clusters``.
+            See `CondensedTree.plot`.
 
         Returns
         -------
@@ -80,21 +80,10 @@ class Drawn(Exports):
             `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
         """
         self._require_fit()
-        columns, labels = self._condensed(min_cluster_size)
-        try:
-            from hdbscan.plots import CondensedTree
-        except ImportError as error:
-            raise ImportError("plot_condensed needs hdbscan: pip install 'rapids_slink[hdbscan]'") from error
-        rate = np.asarray(columns["lambda_val"])
-        if not rate.any():
-            raise ValueError("no tree of the forest has as many rows as min_cluster_size: there is nothing to draw")
-        shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)  # equal rows part at an infinite one
-        types = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
-        frame = pd.DataFrame(columns).assign(lambda_val=shown).astype(types)
-        return CondensedTree(frame.to_records(index=False), labels).plot(axis=plots.axes_of(ax), **options)
+        return self._condensed(min_cluster_size).plot(axis=ax, **options)
 
-    def _condensed(self, min_cluster_size: int | None) -> tuple[Any, np.ndarray]:
-        """The columns of the condensed tree, and the labels of its most stable clusters."""
+    def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
+        """The condensed tree with the labels of its most stable clusters."""
         n = self.n_leaves_
         least = max(5, n // 100) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
         linkage = on_host(self.linkage_)
@@ -104,7 +93,7 @@ class Drawn(Exports):
         if merges.height.size and merges.height[0] < 0:
             raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
         tree = condense.condense(merges, n, least)
-        return condense.columns_of(tree), select(tree, Rule(), summarize(tree)).labels
+        return CondensedTree(pd.DataFrame(condense.columns_of(tree)), select(tree, Rule(), summarize(tree)).labels)
 
     def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
         """Draw the minimum spanning tree on the rows: the edges within clusters, and those that the cut removes.

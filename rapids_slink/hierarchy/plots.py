@@ -16,6 +16,7 @@ from rapids_slink.hierarchy.plotted import (
     MAX_POINTS,
     colored_groups,
     cut_label,
+    drawn_merges,
     is_logarithmic,
     plane_coordinates,
     sample_of_heights,
@@ -65,6 +66,79 @@ def plot_dendrogram(
     xlabel, ylabel = names[::-1] if kwargs.get("orientation") in ("left", "right") else names
     ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax
+
+
+def plot_linkage_tree(
+    Z: np.ndarray,
+    *,
+    axis: Any = None,
+    truncate_mode: str | None = None,
+    p: int = 0,
+    vary_line_width: bool = True,
+    cmap: Any = "viridis",
+    colorbar: bool = True,
+) -> Any:
+    """`SingleLinkageTree.plot` of SciPy's Z."""
+    axis = axes_of(axis)
+    from matplotlib.collections import LineCollection
+
+    merges, corners = drawn_merges(Z, truncate_mode, as_integer(p, "p"))
+    sizes = np.concatenate([np.ones(len(Z) + 1), Z[:, 3]])[Z[merges, :2].astype(np.int64)]
+    rows = np.log2(sizes if vary_line_width else np.ones_like(sizes)).ravel()
+    sides = corners.reshape(-1, 2, 2)  # of each merge the line on the left, from below, and then the one on the right
+    lines = LineCollection(list(sides), linewidths=np.log2(1 + 2**rows), capstyle="butt")
+    if cmap == "none":
+        lines.set_color("k")
+    else:
+        lines.set(cmap=cmap, array=rows, clim=(0, rows.max(initial=1.0)))
+    axis.add_collection(lines)
+    axis.add_collection(LineCollection(list(corners[:, 1:3]), linewidths=1.0, colors="k"))
+    if colorbar and cmap != "none":
+        axis.figure.colorbar(lines, ax=axis, label="log(Number of points)")
+    axis.autoscale_view()
+    axis.set(xticks=[], ylabel="distance")
+    axis.spines[["right", "top", "bottom"]].set_visible(False)
+    return axis
+
+
+def plot_spanning_tree(
+    rows: Array,
+    mst: Any,
+    *,
+    axis: Any = None,
+    node_size: float = 40,
+    node_color: Any = "k",
+    node_alpha: float = 0.8,
+    edge_alpha: float = 0.5,
+    edge_cmap: Any = "viridis_r",
+    edge_linewidth: float = 2,
+    vary_line_width: bool = True,
+    colorbar: bool = True,
+) -> Any:
+    """`MinimumSpanningTree.plot` of rows and an edge frame in ascending order of weight."""
+    axis = axes_of(axis)
+    from matplotlib.collections import LineCollection
+
+    coordinates, _ = plane_coordinates(rows if rows.shape[1] > 2 else to_host(rows), np.arange(len(rows)), None)
+    longest = on_host(mst).iloc[-MAX_POINTS:]
+    weight = longest["weight"].to_numpy()
+    width = np.full(weight.size, float(edge_linewidth))
+    if vary_line_width and weight.max(initial=0.0) > 0:  # rows at distance zero get the width of the shortest edge
+        width *= 1 - np.log(np.maximum(weight, weight[weight > 0].min()) / weight.max())
+    lines = LineCollection(
+        list(coordinates[longest[["src", "dst"]].to_numpy()]),
+        linewidths=width,
+        cmap=edge_cmap,
+        array=weight,
+        alpha=edge_alpha,
+    )
+    axis.add_collection(lines)
+    shown = coordinates[:: -(-len(rows) // MAX_POINTS)]
+    axis.scatter(*shown.T, c=node_color, alpha=node_alpha, s=node_size)
+    if colorbar:
+        axis.figure.colorbar(lines, ax=axis, label="Mutual reachability distance")
+    axis.set(xticks=[], yticks=[])
+    return axis
 
 
 def plot_heights(linkage: Any, n_leaves: int, *, n_clusters: int | None = None, ax: Any = None, **kwargs: Any) -> Any:

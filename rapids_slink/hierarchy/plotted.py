@@ -37,6 +37,39 @@ def sample_of_rows(group: np.ndarray) -> np.ndarray:
     return np.sort(order[(position + 1) * kept // size > position * kept // size])
 
 
+def drawn_merges(Z: np.ndarray, truncate_mode: str | None, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """The merges that a truncated dendrogram shows, ascending, and the corners of each, (merges, 4, 2).
+
+    These are SciPy's: from below the left part over its height and over the right part's back down. Leaves are 10
+    apart, and a part whose merges are not shown is a leaf. Without recursion, so that the tree may have any depth.
+    """
+    n, parts, height = len(Z) + 1, Z[:, :2].astype(np.int64), Z[:, 2]
+    shown = np.ones(n - 1, bool)
+    if truncate_mode == "lastp":
+        shown[: n - p if 0 < p < n else 0] = False
+    elif truncate_mode in ("level", "mtica"):
+        level = np.zeros(2 * n - 1, np.int64)
+        for i in range(n - 2, -1, -1):
+            level[parts[i]] = level[n + i] + 1
+        shown = level[n:] <= (p if p > 0 else n)
+    elif truncate_mode not in (None, "none"):
+        raise ValueError(f"truncate_mode must be None, 'lastp' or 'level', got {truncate_mode!r}")
+    x, y, leaves, waiting = np.zeros(2 * n - 1), np.zeros(2 * n - 1), 0, [2 * n - 2]
+    while waiting:
+        node = waiting.pop()
+        if node >= n and shown[node - n]:
+            waiting += parts[node - n, ::-1].tolist()  # the left part is next
+        else:
+            x[node], leaves = 10 * leaves + 5, leaves + 1
+    merges = np.flatnonzero(shown)
+    for i in merges.tolist():
+        x[n + i], y[n + i] = x[parts[i]].mean(), height[i]
+    left, right = (np.column_stack([x[side], y[side]]) for side in parts[merges].T)
+    top = height[merges]
+    corners = [left, np.column_stack([left[:, 0], top]), np.column_stack([right[:, 0], top]), right]
+    return merges, np.stack(corners, axis=1)
+
+
 class Groups(NamedTuple):
     """Clusters by the colours of their rows."""
 
