@@ -58,24 +58,73 @@ def test_clusters_are_hdbscans_of_the_same_tree(points, options, device):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_clusters_by_all_combinations_of_options_are_hdbscans(seed):
-    """Where no distance ties: the labels and the probabilities of points without and with much structure."""
+@pytest.mark.parametrize("step", [0.0, 0.25, 1.0], ids=lambda step: f"steps of {step}")
+def test_clusters_by_all_combinations_of_options_are_hdbscans(step, seed):
+    """From the same tree: the labels and the probabilities of points without and with much structure.
+
+    On a grid most distances tie, many rows are equal, and an epsilon is a height of the tree.
+    """
     rng = np.random.default_rng(seed)
-    factors = (("eom", "leaf"), (0.0, 0.3), (False, True), (0, 20, 40), (np.inf, 0.5))
-    names = ("cluster_selection_method", "cluster_selection_epsilon", "allow_single_cluster", "max_cluster_size")
-    names += ("cluster_selection_epsilon_max",)
+    names = ("cluster_selection_method", "cluster_selection_epsilon", "cluster_selection_epsilon_max")
+    names += ("allow_single_cluster", "max_cluster_size")
     found = []
-    for min_cluster_size, n in ((2, 30), (5, 90), (12, 26)):
-        X = rng.normal(size=(n, 2)) * rng.choice([0.2, 1.0], (n, 1))
-        tree = SingleLinkage(min_samples=1, device="cpu").fit(X)
+    for min_cluster_size, n in ((2, 30), (5, 90), (12, 26), (3, 120)):
+        X = rng.normal(size=(n, 2)) * rng.choice([0.2, 1.0], (n, 1)) + rng.integers(0, 2, (n, 1)) * 3
+        X = np.round(X / step) * step if step else X
+        tree = SingleLinkage(min_samples=1 if step == 0 else 3, device="cpu").fit(X)
+        height = rng.choice(tree.distances_[tree.distances_ > 0], 2)
+        factors = ("eom", "leaf"), (0.0, 0.3, min(height)), (np.inf, 1.0, max(height)), (False, True), (0, 20, 40)
         for values in itertools.product(*factors):
             options = dict(zip(names, values, strict=True), min_cluster_size=min_cluster_size)
-            ours = HDBSCAN(min_samples=1, device="cpu", **options).fit(X)
+            if options["cluster_selection_epsilon"] > options["cluster_selection_epsilon_max"]:
+                continue
+            ours = HDBSCAN(min_samples=tree.min_samples, device="cpu", **options).fit(X)
             theirs = tree.to_hdbscan(**options)
-            assert ours.labels_.tolist() == by_appearance(theirs.labels_).tolist(), options
-            assert ours.probabilities_.tolist() == theirs.probabilities_.tolist(), options
-            found.append((n, *ours.labels_))
+            numbers = set(theirs.labels_) - {-1}
+            if len(numbers) > max(numbers, default=-1):  # else there is a cluster without points: see `_above`
+                assert ours.labels_.tolist() == by_appearance(theirs.labels_).tolist(), options
+                assert ours.probabilities_.tolist() == theirs.probabilities_.tolist(), options
+                found.append((n, *ours.labels_))
     assert len(set(found)) >= 7
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "last"), [(1.0, [0, 1, 2, -1, 3]), (1.5, [0, 0, 1, -1, 2]), (2.0, [0, 0, 1, 0, 2])]
+)
+def test_an_epsilon_that_is_a_height(epsilon, last):
+    """Leaves split at 4, at 2 and at 1, and a row falls out at 3. At exactly epsilon a leaf stays, and what is around
+    one is passed over, so that the row is in a cluster. It is so in the package hdbscan.
+    """
+    X = np.cumsum([0, 0.5, 0.5, 1, 0.5, 0.5, 2, 0.5, 0.5, 3, 4, 0.5, 0.5])[:, None]
+    options = {"cluster_selection_epsilon": epsilon, "cluster_selection_method": "leaf"}
+    labels = HDBSCAN(3, 1, device="cpu", **options).fit_predict(X)
+    assert labels[[0, 3, 6, 9, 10]].tolist() == last
+    theirs = SingleLinkage(device="cpu").fit(X).to_hdbscan(3, **options)
+    np.testing.assert_array_equal(labels, by_appearance(theirs.labels_))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_clusters_of_tied_trees_are_a_choice_of_the_tree(seed):
+    """Edges within a core distance tie, and each program takes them in its own order. The heights are the same, but
+    hdbscan's own algorithms differ in their small clusters, such as `max_cluster_size` selects, as ours does from both.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 2)) * rng.choice([0.3, 1.0], (300, 1)) + rng.integers(0, 4, (300, 1)) * 5
+    options = {"min_cluster_size": 5, "max_cluster_size": 30}
+    ours = HDBSCAN(device="cpu", **options).fit(X)
+    prims, boruvka = (
+        hdbscan.HDBSCAN(algorithm=algorithm, approx_min_span_tree=False, **options).fit(X)
+        for algorithm in ("prims_kdtree", "boruvka_kdtree")
+    )
+    for theirs in (prims, boruvka):
+        heights = theirs.single_linkage_tree_.to_numpy()[:, 2]
+        np.testing.assert_allclose(ours.distances_, heights, rtol=1e-10)
+    sizes = [np.sort(np.bincount(one.labels_[one.labels_ >= 0])).tolist() for one in (ours, prims, boruvka)]
+    assert sizes[1] != sizes[2]
+    of_ours = SingleLinkage(min_samples=5, device="cpu").fit(X).to_hdbscan(**options)
+    np.testing.assert_array_equal(ours.labels_, by_appearance(of_ours.labels_))
+    untied = HDBSCAN(min_samples=1, device="cpu", **options).fit_predict(X)
+    np.testing.assert_array_equal(untied, by_appearance(generic(X, 1, **options).labels_))
 
 
 def test_options_have_a_say():

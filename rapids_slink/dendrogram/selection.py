@@ -65,7 +65,7 @@ def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) 
     stability, largest, _ = summary
     selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, stability.copy(), _allowed(tree, rule))
     if rule.epsilon > 0:
-        selected = _above(tree.parent, tree.birth, selected, rule)
+        selected = _above(tree.parent, _heights(tree.birth), selected, rule.epsilon, rule.allow_single)
     labels, probabilities, numbers = _label(tree, selected, summary, rule.epsilon, device)
     ever = largest.max()
     if 0 < ever < np.inf:  # a stability may overflow
@@ -145,17 +145,27 @@ def _outermost(parent, selected):
 
 
 @njit(nogil=True, cache=True)
-def _above(parent, birth, selected, rule):
-    """Replace each selected cluster that was born below `epsilon` by the first one around it that was not."""
+def _above(parent, split_at, selected, epsilon, allow_single):
+    """Replace each selected cluster that split off below `epsilon` by the first one around it that did so above.
+
+    At exactly `epsilon` a cluster stays if it is selected, and is passed over if it is around a selected one, as in the
+    package hdbscan. So one that stays may be within one that replaces others, except within all points: there the
+    package has a cluster without points.
+    """
     raised = np.zeros(selected.size, np.bool_)
-    first = 0 if rule.allow_single else 1
+    outermost = 0 if allow_single else 1
     for c in range(selected.size):
         if selected[c]:
             outer = c
-            while birth[outer] * rule.epsilon > 1 and parent[outer] >= first:
-                outer = parent[outer]
+            if split_at[c] < epsilon:
+                while parent[outer] >= outermost:
+                    outer = parent[outer]
+                    if split_at[outer] > epsilon:
+                        break
             raised[outer] = True
-    return _outermost(parent, raised)
+    if raised[0]:
+        raised[1:] = False
+    return raised
 
 
 @njit(nogil=True, cache=True)
