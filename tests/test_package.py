@@ -38,9 +38,18 @@ def test_sources_ship(tmp_path):
     assert not [name for name in in_wheel if not name.startswith("rapids_slink")]
 
 
+def blocks(page, language):
+    """The code of a page's fenced blocks, those of Sphinx's directive among them."""
+    text = (ROOT / page).read_text()
+    return re.findall(rf"^```(?:{{code-block}} )?{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
 def readme_blocks(language):
-    text = (ROOT / "README.md").read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return blocks("README.md", language)
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
 def test_readme_example_prints_what_it_says():
@@ -48,11 +57,11 @@ def test_readme_example_prints_what_it_says():
 
 
 def test_readme_check_of_exactness_holds():
-    example, *_, check = readme_blocks("python")
+    example, check = readme_blocks("python")
     python(example + check)
 
 
-def test_readme_recipes_run(tmp_path):
+def test_starting_points_run(tmp_path):
     rng, cities = np.random.default_rng(0), load_cities()
     cities.to_csv(tmp_path / "cities.csv", index=False)
     embedding = rng.normal(size=(300, 5)) + rng.integers(0, 4, (300, 1)) * 9
@@ -61,7 +70,7 @@ def test_readme_recipes_run(tmp_path):
     alleles = pd.DataFrame(rng.integers(0, 4, (60, 40)), columns=[f"locus{f}" for f in range(40)])
     alleles.to_csv(tmp_path / "profiles.tsv", sep="\t", index_label="genome")
     np.save(tmp_path / "fingerprints.npy", rng.integers(0, 2, (50, 16), np.uint8))
-    recipes = "".join(readme_blocks("python")[1:-2])
+    recipes = "".join(blocks("docs/starting-points.md", "python")[:-1])
     here = f"import os; os.chdir({str(tmp_path)!r})\n"
     shown = "assert len(levels.columns) == 8 and len(series) == 50\n"
     shown += "print(cities['belt'].nunique(), len(set(groups)), len(Z), len(set(labels)))\n"
@@ -72,7 +81,7 @@ def test_readme_recipes_run(tmp_path):
 
 
 @pytest.mark.full
-def test_readme_script_for_a_cluster_runs(tmp_path):
+def test_script_for_a_cluster_runs(tmp_path):
     """As a file, which the workers import, over parts whose indexes are the same."""
     pytest.importorskip("distributed", reason="distributed is not installed")
     rng = np.random.default_rng(0)
@@ -82,7 +91,7 @@ def test_readme_script_for_a_cluster_runs(tmp_path):
     for i in range(3):
         part = table[100 * i : 100 * i + 100].reset_index(drop=True)
         part.to_parquet(tmp_path / "points" / f"{i}.parquet")
-    script = readme_blocks("python")[-2].replace("n_clusters=100", "n_clusters=4")
+    script = blocks("docs/starting-points.md", "python")[-1].replace("n_clusters=100", "n_clusters=4")
     (tmp_path / "cluster.py").write_text(script.replace("Client()", "Client(n_workers=2, dashboard_address=':0')"))
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(

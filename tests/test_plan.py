@@ -1,20 +1,22 @@
 """Which way leads to a tree, and which search serves points of many features."""
 
 import ast
+import re
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
 import rapids_slink
-from rapids_slink.metrics import EUCLIDEAN, get_metric
+from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import plan
 from rapids_slink.neighbors.trees import dimension
-from rapids_slink.runtime.device import CPU
+from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem
-from rapids_slink.spanning_tree.ways import estimate_tree, way_of
+from rapids_slink.spanning_tree.ways import WAYS, estimate_tree, way_of
 
 
 def test_way(engine):
@@ -240,3 +242,65 @@ def test_a_plan_of_a_collection_is_refused():
     frame = pytest.importorskip("dask.dataframe").from_dict({"x": [0.0, 1.0]}, npartitions=1)
     with pytest.raises(TypeError, match="X is a Dask collection"):
         rapids_slink.plan(frame)
+
+
+# --- what the guide says of the ways
+
+
+def table(title):
+    """The cells of the guide's table whose first column has this title."""
+    page = (Path(__file__).parent.parent / "docs" / "guide.md").read_text()
+    rows = page[page.index(f"| {title} |") :].partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in [rows[0], *rows[2:]]]
+
+
+def test_guide_names_the_ways_in_their_order():
+    assert [row[0] for row in table("way")[1:]] == [f"`{way.name}`" for way in WAYS]
+
+
+LIMIT = re.compile(r"`(\w+)`(?: up to ([\d,]+) rows)?")
+
+
+@pytest.mark.parametrize("row", table("features")[1:], ids=lambda row: f"{row[0]} features")
+@pytest.mark.parametrize("column", range(1, 5), ids=table("features")[0][1:])
+def test_guide_says_which_way_is_taken(row, column, device, monkeypatch):
+    """Up to a limit, and from the next row on. Without a GPU its ways are asked, not its plan."""
+    if device == "cpu":
+        monkeypatch.setattr(plan, "fused_filter", lambda device: device.is_gpu or None)
+    column_device = "cuda" if "GPU" in table("features")[0][column] else "cpu"
+    if device == "cuda" and column_device == "cpu":
+        pytest.skip("a CPU's ways are asked on the CPU")
+
+    def way(n):
+        how = {"min_samples": 5} if "min_samples" in table("features")[0][column] else {}
+        if device == column_device:
+            return rapids_slink.plan((n, int(row[0])), device=device, **how)["way"]
+        problem = Problem(Settings(EUCLIDEAN, **how), Device("cuda", np), n, int(row[0]), 8)
+        return next(way.name for way in WAYS if way.name != "repeats" and way.serves(problem))
+
+    first = 100
+    for name, limit in LIMIT.findall(row[column]):
+        last = int(limit.replace(",", "")) if limit else 2_000_000
+        assert way(first) == way(last) == name
+        first = last + 1
+    assert first == 2_000_001
+
+
+def test_guide_says_which_filter_is_used(device):
+    """Of points that no tree searches. haversine's has three coordinates, so that one does."""
+    column, said = {"cpu": 1, "cuda": 2}[device], {}
+    for row in table("metrics")[1:]:
+        for metric in row[0].split(", "):
+            said[metric] = set(re.findall(r"`([\w ()]+)`", row[column]))
+    rng = np.random.default_rng(0)
+    for name, metric in METRICS.items():
+        X = {"boolean": rng.integers(0, 2, (9000, 100)), "packed": rng.integers(0, 256, (9000, 100), "uint8")}
+        points = X.get(metric.rows, rng.normal(size=(9000, 2 if name == "haversine" else 100)) / 9)
+        found = rapids_slink.plan(points, metric=name, p=3.0, device=device)["neighbors"]["filter"]
+        if name == "haversine":
+            assert "tree" in found
+        else:
+            assert found.partition(",")[0] in said.pop(name)
+    bits = rapids_slink.plan(X["boolean"], metric="hamming", device=device)["neighbors"]["filter"]
+    assert bits in said.pop("hamming of booleans")
+    assert not said
