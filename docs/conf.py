@@ -1,10 +1,12 @@
 """The documentation's build: ``python -m sphinx -W -b html docs docs/_build``.
 
 It needs no network. Figures in the pages are put in here, from the result files: where a page says
-``<!-- bench: fit knn -->`` or ``<!-- recipe -->`` in a line of its own, it gets the table.
+``<!-- bench: fit knn -->`` or ``<!-- recipe -->`` in a line of its own, it gets the table. The notebooks are pages,
+too. With ``-D nb_execution_mode=force`` they are executed and have outputs, which takes a minute or two.
 """
 
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from bench import recipe, report
 
 project = "rapids_slink"
 release = version = rapids_slink.__version__
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
 exclude_patterns = ["_build"]
 
 default_role = "py:obj"
@@ -28,6 +30,13 @@ autodoc_typehints = "none"  # numpydoc's sections say more
 numpydoc_show_class_members = False  # the pages name them
 numpydoc_class_members_toctree = False
 
+NOTEBOOKS = Path(__file__).parent / "notebooks"  # copies: Sphinx reads no pages outside of its folder
+shutil.rmtree(NOTEBOOKS, ignore_errors=True)
+shutil.copytree(ROOT / "notebooks", NOTEBOOKS, ignore=shutil.ignore_patterns(".*"))
+nb_execution_mode = "off"
+nb_execution_in_temp = nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+
 html_theme = "furo"
 pygments_dark_style = "a11y-dark"  # furo's own underlines what is imported
 html_title = f"rapids_slink {release}"
@@ -36,8 +45,8 @@ html_css_files = ["pages.css"]
 html_show_copyright = html_show_sourcelink = False
 
 
-def put_tables(app: Any, page: str, source: list[str]) -> None:
-    """The tables in the place of their marks."""
+def prepare_page(app: Any, page: str, source: list[str]) -> None:
+    """Put the tables in the place of their marks, and let links lead to the notebooks' pages."""
 
     def benchmarks(mark: re.Match[str]) -> str:
         rows = report.pick(report.load(report.FOLDER), mark[1].split())
@@ -45,6 +54,7 @@ def put_tables(app: Any, page: str, source: list[str]) -> None:
 
     source[0] = re.sub(r"^<!-- bench: ([\w -]+) -->$", benchmarks, source[0], flags=re.MULTILINE)
     source[0] = source[0].replace("<!-- recipe -->", _from_here(recipe.table()))
+    source[0] = source[0].replace("](../notebooks/", "](notebooks/")
 
 
 def _from_here(table: str) -> str:
@@ -60,5 +70,5 @@ def keep_bars(app: Any, what: str, name: str, item: Any, options: Any, lines: li
 
 def setup(app: Any) -> None:
     """Sphinx calls this."""
-    app.connect("source-read", put_tables)
+    app.connect("source-read", prepare_page)
     app.connect("autodoc-process-docstring", keep_bars)

@@ -154,7 +154,7 @@ def test_first_page_shows_the_example_of_the_readme():
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The pages as HTML."""
-    for module in ("furo", "myst_parser", "numpydoc", "sphinx"):
+    for module in ("furo", "myst_nb", "numpydoc", "sphinx"):
         if importlib.util.find_spec(module) is None:
             missing = f"{module} is not installed (pip install -e '.[docs]')"
             pytest.fail(missing) if os.environ.get("CI") == "true" else pytest.skip(missing)
@@ -170,6 +170,17 @@ def site(tmp_path_factory):
 def test_page_is_built(site, page):
     title = re.search(r"^# (.*)$", page.read_text(), flags=re.MULTILINE)
     assert (title[1] if title else "Changelog") in (site / f"{page.stem}.html").read_text()
+
+
+@pytest.mark.full
+def test_notebooks_are_pages(site):
+    """And other pages lead to them."""
+    linked = (site / "notebooks.html").read_text() + (site / "index.html").read_text()
+    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert len(notebooks) >= 12
+    for notebook in notebooks:
+        assert "rapids_slink" in (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        assert linked.count(f'href="notebooks/{notebook.stem}.html"') >= 2
 
 
 @pytest.mark.full
