@@ -49,7 +49,7 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
 
 
 def plan(X: Any, **parameters: Any) -> Report:
-    """What `fit` would do with these points: the way to the tree, the filter, and the memory.
+    """Tell what `fit` would do with these points: the way to the tree, the filter, and the memory.
 
     The points are read, and the search is prepared as `fit` prepares it, which takes a small part of a fit's time. If
     `X` does not fit into memory, or is a shape, standard normal points stand for its values.

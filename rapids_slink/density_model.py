@@ -1,4 +1,4 @@
-"""What a fitted HDBSCAN answers: predictions, memberships, exemplars, validity."""
+"""Methods of a fitted HDBSCAN: its trees, predictions, memberships, exemplars, validity."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import device_of, to_host
 
-#: By model, its condensed tree and what predictions read of it: a copy on the host.
+#: By model, its condensed tree and the `Density` made of it: a copy on the host.
 _READ: Any = WeakKeyDictionary()
 
 
@@ -153,7 +153,7 @@ class DensityHierarchy(PointHierarchy):
         return labels, probabilities, rows
 
     def _density(self) -> density.Density:
-        """What predictions read of the model."""
+        """The model as predictions read it."""
         rows, min_samples = self._fitted_rows(), self.report_.get("min_samples", 1)
         frame, read = _READ.get(self, (None, None))
         if read is None or frame is not self._condensed_:

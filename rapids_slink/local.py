@@ -48,7 +48,7 @@ def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict
 
 
 def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
-    """What a prediction answers for new rows beside a model's `rows`, and its report."""
+    """The answer of a prediction for new rows beside a model's `rows`, and its report."""
     chosen = resolve(device, X, rows)
     report = Report(device=chosen.name)
     with run_scope(chosen, memory_limit):

@@ -31,7 +31,7 @@ agrees with a library's powers to within 4 units in the last place. A dot produc
 separately, adds the two sums, and adds the last feature if the number of features is odd. minkowski takes any p > 0;
 1, 2 and infinity make it cityblock, euclidean and chebyshev.
 
-Of rows with missing values: see missing.py.
+For rows with missing values see missing.py.
 
 How to add a metric, step by step, is in CONTRIBUTING.md.
 
@@ -114,7 +114,7 @@ class Metric:
 
     @property
     def bit_options(self) -> tuple[str, ...]:
-        """The same for rows of words; see neighbors/compact.py. Of zeros and ones several formulas are one."""
+        """The compiler's options for rows of words, whose formulas are fewer; see neighbors/compact.py."""
         formula = self.formula if self.formula in ("jaccard", "braycurtis") else "hamming"
         return (f"-DFORMULA=bit_{formula}",)
 

@@ -172,7 +172,7 @@ def centers_of(points: Points, flat: FlatClusters, settings: Settings, device: D
 def kept_rows(
     values: Array, settings: Settings, rule: ClusterRule, device: Device, report: Report, is_own: bool
 ) -> dict[str, Any]:
-    """What a model keeps of its rows: these, copied unless `is_own`; core distances if its predictions need them."""
+    """The rows that a model keeps, copied unless `is_own`, and the core distances if its predictions need them."""
     if not keeps_rows(settings):
         return {}
     with report.stage("prediction_data", device):

@@ -1,4 +1,4 @@
-"""What a fit would decide, before it runs: the pipeline up to the choice of the way and of the search."""
+"""The decisions of a fit before it runs: the pipeline up to the choice of the way and of the search."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -169,7 +169,7 @@ class PointHierarchy(Hierarchy, Estimator):
         )
 
     def _fitted_rows(self) -> FittedRows:
-        """What the model keeps of its rows."""
+        """The rows that the model keeps."""
         self._require_fit()
         if not hasattr(self, "_points_"):
             raise ValueError(f"this {type(self).__name__} keeps no rows: fit it with prediction_data=True")
@@ -189,7 +189,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return {"medoid": rows}
 
     def _predict(self, answer: Callable[..., Any], X: Any) -> Any:
-        """What `answer` gives for new rows. `report_` has its seconds and counts."""
+        """The answer for new rows. `report_` has its seconds and counts."""
         result, report = engine_of(X).predict(answer, X, self._points_, self.device, self.memory_limit)
         self.report_["predict"] = report.get("predict", {})
         self.report_.setdefault("seconds", {})["predict"] = report["seconds"]["predict"]
@@ -202,5 +202,5 @@ class PointHierarchy(Hierarchy, Estimator):
         return tags
 
     def _repr_html_(self) -> str:
-        """For Jupyter: a summary of the clusters, or the parameters before `fit`."""
+        """The summary of the clusters in Jupyter, or the parameters before `fit`."""
         return super()._repr_html_() if hasattr(self, "linkage_") else Estimator._repr_html_(self)

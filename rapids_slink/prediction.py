@@ -1,4 +1,4 @@
-"""New rows beside a fitted model: what the model keeps of its rows, and the nearest of them."""
+"""New rows beside a fitted model: the rows that the model keeps, and the nearest of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from rapids_slink.spanning_tree.problem import Problem
 
 @dataclass(frozen=True)
 class FittedRows:
-    """What a model keeps of its rows."""
+    """The rows that a model keeps, with their metric."""
 
     values: Array  # (n, d) array, of either device
     names: list[Any] | None  # the columns' names

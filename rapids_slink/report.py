@@ -1,4 +1,4 @@
-"""What a run proved and how long each stage took."""
+"""The report of a run: its proofs, and the time of each stage."""
 
 import time
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ class Report(dict[str, Any]):
                 self.setdefault(name, entry)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a stage.
+        """A row for each stage.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""HDBSCAN's choice of flat clusters in a condensed dendrogram, and what it says of each point.
+"""HDBSCAN's choice of flat clusters in a condensed dendrogram, and the depth of each point in its cluster.
 
 The stability of a cluster is the sum of the times, in λ, that its points are in it (Campello, Moulavi and Sander, PAKDD
 2013).
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 class Selected(NamedTuple):
     """Selected clusters, numbered in the order in which they first appear among the points.
 
-    What is said of points is on their device.
+    Values of points are on the points' device.
     """
 
     labels: np.ndarray  # (n,) int32, -1 of noise
@@ -42,7 +42,7 @@ class Selected(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is known of each cluster of a condensed dendrogram, on the host."""
+    """Values of each cluster of a condensed dendrogram, on the host."""
 
     stability: np.ndarray  # (c,) float64
     largest: np.ndarray  # (c,) float64, the largest λ at which anything left it

@@ -172,12 +172,12 @@ def _named(name: str, function: Callable[..., Any], *args: Any) -> dict[str, Any
 
 
 def append(X: Any, model: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """Refused, likewise."""
+    """Raise: a model adds rows on one device, and a Dask collection is on several."""
     raise TypeError("X is a Dask collection, and append takes rows in one piece: compute it")
 
 
 def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> Any:
-    """Refused: a model keeps its rows on one device."""
+    """Raise: a model keeps its rows on one device."""
     raise TypeError("X is a Dask collection, and a model answers for rows in one piece: use map_partitions")
 
 
@@ -187,22 +187,22 @@ def fit_graph(edges: Any, **parameters: Any) -> Any:
 
 
 def connect(graph: Any, X: Any, **parameters: Any) -> Any:
-    """Refused: `fit` connects the blocks of a Dask collection."""
+    """Raise: `fit` connects the blocks of a Dask collection."""
     raise TypeError("connect takes a graph and points in one piece; of a Dask collection fit makes the tree")
 
 
 def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
-    """`local.minimum_spanning_tree`, likewise."""
+    """`local.minimum_spanning_tree` of a Dask DataFrame, on a worker that gets all of it."""
     return on_one_worker(local.minimum_spanning_tree, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def linkage(tree: Any, **parameters: Any) -> Any:
-    """`local.linkage`, likewise."""
+    """`local.linkage` of a Dask DataFrame, on a worker that gets all of it."""
     return on_one_worker(local.linkage, tree, tuple(EDGE_TYPES), "tree", **parameters)
 
 
 def cut(linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
-    """`local.cut`, likewise."""
+    """`local.cut` of a Dask DataFrame, on a worker that gets all of it."""
     return on_one_worker(local.cut, linkage, COLUMNS, "linkage", parameters=parameters, n_leaves=n_leaves)
 
 

@@ -38,7 +38,7 @@ NO_CLIENT = """a Dask collection needs a Dask cluster, and this process has no c
 
 
 def with_bytes(settings: Settings) -> Settings:
-    """The same with the memory limit in bytes. All tasks that a worker does at the same time share the limit."""
+    """Settings whose memory limit is in bytes. All tasks that a worker does at the same time share the limit."""
     return replace(settings, memory_limit=as_bytes(settings.memory_limit))
 
 
@@ -120,7 +120,7 @@ class Run:
         return max(1, len(self.workers) if gpu else len({urlsplit(worker).hostname for worker in self.workers}))
 
     def counts(self) -> dict[str, int]:
-        """For a report: the number of workers, and the bytes that they sent to one another since the run began."""
+        """Counts for a report: the workers, and the bytes that they sent to one another since the run began."""
         before, now = self.sent_before, self._bytes_sent()
         return {"workers": len(now), "bytes_moved": sum(now[worker] - before.get(worker, 0) for worker in now)}
 
@@ -130,7 +130,7 @@ class Run:
 
 
 def hosts_in_turn(workers: Sequence[str]) -> list[str]:
-    """These addresses, the first of each host before the second of any."""
+    """Some addresses in turn by host: the first of each host before the second of any."""
     seen, ranked = Counter[str | None](), []
     for worker in workers:
         host = urlsplit(worker).hostname

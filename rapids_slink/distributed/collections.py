@@ -117,7 +117,7 @@ def frame_of_parts(name: str, parts: list[Future], meta: Any, divisions: tuple[A
 
 
 def gathered(run: Run, X: Any, columns: Sequence[str], name: str) -> Future:
-    """These columns of all partitions of a collection of frames, the argument `name`, as one frame on a worker."""
+    """Some columns of all partitions of a collection of frames, the argument `name`, as one frame on a worker."""
     parts, _ = run.partitions(partitions_of(X))
     return run.task(f"{name}-whole", _concat, parts, pd.Index(columns), name)
 
@@ -156,6 +156,6 @@ def _rows_of(whole: Any, output: OutputKind, start: int, stop: int, indices: Any
 
 
 def _divisions(frame: Any) -> tuple[Any, Any]:
-    """Of a frame as one partition, known if the index numbers the rows from 0."""
+    """The divisions of a frame as one partition, known if the index numbers the rows from 0."""
     is_numbered = len(frame) and type(frame.index).__name__ == "RangeIndex" and frame.index[0] == 0
     return (0, len(frame) - 1) if is_numbered else (None, None)

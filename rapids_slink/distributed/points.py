@@ -53,13 +53,13 @@ class Partitions:
 
     @property
     def n_rows(self) -> int:
-        """Of all partitions."""
+        """The number of rows of all partitions."""
         return sum(self.layout.sizes)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The same in blocks."""
+    """The points of a Dask collection in blocks of consecutive rows."""
 
     rows: list[Future]  # an array of values for each block, on a GPU or the host like the partitions
     starts: list[int]  # the first row number of each block, then the number of rows
@@ -158,7 +158,7 @@ def _read_rows(device: Device, settings: Settings, partition: Any) -> tuple[Any,
 def extremes_of_partitions(
     run: Run, read: list[tuple[list[int], Future, str | None]], name: str = "X"
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What `_extremes` finds in partitions that are read together, in the order in which they are listed."""
+    """The results of `_extremes` for partitions that are read together, in the order in which they are listed."""
     tasks = [
         run.task("extremes", _extremes, part, index=(name, g), worker=holder)
         for g, (_, part, holder) in enumerate(read)
@@ -203,7 +203,7 @@ def make_blocks(run: Run, points: Partitions, count: int, name: str = "block", n
 
 
 def rows_between(points: Partitions, first: int, last: int) -> dict[int, dict[int, tuple[int, int, int]]]:
-    """By group of partitions and partition: its place there, and which of its rows are between `first` and `last`."""
+    """The rows between `first` and `last` by group: each partition's place in the group, and which of its rows."""
     sizes, stops = points.layout.sizes, np.cumsum(points.layout.sizes).tolist()
     rows = {
         g: {

@@ -103,7 +103,7 @@ class Hierarchy(Drawn):
         storage.save(self, path)
 
     def _repr_html_(self) -> str:
-        """For Jupyter: the clusters' sizes, the cut, what was proven, the stages' times."""
+        """The summary in Jupyter: the clusters' sizes, the cut, the proofs, the stages' times."""
         return html.to_html(self)
 
     def __getstate__(self) -> dict[str, Any]:

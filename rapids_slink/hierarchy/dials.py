@@ -1,4 +1,4 @@
-"""What `explore` turns: the number of clusters of a cut, or the smallest cluster of HDBSCAN, and the curve along it."""
+"""The slider of `explore`: a number of clusters, or the smallest cluster of HDBSCAN, and the curve along it."""
 
 from typing import Any
 
@@ -113,5 +113,5 @@ class SizeDial(Dial):
 
 
 def dial_of(model: Any) -> Dial:
-    """What a model's explorer turns."""
+    """The slider of a model's explorer."""
     return CutDial(model) if model._labels_are_a_cut else SizeDial(model)

@@ -1,4 +1,4 @@
-"""What a hierarchy shows of itself: plots, and the explorer in Jupyter."""
+"""Pictures of a hierarchy: plots, and the explorer in Jupyter."""
 
 from typing import Any
 

@@ -69,7 +69,7 @@ class Estimator:
         return str(estimator_html_repr(self))
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        """For Jupyter: text, and the page unless scikit-learn's ``display`` is "text"."""
+        """The representations in Jupyter: text, and the page unless scikit-learn's ``display`` is "text"."""
         from sklearn import get_config
 
         bundle = {"text/plain": repr(self)}

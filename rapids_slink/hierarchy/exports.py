@@ -1,4 +1,4 @@
-"""What a hierarchy becomes elsewhere: matrices, graphs, text, tables."""
+"""Exports of a hierarchy: matrices, graphs, text, tables."""
 
 from inspect import signature
 from typing import Any

@@ -1,4 +1,4 @@
-"""The same on a GPU, and a frame's columns as rows, and the symmetry of a matrix: launchers of `points.cu`."""
+"""Launchers of `points.cu`: the checks of values on a GPU, a frame's columns as rows, the symmetry of a matrix."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What every stage runs on.
+"""The foundations of every stage.
 
     compiling.py Numba's disk cache, and the message when compiling takes long
     device.py    the two devices and their modules

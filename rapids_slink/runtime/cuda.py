@@ -112,7 +112,7 @@ def c_struct(*numbers: Any) -> Any:
 
 
 def warps_that_fit(warps: int, bytes_a_warp: int) -> int:
-    """For how many of a block's warps, at least one, the shared memory suffices that a block has on every GPU."""
+    """The number of a block's warps, at least one, that fit into the shared memory which a block has on every GPU."""
     return max(1, min(warps, MIN_SHARED_MEMORY // bytes_a_warp))
 
 
