@@ -43,10 +43,22 @@ class DensityHierarchy(PointHierarchy):
     def minimum_spanning_tree_(self) -> MinimumSpanningTree:
         """The tree of mutual reachability, with the methods of the package hdbscan. `mst_` is its frame."""
         self._require_fit()
-        return MinimumSpanningTree(self.mst_, getattr(self, "_points_", getattr(self, "_drawn_", None)))
+        rows = getattr(self, "_points_", getattr(self, "_drawn_", None))
+        return MinimumSpanningTree(self.mst_, self.n_leaves_, rows)
 
     def dbscan_clustering(self, cut_distance: float, min_cluster_size: int = 5) -> Any:
-        """The clusters of DBSCAN* with this radius: `SingleLinkageTree.get_clusters`."""
+        """The clusters of DBSCAN* with a radius, under the name in the package hdbscan.
+
+        Parameters
+        ----------
+        cut_distance, min_cluster_size : float, int
+            See `SingleLinkageTree.get_clusters`.
+
+        Returns
+        -------
+        Series or array of shape (n,), int32
+            -1 is noise.
+        """
         return self.single_linkage_tree_.get_clusters(cut_distance, min_cluster_size)
 
     def generate_prediction_data(self) -> None:

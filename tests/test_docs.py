@@ -45,6 +45,7 @@ PUBLIC = [
     "rapids_slink.HDBSCAN.fit",
     *(f"rapids_slink.HDBSCAN.{name}" for name in ("approximate_predict", "membership_vector")),
     "rapids_slink.HDBSCAN.all_points_membership_vectors",
+    *(f"rapids_slink.HDBSCAN.{name}" for name in ("generate_prediction_data", "dbscan_clustering")),
     *(f"rapids_slink.hdbscan.{name}" for name in hdbscan.__all__),
     *(f"{HIERARCHY}.trees.{name}" for name in ("CondensedTree", "SingleLinkageTree", "MinimumSpanningTree")),
     *(f"{HIERARCHY}.trees.CondensedTree.{name}" for name in ("to_pandas", "to_numpy", "to_networkx", "plot")),

@@ -17,7 +17,7 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
 
 import rapids_slink
-from rapids_slink import HDBSCAN, SingleLinkage, fit
+from rapids_slink import HDBSCAN, fit
 from rapids_slink.hdbscan import FIXED, approximate_predict
 from rapids_slink.hierarchy.plotted import drawn_merges
 from rapids_slink.points.output import on_host
@@ -320,5 +320,19 @@ def test_trees_are_of_fitted_models():
     for name in ("condensed_tree_", "single_linkage_tree_", "minimum_spanning_tree_"):
         with pytest.raises(sklearn.exceptions.NotFittedError, match="HDBSCAN is not fitted yet"):
             getattr(HDBSCAN(), name)
-    forest = SingleLinkage(2, metric="precomputed", device="cpu")
-    assert not hasattr(forest, "condensed_tree_")
+
+
+def test_trees_of_a_forest(device):
+    """Of two components and a single row."""
+    networkx = pytest.importorskip("networkx")
+    matrix = np.full((9, 9), np.inf)
+    for part in (slice(0, 4), slice(4, 8)):
+        matrix[part, part] = 1.0
+    np.fill_diagonal(matrix, 0.0)
+    model = HDBSCAN(3, 1, metric="precomputed", device=device).fit(matrix)
+    graph = model.minimum_spanning_tree_.to_networkx()
+    assert sorted(map(len, networkx.connected_components(graph))) == [1, 4, 4]
+    assert len(model.minimum_spanning_tree_.to_numpy()) == len(model.single_linkage_tree_.to_pandas()) == 6
+    for refuse in (model.single_linkage_tree_.to_numpy, model.single_linkage_tree_.plot):
+        with pytest.raises(ValueError, match="this hierarchy is one of 3 trees"):
+            refuse()

@@ -237,11 +237,14 @@ class MinimumSpanningTree:
     ----------
     frame : DataFrame
         ``src``, ``dst``, ``weight``, the model's `mst_`.
+    n_rows : int
+        The number of rows, which is one more than the edges unless the tree is a forest.
     rows : array of shape (n, d) or None
         The fitted rows, if the model keeps them.
     """
 
     frame: Any
+    n_rows: int
     rows: Any
 
     def to_pandas(self) -> pd.DataFrame:
@@ -280,7 +283,7 @@ class MinimumSpanningTree:
             NetworkX is not installed.
         """
         edges, graph = self.to_pandas(), networkx().Graph()
-        graph.add_nodes_from(range(len(edges) + 1))
+        graph.add_nodes_from(range(self.n_rows))
         graph.add_weighted_edges_from(zip(*(edges[name].tolist() for name in edges), strict=True))
         if self.rows is not None:
             rows = map(tuple, to_host(self.rows).tolist())
