@@ -100,7 +100,7 @@ def fit_graph(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas), sparse matrix, or graph of NetworkX or cuGraph
+    edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
         A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
         ``src``, ``dst``, the ends: integers, strings or any other values that a frame can hold, both of the same type.
         ``weight``: the dissimilarity, any number. An edge may have one direction or both. Self-loops are ignored, and
@@ -121,8 +121,9 @@ def fit_graph(
     Returns
     -------
     GraphHierarchy
-        With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. The `linkage_` of a
-        forest has fewer rows: there are no merges of infinite height between its trees.
+        With `labels_`, `linkage_`, `mst_`, `cut` and the other attributes of `SingleLinkage`. `nodes_` are the ids, in
+        the order of `labels_`; they are the index of a Series of pandas or cuDF. The `linkage_` of a forest has fewer
+        rows: there are no merges of infinite height between its trees.
 
     Raises
     ------
@@ -149,9 +150,10 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
         A file written by ``model.save(path)``. Opening it runs no code from the file.
     device : {"auto", "cpu", "cuda"}
         "auto" restores the frames, Series and arrays in their libraries; without a GPU cuDF becomes pandas and CuPy
-        becomes NumPy. "cpu" gives pandas and NumPy, "cuda" gives cuDF and CuPy. Objects of pandas are proxies if
-        ``cudf.pandas`` is active in this process, whatever they were when they were saved. The bits are the same. The
-        model's own parameter ``device``, for its next fit, is restored unchanged.
+        becomes NumPy. "cpu" gives pandas and NumPy, and Polars or Arrow where these were saved; "cuda" gives cuDF and
+        CuPy. Objects of pandas are proxies if ``cudf.pandas`` is active in this process, whatever they were when they
+        were saved. The bits are the same. The model's own parameter ``device``, for its next fit, is restored
+        unchanged.
 
     Returns
     -------

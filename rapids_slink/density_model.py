@@ -11,7 +11,7 @@ from rapids_slink.dendrogram import condense
 from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.point_hierarchy import PointHierarchy
-from rapids_slink.points.output import on_host
+from rapids_slink.points.output import as_frame, on_host
 from rapids_slink.runtime.device import device_of, to_host
 
 #: By model, its condensed tree and the `Density` made of it: a copy on the host.
@@ -169,7 +169,7 @@ class DensityHierarchy(PointHierarchy):
         rows, min_samples = self._fitted_rows(), self.report_.get("min_samples", 1)
         frame, read = _READ.get(self, (None, None))
         if read is None or frame is not self._condensed_:
-            tree = condense.from_frame(self._condensed_, self.n_leaves_)
+            tree = condense.from_frame(as_frame(self._condensed_), self.n_leaves_)
             read = density.Density(rows, self._core_, min_samples, tree, to_host(self._selected_))
             _READ[self] = self._condensed_, read
         return read

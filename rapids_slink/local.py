@@ -10,7 +10,7 @@ from rapids_slink.dendrogram import cutting
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind, is_dataframe
+from rapids_slink.points.output import OutputKind, library_of
 from rapids_slink.prediction import Fitted
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve
@@ -91,7 +91,7 @@ def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str,
 
 def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
     """`api.minimum_spanning_tree`."""
-    if component and is_graph(edges) and not is_dataframe(edges):
+    if component and is_graph(edges) and not library_of(edges):
         raise ValueError(f"component=True adds a column, and a {type(edges).__name__} has none: pass a DataFrame")
     source = given_graph(edges)
     chosen = resolve(device, source.frame)

@@ -14,6 +14,7 @@ from rapids_slink.hierarchy.estimator import Estimator, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import check_missing_value, with_missing
 from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.points.output import as_frame
 from rapids_slink.prediction import Fitted, FittedRows
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device
@@ -59,13 +60,14 @@ class PointHierarchy(Hierarchy, Estimator):
         Parameters
         ----------
         X : dataframe or array, (n, d)
-            A cuDF or pandas DataFrame, a CuPy or NumPy array, or an object with ``__cuda_array_interface__`` or DLPack.
-            float32 and float64 are used as they are; integers and booleans are converted. For ``metric="precomputed"``
-            a symmetric matrix of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its
-            symmetry and of its zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix,
-            a frame of ``src``, ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in
-            the graph are not joined, so that there may be several trees. The cluster of the current Dask client fits a
-            Dask DataFrame or Array of points, and the results are Dask collections.
+            A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with
+            ``__cuda_array_interface__`` or DLPack, nested lists, or a list of RDKit's bit vectors. float32 and float64
+            are used as they are; integers and booleans are converted. For ``metric="precomputed"`` a symmetric matrix
+            of distances, (n, n), or SciPy's condensed vector, (n(n - 1)/2,). Rounding errors of its symmetry and of its
+            zero diagonal are ignored up to √ε times the largest entry. Or a graph: a sparse matrix, a frame of ``src``,
+            ``dst``, ``weight``, a graph of NetworkX or cuGraph. Pairs that are infinite or not in the graph are not
+            joined, so that there may be several trees. The cluster of the current Dask client fits a Dask DataFrame or
+            Array of points, and the results are Dask collections.
         y : None
             Ignored; a `Pipeline` passes it.
 
@@ -140,7 +142,7 @@ class PointHierarchy(Hierarchy, Estimator):
         limit = self._max_distance_  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
-        model = Fitted(rows, self.mst_, self.linkage_, self._index, self._output)
+        model = Fitted(rows, as_frame(self.mst_), as_frame(self.linkage_), self._index, self._output)
         return self._take(engine_of(X).append(X, model, settings, rule))
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:

@@ -1,7 +1,7 @@
 """New rows beside a fitted model: the rows that the model keeps, and the nearest of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from rapids_slink.neighbors import nearest_neighbors, neighbor_lists
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
 from rapids_slink.points import Points, as_points
-from rapids_slink.points.output import OutputKind, column_names, is_dataframe, without_proxy
+from rapids_slink.points.output import OutputKind, column_names, library_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, device_of
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
@@ -31,14 +31,15 @@ class FittedRows:
 
     def read(self, X: Any, device: Device) -> tuple[Points, tuple[Array, Array]]:
         """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
-        X, _ = without_proxy(X, device) if self.names is not None else (X, False)
+        X, output = OutputKind.of(X, device)
         columns = column_names(X)
         if self.names is not None and columns is not None and columns != self.names:
             if set(columns) != set(self.names) or len(columns) != len(set(columns)):
                 valid = f"X must have the columns that {self.kind} was fitted on, {self.names}"
                 raise ValueError(f"{valid}, got {columns}")
-            X = X[self.names] if is_dataframe(X) else X.select(self.names)
+            X = X[self.names] if library_of(X) else X.select(self.names)
         points = as_points(X, device, metric=self.metric, missing_value=self.missing_value)
+        points = replace(points, index=output.index_of(X), output=output)
         d, of_fit = points.values.shape[1], self.values.shape[1]
         if d != of_fit:
             raise ValueError(f"X has {d} features, but {self.kind} is expecting {of_fit} features as input")

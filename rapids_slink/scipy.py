@@ -10,7 +10,7 @@ from scipy.spatial import distance
 
 from rapids_slink.api import fit
 from rapids_slink.metrics import METRICS
-from rapids_slink.points.output import array_of, library_of
+from rapids_slink.points.output import array_of, as_frame, library_of
 from rapids_slink.runtime.device import is_on_gpu, to_host
 
 #: The methods that SciPy computes.
@@ -86,7 +86,7 @@ def linkage(
 def _as_array(y: Any) -> Any:
     """`y` as an array of CuPy, if it is on a GPU, or of NumPy. Raises SciPy's error if it is not of numbers."""
     if library_of(y):
-        y = array_of(y)
+        y = array_of(as_frame(y))
     if is_on_gpu(y):
         return y
     is_plain = hasattr(y, "ndim") and getattr(y.dtype, "kind", "f") in "biufc"

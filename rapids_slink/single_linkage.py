@@ -9,7 +9,7 @@ from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
 from rapids_slink.dendrogram.flat import Cut
 from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.point_hierarchy import PointHierarchy
-from rapids_slink.points.output import array_of, library_of
+from rapids_slink.points.output import array_of, as_frame, library_of
 from rapids_slink.prediction import nearest_labels
 
 
@@ -74,7 +74,8 @@ class SingleLinkage(PointHierarchy):
     Attributes
     ----------
     labels_ : Series or array of shape (n,), int32
-        A Series with the index of `X` if `X` is a frame, otherwise an array.
+        A Series with the index of `X` if `X` is a frame, a Series of Polars or an array of Arrow if it is a table of
+        these, otherwise an array of NumPy or CuPy.
     linkage_ : DataFrame
         ``left``, ``right`` (int32), ``height`` (float64), ``size`` (int32): SciPy's Z. Row i forms cluster
         ``n_leaves_ + i``.
@@ -165,7 +166,7 @@ class SingleLinkage(PointHierarchy):
         """The distance at which the clusters of `labels_` would merge further."""
         if self._distance_threshold_ is not None:
             return float(self._distance_threshold_)
-        heights = self.linkage_["height"]
+        heights = as_frame(self.linkage_)["height"]
         kept = self.n_leaves_ - self.n_clusters_
         if kept < len(heights):
             return float(heights.iloc[kept])

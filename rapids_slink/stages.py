@@ -21,7 +21,8 @@ def knn_graph(
     Parameters
     ----------
     X : dataframe or array, (n, d)
-        A cuDF or pandas DataFrame, a CuPy or NumPy array, an object with DLPack, or a Dask DataFrame or Array.
+        A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with DLPack, or a Dask DataFrame
+        or Array.
     n_neighbors : int
         Neighbours per row, without the row itself; at most n - 1.
     metric, p, device, memory_limit : str, float, str, int or str
@@ -32,7 +33,7 @@ def knn_graph(
     DataFrame
         One row per edge, n·k in all: ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance). Edges are
         sorted by ``src``, then by distance. Neighbours of equal surrogate distance (the square, for euclidean) are
-        sorted by ``dst``. cuDF if `X` is on a GPU, else pandas.
+        sorted by ``dst``. In the library of `X`; for an array cuDF if it is on a GPU, else pandas.
 
     Raises
     ------
@@ -66,7 +67,8 @@ def nearest_neighbors(
     -------
     DataFrame
         One edge per row of `X`: ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance).
-        If several rows have the same surrogate distance (the square, for euclidean), the first one.
+        If several rows have the same surrogate distance (the square, for euclidean), the first one. In the library of
+        `X`.
 
     Raises
     ------
@@ -90,7 +92,7 @@ def connect(
 
     Parameters
     ----------
-    graph : DataFrame (cuDF or pandas)
+    graph : DataFrame (cuDF, pandas, Polars or Arrow)
         ``src``, ``dst`` (row numbers of `X`) and ``weight``, as `knn_graph` returns it. Weights are computed again.
     X : dataframe or array, (n, d)
         See `knn_graph`, except Dask collections.
@@ -105,7 +107,7 @@ def connect(
     -------
     DataFrame
         ``src``, ``dst`` (int32), ``weight`` (float64 distance): n - 1 edges in the order in which they merge, the
-        `mst_` of `SingleLinkage`. cuDF if `X` is on a GPU, else pandas.
+        `mst_` of `SingleLinkage`. In the library of `X`; for an array cuDF if it is on a GPU, else pandas.
 
     Raises
     ------
@@ -142,7 +144,7 @@ def minimum_spanning_tree(
 
     Parameters
     ----------
-    edges : DataFrame (cuDF or pandas), sparse matrix, or graph of NetworkX or cuGraph
+    edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
         A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
         ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
         the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
@@ -188,7 +190,7 @@ def linkage(
 
     Parameters
     ----------
-    tree : DataFrame (cuDF or pandas)
+    tree : DataFrame (cuDF, pandas, Polars or Arrow)
         Columns ``src``, ``dst`` (integer node ids) and ``weight``, one row per edge, in any order. Other columns are
         ignored.
     n_nodes : int, optional
@@ -236,7 +238,7 @@ def cut(
 
     Parameters
     ----------
-    linkage : DataFrame (cuDF or pandas)
+    linkage : DataFrame (cuDF, pandas, Polars or Arrow)
         The result of `rapids_slink.linkage`: ``left``, ``right``, ``height``, ``size``.
     n_clusters : int or sequence of int, optional
         The number of clusters, from 1 to the number of leaves: the last ``n_clusters - 1`` merges are undone. The
@@ -262,7 +264,7 @@ def cut(
     -------
     Series or DataFrame of int32
         A label 0..k-1 for each leaf, numbered in order of first appearance, in the library of `linkage`. For a sequence
-        of cuts a frame with one column per value, named by the value.
+        of cuts a frame with one column per value, named by the value, by its text in Polars and Arrow.
 
     Raises
     ------

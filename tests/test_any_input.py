@@ -1,6 +1,8 @@
 """Whatever is handed in as points counts for the numbers in it or is refused by name, and stays as it was."""
 
+import sys
 from decimal import Decimal
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ from calls import points
 from scipy import sparse
 from spanning_trees import bits
 
-from rapids_slink import fit, knn_graph, nearest_neighbors
+from rapids_slink import connect, cut, fit, fit_graph, knn_graph, linkage, minimum_spanning_tree, nearest_neighbors
 
 TABLE = np.random.default_rng(0).normal(size=(6, 3))
 FRAME = pd.DataFrame(TABLE, columns=["a", "b", "c"])
@@ -99,6 +101,15 @@ REFUSED = {
     "complex in a frame": (FRAME.assign(c=1j), "^Complex data not supported: column 'c'{of} has dtype complex128"),
     "intervals": (pd.DataFrame({"a": pd.interval_range(0, 3)}), "^column 'a'{of} has dtype interval"),
 }
+#: What is no table, and what the error says that it is.
+NO_TABLES = {
+    "nothing": (None, "{} is None$"),
+    "dict": ({"a": [1, 2]}, r"{0} is of type dict\. Pass pandas\.DataFrame\({0}\)$"),
+    "generator": ((row for row in TABLE), r"{0} is of type generator\. Pass list\({0}\)$"),
+    "set": ({1.0, 2.0}, "{} is of type set$"),
+    "objects": ([object(), object()], "{} is a list of object, not of rows of numbers$"),
+    "texts": (["a", "b"], "{} is a list of str, not of rows of numbers$"),
+}
 CALLS = {
     "fit": lambda X, **how: fit(X, 1, **how).mst_,
     "knn_graph": lambda X, **how: knn_graph(X, 1, **how),
@@ -146,3 +157,56 @@ def test_small_types_of_parameters_do_not_overflow(kind, device):
     assert bits(fit(X, kind(100), n_neighbors=kind(100), device=device)) == bits(fit(X, 100, device=device))
     assert bits(knn_graph(X, kind(100), device=device)) == bits(knn_graph(X, 100, device=device))
     assert bits(fit(X, 2, device=device).cut(kind(100))) == bits(fit(X, 100, device=device).labels_)
+
+
+@pytest.mark.parametrize("name", NO_TABLES)
+def test_what_is_no_table_is_named(name, device):
+    X, words = NO_TABLES[name]
+    for how in ({}, {"metric": "precomputed"}):
+        with pytest.raises(TypeError, match="Expected 2D array, got .* array instead: " + words.format("X")):
+            fit(X, device=device, **how)
+    with pytest.raises(TypeError, match="instead: " + words.format("Y")):
+        nearest_neighbors(TABLE, X, device=device)
+
+
+def test_a_lazy_frame_is_not_collected(device):
+    X = type("LazyFrame", (), {"columns": property(lambda self: 1 / 0)})()  # Polars warns of whoever asks for these
+    calls = {
+        "X": lambda: fit(X, device=device),
+        "edges": lambda: fit_graph(X, device=device),
+        "tree": lambda: linkage(X, device=device),
+        "linkage": lambda: cut(X, n_clusters=2),
+        "graph": lambda: connect(X, TABLE, device=device),
+    }
+    for name, call in calls.items():
+        with pytest.raises(TypeError, match=rf"LazyFrame\. Pass {name}\.collect\(\)$"):
+            call()
+
+
+@pytest.mark.parametrize("edges", [[(0, 1, 2.0)], ((0, 1, 2.0),), np.ones((1, 3))], ids=["list", "tuple", "array"])
+def test_edges_that_are_no_frame(edges, device):
+    with pytest.raises(TypeError, match=r"Pass pandas\.DataFrame\(edges, columns=\['src', 'dst', 'weight'\]\)"):
+        minimum_spanning_tree(edges, device=device)
+
+
+class ExplicitBitVect:
+    """A stand-in for RDKit's."""
+
+    def __init__(self, values):
+        self.values, self.GetNumBits = values, values.__len__
+
+
+def test_bit_vectors_of_rdkit(monkeypatch, device):
+    def in_bytes(vector):
+        return np.packbits(vector.values, bitorder="little").tobytes()
+
+    monkeypatch.setitem(sys.modules, "rdkit", ModuleType("rdkit"))
+    monkeypatch.setitem(sys.modules, "rdkit.DataStructs", SimpleNamespace(BitVectToBinaryText=in_bytes))
+    values = np.random.default_rng(0).integers(0, 2, (20, 13))
+    vectors = [ExplicitBitVect(row) for row in values]
+    for metric in ("jaccard", "euclidean"):
+        assert bits(fit(vectors, metric=metric, device=device)) == bits(fit(values, metric=metric, device=device))
+    with pytest.raises(TypeError, match=r"metric='bit_jaccard' takes uint8 with eight bits in each"):
+        fit(vectors, metric="bit_jaccard", device=device)
+    with pytest.raises(ValueError, match=r"X is not a table with rows of equal length: .* \[12, 13\] bits"):
+        fit([*vectors, ExplicitBitVect(values[0, :12])], device=device)

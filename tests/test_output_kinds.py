@@ -8,13 +8,25 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from calls import points
 from spanning_trees import bits
 
 import rapids_slink
-from rapids_slink import SingleLinkage, cut, fit, fit_graph
+from rapids_slink import (
+    HDBSCAN,
+    SingleLinkage,
+    connect,
+    cut,
+    fit,
+    fit_graph,
+    knn_graph,
+    linkage,
+    minimum_spanning_tree,
+    nearest_neighbors,
+)
 from rapids_slink.runtime.device import to_host
 
 ROOT = Path(__file__).parent.parent
@@ -87,6 +99,134 @@ def test_files_and_copies_under_an_output_type(monkeypatch, tmp_path, device, X,
     for other in (rapids_slink.load(tmp_path / "model"), pickle.loads(pickle.dumps(model)), copy.copy(model)):
         assert bits(other) == bits(model)
     assert "90 rows in 3 clusters" in model._repr_html_()
+
+
+# ------------------------------------------------------------------------------------- tables of Polars and Arrow
+
+
+def to_polars(frame):
+    return pytest.importorskip("polars").DataFrame({str(name): frame[name].to_numpy() for name in frame})
+
+
+def to_arrow(frame):
+    return pytest.importorskip("pyarrow").table({str(name): frame[name].to_numpy() for name in frame})
+
+
+def to_batch(frame):
+    return to_arrow(frame).to_batches()[0]
+
+
+TABLES = {"polars": to_polars, "pyarrow": to_arrow, "a batch of pyarrow": to_batch}
+tables = pytest.mark.parametrize("library", TABLES)
+WEIGHTED = pd.DataFrame(
+    {"src": [0, 1, 0, 3], "dst": [1, 2, 2, 4], "weight": [1.5, 2.5, 0.5, 9.0], "road": list("abcd")}
+)
+
+
+def values_of(answer):
+    """Those of a table's columns, or of one column."""
+    if not hasattr(answer, "columns"):
+        return np.asarray(answer).tolist()
+    names = getattr(answer, "column_names", answer.columns)
+    return [np.asarray(answer[name]).tolist() for name in names]
+
+
+def assert_same(answers, of_pandas, library):
+    for answer, expected in zip(answers, of_pandas, strict=True):
+        assert kind_of(answer)[0] == library.split()[-1]
+        assert values_of(answer) == values_of(expected)
+
+
+@tables
+def test_points_in_tables(library, device):
+    frame = FRAME.reset_index(drop=True).assign(a=lambda f: (f["a"] * 9).astype("int8"), b=lambda f: f["b"] > 0)
+
+    def answers(X):
+        """Stages and models, each result of a library."""
+        graph = knn_graph(X, 4, device=device)
+        model = fit(X, 3, prediction_data=True, device=device)
+        dense = HDBSCAN(4, prediction_data=True, device=device).fit(X)
+        grown = fit(X, 3, prediction_data=True, device=device).append(X)
+        assert model.feature_names_in_.tolist() == list(frame)
+        yield from (graph, nearest_neighbors(X, X, device=device), connect(graph, X, device=device))
+        yield from (model.labels_, model.linkage_, model.mst_, model.cut(4), model.cut([2, 3]), model.predict(X))
+        yield from (grown.labels_, grown.linkage_, dense.labels_, dense.condensed_tree_.frame)
+        yield from dense.approximate_predict(X)
+        yield from (linkage(model.mst_, device=device), cut(model.linkage_, n_clusters=3))
+        yield from (cut(model.linkage_, n_clusters=[2, 3]), minimum_spanning_tree(graph, device=device))
+
+    assert_same(answers(TABLES[library](frame)), answers(frame), library)
+
+
+@tables
+def test_models_of_tables_draw_export_and_move(library, tmp_path, device):
+    frame = FRAME.reset_index(drop=True)
+    model, plain = (fit(X, 3, prediction_data=True, device=device) for X in (TABLES[library](frame), frame))
+    np.testing.assert_array_equal(model.to_scipy(), plain.to_scipy())
+    np.testing.assert_array_equal(model.children_, plain.children_)
+    np.testing.assert_array_equal(model.distances_, plain.distances_)
+    pd.testing.assert_frame_equal(model.to_frame(medoids=True), plain.to_frame(medoids=True))
+    assert model.to_newick() == plain.to_newick()
+    assert "90 rows in 3 clusters" in model._repr_html_()
+    pytest.importorskip("pyarrow")
+    model.save(tmp_path / "model")
+    opened = rapids_slink.load(tmp_path / "model")
+    assert_same(
+        (opened.labels_, opened.linkage_, opened.cut(4)), (plain.labels_, plain.linkage_, plain.cut(4)), library
+    )
+    assert isinstance(pickle.loads(pickle.dumps(model)).labels_, pd.Series)  # it opens without the library
+    assert kind_of(copy.copy(model).labels_) == kind_of(model.labels_)
+
+
+def test_plots_of_tables():
+    pytest.importorskip("matplotlib").use("Agg")
+    X = to_arrow(FRAME[["a", "b"]])
+    model = fit(X, 3, device="cpu")
+    for drawn in (model.plot(), model.plot_heights(), model.plot_clusters(X), model.plot_tree(X)):
+        drawn.figure.clear()
+
+
+@tables
+@pytest.mark.parametrize("ids", [int, str])
+def test_edges_in_tables(library, ids, device):
+    frame = WEIGHTED.astype({"src": ids, "dst": ids})
+    edges = TABLES[library](frame)
+    model, expected = fit_graph(edges, device=device), fit_graph(frame, device=device)
+    assert_same((model.labels_, model.component_, model.mst_, model.linkage_),
+                (expected.labels_, expected.component_, expected.mst_, expected.linkage_), library)  # fmt: skip
+    assert np.asarray(model.nodes_).tolist() == expected.labels_.index.tolist() == list(expected.nodes_)
+    for how in ({}, {"component": True}, {"maximum": True}):
+        tree = minimum_spanning_tree(edges, device=device, **how)
+        assert_same([tree], [minimum_spanning_tree(frame, device=device, **how)], library)
+    of_points = fit(edges, metric="precomputed", n_clusters=2, device=device)
+    assert_same([of_points.labels_], [fit(frame, metric="precomputed", n_clusters=2, device=device).labels_], library)
+
+
+def test_trees_have_the_types_of_their_edges(device):
+    pl = pytest.importorskip("polars")
+    edges = to_polars(WEIGHTED).cast({"src": pl.Int16, "dst": pl.Int16, "weight": pl.Float32})
+    assert minimum_spanning_tree(edges, device=device).schema == edges.select("src", "dst", "weight").schema
+    named = edges.with_columns(pl.col("src", "dst").cast(pl.String).cast(pl.Categorical))
+    assert minimum_spanning_tree(named, device=device).schema["src"] == pl.Categorical
+
+
+@tables
+def test_gaps_in_tables_are_refused_by_name(library, device):
+    if library == "polars":
+        X = pytest.importorskip("polars").DataFrame({"a": [1, None, 3], "b": [True, False, None]})
+    else:
+        X = pytest.importorskip("pyarrow").table({"a": [1, None, 3], "b": [True, False, None]})
+    with pytest.raises(ValueError, match="column 'b' has 1 missing value"):
+        fit(X, device=device)
+    with pytest.raises(ValueError, match="column 'a' has 1 NaN"):
+        fit(X.select(["a"]), device=device)
+
+
+def test_columns_of_arrays_are_refused_by_name(device):
+    pl = pytest.importorskip("polars")
+    X = pl.DataFrame({"a": [1, 2], "e": [[1.0, 2.0], [3.0, 4.0]]}, schema_overrides={"e": pl.Array(pl.Float64, 2)})
+    with pytest.raises(TypeError, match="column 'e' has dtype object, and not all of it is numeric"):
+        fit(X, device=device)
 
 
 @pytest.mark.gpu

@@ -62,6 +62,21 @@ def test_series_is_a_condensed_vector(frames):
     assert model.distances_.tolist() == [1, 2, 9]
 
 
+@pytest.mark.parametrize("kind", ["list", "tuple", "polars", "arrow"])
+def test_condensed_vectors_of_other_kinds(kind, device):
+    condensed = pdist(np.array([[0.0], [1], [10], [12]]))
+    make = {
+        "list": np.ndarray.tolist,
+        "tuple": lambda values: tuple(values.tolist()),
+        "polars": lambda values: pytest.importorskip("polars").Series(values),
+        "arrow": lambda values: pytest.importorskip("pyarrow").chunked_array([values]),
+    }[kind]
+    model = fit(make(condensed), n_clusters=2, device=device)
+    assert isinstance(model.labels_, np.ndarray)
+    assert model.distances_.tolist() == [1, 2, 9]
+    assert fit(squareform(condensed).tolist(), n_clusters=2, device=device).distances_.tolist() == [1, 2, 9]
+
+
 def test_frame_keeps_its_index():
     names = list("abcd")
     matrix = pd.DataFrame(squareform(pdist(np.array([[0.0], [1], [10], [11]]))), index=names, columns=names)

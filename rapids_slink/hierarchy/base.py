@@ -4,10 +4,12 @@ import copy
 from os import PathLike
 from typing import Any, Self
 
+import numpy as np
+
 from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, cut_frame
 from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
-from rapids_slink.points.output import OutputKind, is_collection, on_host
+from rapids_slink.points.output import TABLES, OutputKind, as_frame, is_collection, on_host
 from rapids_slink.runtime.device import Array, device_of, resolve
 
 
@@ -28,16 +30,26 @@ class Hierarchy(Drawn):
     """
 
     @property
+    def nodes_(self) -> Any:
+        """The ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
+
+        A column of Polars or Arrow if the input was a table of these, otherwise an Index; row numbers if there is none.
+        """
+        self._require_fit()
+        nodes = range(self.n_leaves_) if self._index is None else self._index
+        return self._output.series(np.asarray(nodes)) if self._output.wrapper in TABLES else nodes
+
+    @property
     def children_(self) -> Any:
         """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
         self._require_fit()
-        return self._array(self.linkage_[["left", "right"]].values)
+        return self._array(as_frame(self.linkage_)[["left", "right"]].values)
 
     @property
     def distances_(self) -> Any:
         """The height of each merge, float64."""
         self._require_fit()
-        return self._array(self.linkage_["height"].values)
+        return self._array(as_frame(self.linkage_)["height"].values)
 
     def cut(
         self,

@@ -15,7 +15,7 @@ from rapids_slink.hierarchy import html, plots
 from rapids_slink.hierarchy.dials import CutDial, dial_of
 from rapids_slink.hierarchy.plotted import colored_groups, map_coordinates, plane_coordinates
 from rapids_slink.points import as_points
-from rapids_slink.points.output import is_collection, library_of, on_host
+from rapids_slink.points.output import is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, to_host
 
@@ -116,7 +116,7 @@ class Explorer:
         """The selected rows of `X`: all its columns, in its type, with its index."""
         rows = np.sort(np.asarray(self.scatter.selection(), np.int64))
         if library_of(self._X):
-            return self._X.iloc[rows]
+            return take_rows(self._X, rows)
         return (self._X if hasattr(self._X, "shape") else np.asarray(self._X))[rows]
 
     def to_html(self) -> str:

@@ -24,7 +24,7 @@ from rapids_slink.hierarchy.plotted import (
 )
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import is_collection, on_host
+from rapids_slink.points.output import as_frame, is_collection, on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, device_of, to_host
 
@@ -201,7 +201,7 @@ def plot_tree(X: Any, mst: Any, labels: Any, *, nodes: Any = None, max_edges: in
 
     values = points.values if points.values.shape[1] > 2 else to_host(points.values)
     coordinates, names = plane_coordinates(values, np.arange(labels.size), points.names)
-    mst = on_host(mst) if is_collection(mst) else mst
+    mst = as_frame(on_host(mst) if is_collection(mst) else mst)
     drawn = mst.iloc[max(0, len(mst) - as_integer(max_edges, "max_edges")) :]
     ids = [np.asarray(on_host(drawn[side])) for side in ("src", "dst")]
     if nodes is not None and not isinstance(nodes, range):

@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple
+from importlib.util import find_spec
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -28,7 +29,7 @@ import pandas as pd
 from rapids_slink.dendrogram.cutting import COLUMNS, check_linkage
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.columns import require_columns
-from rapids_slink.points.output import OutputKind, library_of, pandas_is_proxied
+from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
 from rapids_slink.version import __version__
@@ -70,11 +71,16 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
 
 
 def _output_now(saved: OutputKind, gpu: bool | None) -> OutputKind:
-    """The kind of output in this process, on the GPU or not. Frames of pandas are proxies if this process has them."""
-    proxied = pandas_is_proxied()
+    """The kind of output in this process, on the GPU or not. Frames of pandas are proxies if this process has them.
+
+    Tables of Polars and Arrow are restored unless their library is missing or they are to be on the GPU.
+    """
+    if saved.wrapper in TABLES and not gpu and find_spec(saved.wrapper):
+        return saved
+    proxied, was_proxy = pandas_is_proxied(), saved.wrapper == PROXIED
     if gpu is None:
-        gpu = saved.gpu and (proxied or not saved.proxy) and gpu_is_usable()
-    return OutputKind(saved.is_frame, gpu, proxied and saved.is_frame and (saved.proxy or not gpu))
+        gpu = saved.gpu and (proxied or not was_proxy) and gpu_is_usable()
+    return OutputKind(saved.is_frame, gpu, PROXIED if proxied and saved.is_frame and (was_proxy or not gpu) else "")
 
 
 def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
@@ -84,7 +90,7 @@ def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
     if not library_of(value):
         return value
     value = OutputKind(is_frame=True, gpu=output.gpu).frame(value)
-    return value if name.startswith("_") else output.wrap_proxy(value)  # no proxy for an index of later results
+    return value if name.startswith("_") else output.wrap(value)  # no proxy for an index of later results
 
 
 def _plain_pandas() -> AbstractContextManager[Any]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -25,8 +24,10 @@ from rapids_slink.points.validate import (
     check_shape,
     check_type,
     column_label,
+    dimension,
     dimension_error,
     from_objects,
+    no_table,
 )
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, is_on_gpu
@@ -101,7 +102,7 @@ def as_points(
         if is_coded is not None:  # where codes are no values
             is_missing &= ~device.asarray(is_coded)
         values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
-    points = Points(values, names, X.index if is_frame else None, output)
+    points = Points(values, names, output.index_of(X) if is_frame else None, output)
     if checked:
         check_finite({name: points}, metric, device)
     return points
@@ -212,7 +213,7 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, metric
     """The values of an array or a nested list on `device`."""
     if metric.missing and np.ma.isMaskedArray(X):
         X = np.ma.filled(X.astype(_float_type(X.dtype)), np.nan)
-    X = _as_array(X, device, name)
+    X = as_array(X, device, name)
     if X.ndim != 2:
         raise ValueError(dimension_error(X))
     check_shape(X.shape, name)
@@ -236,15 +237,10 @@ def is_sparse(X: Any) -> bool:
     return hasattr(X, "tocsr") or hasattr(X, "tocoo")
 
 
-def _as_array(X: Any, device: Device, name: str) -> Any:
+def as_array(X: Any, device: Device, name: str) -> Any:
     """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data."""
     if type(X) is device.xp.ndarray:
         return X
-    if isinstance(X, str | PathLike):
-        raise InputTypeError(
-            f"Expected 2D array, got scalar array instead: {name} is the text {str(X)!r}. Read a file first, such "
-            "as by pandas.read_csv"
-        )
     if is_sparse(X):
         raise InputTypeError(f"Sparse input is not supported: pass {name}.toarray()")
     if hasattr(X, "detach"):  # a torch tensor that records gradients cannot be read,
@@ -264,7 +260,22 @@ def _as_array(X: Any, device: Device, name: str) -> Any:
         return device.asarray(X)
     if hasattr(X, "__dlpack__") and not hasattr(X, "__array__"):
         return np.from_dlpack(X)
+    if isinstance(X, list | tuple) and X and type(X[0]).__name__ == "ExplicitBitVect":
+        return _of_bit_vectors(X, name)
     try:
-        return np.asarray(X)
+        array = np.asarray(X)
     except ValueError as error:
         raise ValueError(f"{name} is not a table of numbers with rows of equal length: {error}") from error
+    if array.ndim < 2 and array.dtype.kind in "OU" and not hasattr(X, "__array__"):
+        raise InputTypeError(f"Expected 2D array, got {dimension(array)} array instead: {no_table(X, name)}")
+    return array
+
+
+def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
+    """A row of booleans for each of RDKit's bit vectors. As a sequence of bits they would take microseconds a bit."""
+    as_bytes = import_module("rdkit.DataStructs").BitVectToBinaryText
+    sizes = {vector.GetNumBits() for vector in vectors}
+    if len(sizes) > 1:
+        raise ValueError(f"{name} is not a table with rows of equal length: its vectors have {sorted(sizes)} bits")
+    packed = np.frombuffer(b"".join(map(as_bytes, vectors)), np.uint8).reshape(len(vectors), -1)
+    return np.unpackbits(packed, axis=1, count=sizes.pop(), bitorder="little").view(bool)

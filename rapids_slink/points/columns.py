@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.points.output import array_of, is_dataframe, library_of, on_host
-from rapids_slink.points.validate import InputTypeError
+from rapids_slink.points.validate import InputTypeError, type_and_advice
 from rapids_slink.runtime.device import Array, Device, all_true
 
 #: The largest number of columns that an error lists.
@@ -21,7 +21,7 @@ def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bo
     """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and `others` only if allowed."""
     valid = f"{name} must be a DataFrame with columns {_listed(columns)}"
     if not is_dataframe(frame):
-        raise InputTypeError(f"{valid}, got {type(frame).__name__}")
+        raise InputTypeError(f"{valid}, got {type_and_advice(frame, name, columns)}")
     wanted, counts = Counter(columns), Counter(frame)
     if missing := wanted - counts:
         raise ValueError(f"{valid}; {_listed(missing)} not found in [{_listed(map(repr, frame))}]")

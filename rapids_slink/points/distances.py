@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.points import Following, Points, as_points
+from rapids_slink.points import Following, Points, as_array, as_points
 from rapids_slink.points.kernels import kernels
-from rapids_slink.points.output import array_of, library_of
+from rapids_slink.points.output import OutputKind, array_of, library_of
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
@@ -18,16 +18,19 @@ TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with t
 def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Points, bool]:
     """The distances `X`, checked, as a square matrix on `device`, and whether all are finite.
 
-    `X` is a frame or an array, (n, n), symmetric, zero on the diagonal, infinite for pairs that are not joined; or a
-    vector of the entries above the diagonal, row by row, as `scipy.spatial.distance.pdist` returns them. The two
-    entries of a pair may differ, and a diagonal entry may differ from zero, by the rounding error of a difference of
-    squares: √ε times the largest finite entry (1.5e-8 in float64, 3.5e-4 in float32). Then the entry above the diagonal
-    counts, and the diagonal is ignored. `estimate` and the errors are those of `as_points`. If `X` is not a distance
-    matrix, the message names the rows.
+    `X` is a frame, an array or nested lists, (n, n), symmetric, zero on the diagonal, infinite for pairs that are not
+    joined; or a vector or list of the entries above the diagonal, row by row, as `scipy.spatial.distance.pdist` returns
+    them. The two entries of a pair may differ, and a diagonal entry may differ from zero, by the rounding error of a
+    difference of squares: √ε times the largest finite entry (1.5e-8 in float64, 3.5e-4 in float32). Then the entry
+    above the diagonal counts, and the diagonal is ignored. `estimate` and the errors are those of `as_points`. If `X`
+    is not a distance matrix, the message names the rows.
     """
-    if library_of(X) and X.ndim == 1:  # a Series is a vector, and its index is not that of the rows
-        X = array_of(X)
-    if library_of(X) or getattr(X, "ndim", 2) != 1:
+    plain, output = OutputKind.of(X, device)
+    if not output.is_frame:
+        X = as_array(plain, device, "X")
+    elif plain.ndim == 1:  # a Series is a vector, and its index is not that of the rows
+        X = array_of(plain)
+    if library_of(X) or X.ndim != 1:
         points = as_points(X, device, estimate, checked=False)
         matrix, complete = _checked(points.values, device)
         return replace(points, values=matrix), complete

@@ -1,17 +1,27 @@
-"""Results in the type of the input: pandas or cuDF, NumPy or CuPy, proxies of ``cudf.pandas``.
+"""Results in the type of the input: pandas, cuDF or a proxy of ``cudf.pandas``, Polars or Arrow, NumPy or CuPy.
 
-No GPU package is imported here unless the caller's object comes from one.
+    input ──unwrapped──▶ frame of pandas or cuDF, or array ──▶ ... ──▶ result ──OutputKind──▶ the input's type
+
+Inside the package all frames are pandas' or cuDF's. No library of the caller's is imported here unless an object comes
+from it.
 """
 
 import sys
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from typing import Any, Self
+
+import numpy as np
 
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}
+PROXIED = "cudf.pandas"
+#: By library, its classes of tables and of their parts.
+FRAMES = {"pandas": ("DataFrame", "Series", "Index"), "cudf": ("DataFrame", "Series", "Index")}
+TABLES = {"polars": ("DataFrame", "Series"), "pyarrow": ("Table", "RecordBatch", "ChunkedArray", "Array")}
 
 
 @dataclass(frozen=True)
@@ -20,13 +30,14 @@ class OutputKind:
 
     is_frame: bool  # a DataFrame or Series, not an array
     gpu: bool  # from cuDF or in GPU memory, not from pandas, NumPy or plain Python
-    proxy: bool = False  # a proxy of ``cudf.pandas``; the results are proxies, too
+    #: what results of pandas or cuDF become: "cudf.pandas" for proxies, or a library of `TABLES`; "" for themselves
+    wrapper: str = ""
 
     @classmethod
     def of(cls, X: Any, device: Device) -> tuple[Any, Self]:
-        """`X`, without its proxy if it has one, and its kind."""
-        X, proxy = without_proxy(X, device)
-        return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), proxy=proxy)
+        """`X` without what wraps it (see `unwrapped`), and its kind."""
+        X, wrapper = unwrapped(X, device)
+        return X, cls(is_frame=bool(library_of(X)), gpu=is_on_gpu(X), wrapper=wrapper)
 
     def from_cuml_setting(self) -> Self:
         """The kind that cuML's global output type names; this kind if cuML is not loaded or names none.
@@ -42,11 +53,11 @@ class OutputKind:
 
     def array(self, array: Array) -> Any:
         """An array of either device as an array of NumPy or CuPy."""
-        return self.wrap_proxy(self._move(array))
+        return self.wrap(self._move(array))
 
     def series(self, array: Array, index: Any = None, name: str | None = None) -> Any:
         """An array of either device as a Series of pandas or cuDF."""
-        return self.wrap_proxy(self._frames().Series(self._move(array), index=self.index(index), name=name))
+        return self.wrap(self._frames().Series(self._move(array), index=self.index(index), name=name))
 
     def labels(self, array: Array, index: Any = None, name: str = "label") -> Any:
         """One value per row: a Series for a frame, an array for an array."""
@@ -61,11 +72,17 @@ class OutputKind:
             frame = self._frames().from_pandas(frame)
         if index is not None:
             frame.index = self.index(index)
-        return self.wrap_proxy(frame)
+        return self.wrap(frame)
 
-    def wrap_proxy(self, result: Any) -> Any:
-        """A result of the caller's library as a proxy, if the input was one."""
-        return sys.modules["cudf.pandas"].as_proxy_object(result) if self.proxy else result
+    def wrap(self, result: Any) -> Any:
+        """A result of pandas, cuDF, NumPy or CuPy as the caller's library has it."""
+        if self.wrapper == PROXIED:
+            return sys.modules[PROXIED].as_proxy_object(result)
+        return _as_table(result, self.wrapper) if self.wrapper and library_of(result) else result
+
+    def index_of(self, X: Any) -> Any:
+        """The index of a frame of this kind, None for a table or an array."""
+        return X.index if self.is_frame and self.wrapper not in TABLES else None
 
     def index(self, index: Any) -> Any:
         """An Index of either library as one of the caller's."""
@@ -75,7 +92,7 @@ class OutputKind:
 
     def _move(self, array: Array) -> Any:
         if not self.gpu:
-            return to_host(without_proxy(array, CPU)[0])
+            return to_host(unwrapped(array, CPU)[0])
         import cupy
 
         return cupy.asarray(array)
@@ -89,36 +106,82 @@ class OutputKind:
 
 
 def library_of(X: Any) -> str:
-    """The library of a DataFrame, Series or Index: "pandas" or "cudf"; "" for anything else."""
+    """The library of a frame, a table or a part of one: "pandas", "cudf", "polars", "pyarrow"; "" of anything else."""
     kind: Any = type(X)
     return _library_of_type(kind)
 
 
 @cache
 def _library_of_type(kind: type) -> str:
+    classes = FRAMES | TABLES
     for base in kind.__mro__:
         package = base.__module__.partition(".")[0]
-        if package in ("pandas", "cudf") and base.__name__ in ("DataFrame", "Series", "Index"):
+        if base.__name__ in classes.get(package, ()):
             return package
     return ""
 
 
 def array_of(X: Any) -> Any:
-    """The values of a DataFrame or Series as an array: CuPy's for cuDF, NumPy's for pandas."""
-    return X.values if library_of(X) == "cudf" else X.to_numpy()
+    """The values of a DataFrame or Series as an array: CuPy's for cuDF, otherwise NumPy's."""
+    if library_of(X) == "cudf":
+        return X.values
+    return np.asarray(X) if library_of(X) == "pyarrow" else X.to_numpy()
 
 
 def is_dataframe(X: Any) -> bool:
     """Whether this is a DataFrame of pandas or cuDF."""
-    return bool(library_of(X)) and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
+    return library_of(X) in FRAMES and getattr(X, "ndim", 0) == 2 and hasattr(X, "columns")
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """The columns' labels of a frame, also those of other libraries such as Polars and Arrow; None for an array."""
+    """The columns' labels of a frame or a table of any library; None for an array."""
     if is_dataframe(X):
         return list(X)  # iterating over X.columns is slow
+    if type(X).__name__ == "LazyFrame":  # which would warn
+        return None
     names = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(X, name)), None)
     return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
+def take_rows(X: Any, rows: np.ndarray) -> Any:
+    """Rows of a frame or table of any library."""
+    if library_of(X) in FRAMES:
+        return X.iloc[rows]
+    return X.take(rows) if library_of(X) == "pyarrow" else X[rows]
+
+
+def as_frame(X: Any) -> Any:
+    """A table of Polars or Arrow, or a column of one, as pandas'; anything else as it is.
+
+    Nulls among numbers become NaN, others None. Columns pass through NumPy, which copies no numbers without nulls:
+    Polars needs no Arrow for that.
+    """
+    library = library_of(X)
+    if library not in TABLES:
+        return X
+    frames, names = CPU.frames, column_names(X)
+    if names is None:
+        return frames.Series(_values(X))
+    columns = X.get_columns() if library == "polars" else X.columns
+    frame = frames.DataFrame(dict(enumerate(map(_values, columns))), index=range(len(X)), copy=False)
+    frame.columns = names
+    return frame
+
+
+def _values(column: Any) -> Any:
+    values = column.to_numpy() if library_of(column) == "polars" else column.to_numpy(zero_copy_only=False)
+    return values if values.ndim == 1 else list(values)  # an object in each row
+
+
+def _as_table(result: Any, library: str) -> Any:
+    """A frame or a Series of pandas as a table of Polars or Arrow, or as a column of one. Columns are named by text."""
+    module = import_module(library)
+    if result.ndim == 2:
+        columns = {str(name): _as_table(result.iloc[:, i], library) for i, name in enumerate(result)}
+        return module.DataFrame(columns) if library == "polars" else module.table(columns)
+    values = result.to_numpy() if result.dtype.kind in "biufM" else result.tolist()
+    name = "" if result.name is None else str(result.name)
+    return module.Series(name, values) if library == "polars" else module.array(values)
 
 
 def is_collection(X: Any) -> bool:
@@ -126,34 +189,37 @@ def is_collection(X: Any) -> bool:
     return "dask" in sys.modules and hasattr(X, "__dask_graph__") and hasattr(X, "to_delayed")
 
 
-def without_proxy(X: Any, device: Device) -> tuple[Any, bool]:
-    """The object inside a ``cudf.pandas`` proxy: on a GPU cuDF's, unless only pandas can hold its values.
+def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
+    """What is inside a proxy, a table or a collection, and an `OutputKind`'s wrapper of it.
 
-    A Dask collection is computed.
+    Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of Polars
+    or Arrow becomes a frame of pandas. A Dask collection is computed.
     """
     if is_collection(X):
         X = X.compute()
-    module = sys.modules.get("cudf.pandas")
+    if (library := library_of(X)) in TABLES:
+        return as_frame(X), library
+    module = sys.modules.get(PROXIED)
     if module is None or not module.is_proxy_object(X):
-        return X, False
+        return X, ""
     if device.is_gpu:
         try:
-            return X.as_gpu_object(), True
+            return X.as_gpu_object(), PROXIED
         except (TypeError, ValueError, NotImplementedError):  # mixed objects: the checks below name the column
             pass
-    return X.as_cpu_object(), True
+    return X.as_cpu_object(), PROXIED
 
 
 def on_device(frame: Any, device: Device) -> Any:
-    """A frame of pandas or cuDF (without a proxy) as one of `device`."""
+    """A frame of pandas or cuDF (not a proxy) as one of `device`."""
     return OutputKind(is_frame=True, gpu=device.is_gpu).frame(frame)
 
 
 def on_host(value: Any) -> Any:
-    """A result on the host: cuDF's objects and proxies become pandas', CuPy's arrays NumPy's. Others stay."""
+    """A result on the host, of pandas or NumPy. Others stay."""
     if isinstance(value, OutputKind):
-        return replace(value, gpu=False, proxy=False)
-    value, _ = without_proxy(value, CPU)
+        return replace(value, gpu=False, wrapper="")
+    value, _ = unwrapped(value, CPU)
     if not is_on_gpu(value):
         return value
     return value.to_pandas() if hasattr(value, "to_pandas") else to_host(value)
@@ -161,4 +227,4 @@ def on_host(value: Any) -> Any:
 
 def pandas_is_proxied() -> bool:
     """Whether ``cudf.pandas`` stands in for pandas in this process."""
-    return bool(getattr(sys.modules.get("cudf.pandas"), "LOADED", False))
+    return bool(getattr(sys.modules.get(PROXIED), "LOADED", False))

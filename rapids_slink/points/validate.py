@@ -1,5 +1,7 @@
 """Refuse shapes, types, gaps and values that have no distances. Errors name the column or the argument."""
 
+from collections.abc import Iterator, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -57,11 +59,36 @@ def dimension_error(X: Any) -> str:
     """The message for an array that is not two-dimensional, in scikit-learn's words."""
     if X.ndim > 2:
         return f"Found array with dim {X.ndim}, while dim <= 2 is required."
-    shape = "scalar" if X.ndim == 0 else "1D"
     return (
-        f"Expected 2D array, got {shape} array instead. Reshape your data either using array.reshape(-1, 1) (for a "
-        "Series: to_frame()) if it has a single feature or array.reshape(1, -1) if it contains a single sample."
+        f"Expected 2D array, got {dimension(X)} array instead. Reshape your data either using array.reshape(-1, 1) "
+        "(for a Series: to_frame()) if it has a single feature or array.reshape(1, -1) if it contains a single sample."
     )
+
+
+def dimension(X: Any) -> str:
+    """The dimension of an array that is not two-dimensional, in scikit-learn's words."""
+    return f"{X.ndim}D" if X.ndim else "scalar"
+
+
+def no_table(X: Any, name: str) -> str:
+    """What an argument is that is neither a frame nor an array, and what to pass in its place."""
+    if isinstance(X, str | PathLike):
+        return f"{name} is the text {str(X)!r}. Read a file first, such as by pandas.read_csv"
+    if isinstance(X, list | tuple) and X:
+        return f"{name} is a {type(X).__name__} of {type(X[0]).__name__}, not of rows of numbers"
+    return f"{name} is {'' if X is None else 'of type '}{type_and_advice(X, name)}"
+
+
+def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
+    """The type of an argument that is no frame, of these columns if any, and how to make one if that is evident."""
+    kind = "None" if X is None else type(X).__name__
+    if kind == "LazyFrame":
+        return f"{kind}. Pass {name}.collect()"
+    if isinstance(X, dict):
+        return f"{kind}. Pass pandas.DataFrame({name})"
+    if columns and isinstance(X, list | tuple | np.ndarray):
+        return f"{kind}. Pass pandas.DataFrame({name}, columns={list(columns)})"
+    return f"{kind}. Pass list({name})" if isinstance(X, Iterator) else kind
 
 
 def from_objects(values: np.ndarray, what: str) -> np.ndarray:

@@ -6,13 +6,14 @@ frame, sparse matrix, graph ──given_graph──▶ frame ──read_graph─
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.points import is_sparse
 from rapids_slink.points.columns import column_values, require_columns
-from rapids_slink.points.output import is_dataframe
+from rapids_slink.points.output import TABLES, OutputKind, column_names, library_of, take_rows
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu
@@ -62,7 +63,8 @@ class GivenGraph:
 
 def is_graph(X: Any) -> bool:
     """Whether this is a graph by its type, or a frame of edges."""
-    return is_sparse(X) or _is_of("cugraph", X) or _is_of("networkx", X) or (is_dataframe(X) and {*COLUMNS} <= {*X})
+    is_frame = bool(library_of(X)) and {*COLUMNS} <= {*(column_names(X) or ())}
+    return is_frame or is_sparse(X) or _is_of("cugraph", X) or _is_of("networkx", X)
 
 
 def given_graph(graph: Any) -> GivenGraph:
@@ -71,12 +73,23 @@ def given_graph(graph: Any) -> GivenGraph:
         return GivenGraph(_cugraph_edges(graph), as_graph=as_cugraph)
     if _is_of("networkx", graph):
         return _of_networkx(graph)
+    if library_of(graph) in TABLES:
+        return GivenGraph(graph, as_graph=partial(_rows_of_table, graph))
     return _of_sparse(graph) if is_sparse(graph) else GivenGraph(graph)
 
 
 def _is_of(package: str, graph: Any) -> bool:
     """Whether this is a ``Graph`` of a package, which is not imported."""
     return any(base.__module__.split(".")[0] == package and base.__name__ == "Graph" for base in type(graph).__mro__)
+
+
+def _rows_of_table(table: Any, tree: Any) -> Any:
+    """The rows of a table of Polars or Arrow that are in a tree, in its types, and the tree's further columns."""
+    rows, library = take_rows(table.select(COLUMNS), tree.index.to_numpy()), library_of(table)
+    for name in tree.columns.drop(COLUMNS):
+        column = OutputKind(True, False, library).series(tree[name].to_numpy(), name=name)
+        rows = rows.with_columns(column) if library == "polars" else rows.append_column(name, column)
+    return rows
 
 
 def _of_sparse(matrix: Any) -> GivenGraph:
