@@ -12,6 +12,7 @@ None of these is a metric: by its missing values a row may be near two rows that
 symmetry alone; see spanning_tree/forest.py. Filters and trees that rest on the triangle inequality do not serve them.
 """
 
+from math import isfinite
 from numbers import Real
 from typing import Any
 
@@ -27,6 +28,8 @@ MISSING = {
     },
     "hiercc": {"hamming": ("hiercc", "value", "counted")},
 }
+#: Texts that usually mean missing.
+USUAL_MARKS = ("-", "", "?", "NA")
 
 
 def with_missing(metric: Metric, missing: Any) -> Metric:
@@ -48,12 +51,32 @@ def missing_of(metric: Metric) -> str | None:
     return next((kind for kind, names in MISSING.items() if names.get(metric.name, ("",))[0] == metric.formula), None)
 
 
-def check_missing_value(value: Any, missing: Any) -> Any:
-    """The parameter `missing_value`; refuse what is no number, or one without `missing`."""
+def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
+    """The values of the parameter `missing_value`, as `as_read` has them; refuse others, and any without `missing`."""
     if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"missing_value must be a number, got {value!r}")
+        return ()
+    values = tuple(value) if isinstance(value, list | tuple | set | frozenset) else (value,)
+    for one in values:
+        if isinstance(one, bool) or not isinstance(one, Real | str):
+            raise TypeError(f"missing_value must be a number, a text, or a list of these, got {one!r}")
     if missing is None:
         raise ValueError(f"missing_value={value!r} needs missing='pairwise' or missing='hiercc'")
-    return value
+    return tuple(dict.fromkeys(map(as_read, values)))
+
+
+def as_read(value: Any) -> Any:
+    """What a value counts as: a text that is a finite number as this number, any other value as itself.
+
+    So a column has the same categories whether a file's reader makes numbers or text of it.
+    """
+    if not isinstance(value, str) or "_" in value:  # which only Python's own numbers have
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return number if isfinite(number) else value

@@ -183,7 +183,7 @@ def kept_rows(
             return {"_drawn_": points}
         kept: dict[str, Any] = {
             "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
-            "_missing_value_": settings.missing_value,
+            "_missing_value_": settings.missing_values,
             "_points_": points,
         }
         if rule.predicts_by_density:
@@ -200,8 +200,8 @@ def read_points(X: Any, settings: Settings, device: Device, estimate: Following)
     """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges."""
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
-    value, categories = settings.missing_value, not settings.prediction_data  # new rows would have other codes
-    return as_points(X, device, estimate, metric=settings.metric, missing_value=value, categories=categories), None
+    given, coded = settings.missing_values, not settings.prediction_data  # new rows would have other codes
+    return as_points(X, device, estimate, metric=settings.metric, missing_values=given, categories=coded), None
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:

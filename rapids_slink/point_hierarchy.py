@@ -12,7 +12,7 @@ from rapids_slink.engines import engine_of
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.hierarchy.estimator import Estimator, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
-from rapids_slink.missing import check_missing_value, with_missing
+from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.output import as_frame
 from rapids_slink.prediction import Fitted, FittedRows
@@ -27,7 +27,7 @@ class PointHierarchy(Hierarchy, Estimator):
     metric: str
     p: float | None
     missing: str | None = None
-    missing_value: float | None = None
+    missing_value: Any = None
     max_distance: float | None = None
     store_centers: str | None = None
     gen_min_span_tree: bool = False
@@ -38,7 +38,7 @@ class PointHierarchy(Hierarchy, Estimator):
     memory_limit: int | str | None
     prediction_data: bool
     _metric_: tuple[str, float, str | None]
-    _missing_value_: Any
+    _missing_value_: tuple[Any, ...]
     _max_distance_: float | None = None  # the parameters of these names at the fit
     _distance_threshold_: float | None = None
     _points_: Any  # with prediction_data: the rows' values
@@ -164,7 +164,7 @@ class PointHierarchy(Hierarchy, Estimator):
             clipped=m is None,
             progress=self.progress,
             max_distance=None if self.max_distance is None else float(self.max_distance),
-            missing_value=check_missing_value(self.missing_value, self.missing),
+            missing_values=missing_values_of(self.missing_value, self.missing),
             prediction_data=bool(self.prediction_data),
             gen_min_span_tree=bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
@@ -179,7 +179,7 @@ class PointHierarchy(Hierarchy, Estimator):
         name, p, *missing = self._metric_  # models saved by former versions have no more
         metric = with_missing(get_metric(name, p), *missing or (None,))
         names = None if names is None else list(names)
-        return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_value_", None))
+        return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_value_", ()))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))

@@ -27,7 +27,7 @@ class FittedRows:
     names: list[Any] | None  # the columns' names
     metric: Metric
     kind: str  # the model's class, for errors
-    missing_value: Any = None  # for a missing value in new rows
+    missing_values: tuple[Any, ...] = ()  # what stands for a missing value in new rows
 
     def read(self, X: Any, device: Device) -> tuple[Points, tuple[Array, Array]]:
         """New rows, and their values and those of the fitted rows in one type; a frame's columns go by name."""
@@ -38,7 +38,7 @@ class FittedRows:
                 valid = f"X must have the columns that {self.kind} was fitted on, {self.names}"
                 raise ValueError(f"{valid}, got {columns}")
             X = X[self.names] if library_of(X) else X.select(self.names)
-        points = as_points(X, device, metric=self.metric, missing_value=self.missing_value)
+        points = as_points(X, device, metric=self.metric, missing_values=self.missing_values)
         points = replace(points, index=output.index_of(X), output=output)
         d, of_fit = points.values.shape[1], self.values.shape[1]
         if d != of_fit:

@@ -1,5 +1,6 @@
 """`SingleLinkage`: clusters by a cut of the exact hierarchy."""
 
+from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from math import inf, nextafter
@@ -40,8 +41,10 @@ class SingleLinkage(PointHierarchy):
         is multiplied by features over features present, as `sklearn.metrics.pairwise.nan_euclidean_distances` and R's
         ``dist`` do. "hiercc", for hamming: the number of differing alleles, corrected for missing ones as HierCC does;
         `rapids_slink.metrics` has the formula. Two rows without a common feature are refused.
-    missing_value : number, optional
-        A value that means missing as well, such as 0 for alleles.
+    missing_value : number, text, or list of these, optional
+        What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Numbers and texts are compared as
+        what they read as: 0, "0" and 0.0 are the same. hamming compares the values of a column of text in this way,
+        too; other metrics with `missing` take such a column if everything else in it is a number.
     max_distance : float, optional
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and
@@ -113,7 +116,7 @@ class SingleLinkage(PointHierarchy):
     metric: str = "euclidean"
     p: float = 2.0
     missing: str | None = None
-    missing_value: float | None = None
+    missing_value: float | str | Collection[float | str] | None = None
     max_distance: float | None = None
     n_neighbors: int | None = None
     min_samples: int | None = None

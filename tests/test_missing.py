@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import nan_euclidean_distances
 
 from rapids_slink import SingleLinkage, fit, load
 from rapids_slink.points.output import on_device
-from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.device import resolve, to_host
 
 NAN = np.nan
 EVERY = [("euclidean", "pairwise"), ("sqeuclidean", "pairwise"), ("cityblock", "pairwise"), ("hamming", "pairwise"),
@@ -157,6 +157,144 @@ def test_a_value_that_means_missing(dtype, engine):
     assert (rows == before).all()
 
 
+# ------------------------------------------------------------------------------------------------ tables of text
+
+
+def alleles():
+    """Profiles as text, in which some marks mean missing, and the same as numbers with NaN."""
+    rng = np.random.default_rng(0)
+    codes = rng.integers(1, 6, (40, 12))
+    gone = rng.random(codes.shape) < 0.2
+    gone[:, 0] = False
+    text = np.where(gone, rng.choice(MARKS, codes.shape), codes.astype(str)).astype(object)
+    return text, np.where(gone, NAN, codes)
+
+
+def some_numbers(text):
+    """Some columns as integers and text, and these as floats, too, in some rows."""
+    mixed = text.copy()
+    for column in range(0, 12, 2):
+        mixed[:, column] = [int(value) if value.isdigit() else value for value in text[:, column]]
+        mixed[::3, column] = [float(value) if value.isdigit() else value for value in text[::3, column]]
+    return mixed
+
+
+def to_library(name, values):
+    return pytest.importorskip(name), {f"locus {f}": values[:, f].tolist() for f in range(12)}
+
+
+MARKS = ["0", "-", "LNF", "NIPH"]
+ALL = [*MARKS, *"12345", "?", "never"]
+AS_READ = {
+    "text": lambda text: pd.DataFrame(text).astype(str),
+    "objects": pd.DataFrame,
+    "strings": lambda text: pd.DataFrame(text).astype("string"),
+    "categories": lambda text: pd.DataFrame(text).astype("category"),
+    "unused categories": lambda text: pd.DataFrame(text).astype(pd.CategoricalDtype(ALL)),
+    "numbers and text": lambda text: pd.DataFrame(some_numbers(text)),
+    "categories of both": lambda text: pd.DataFrame(some_numbers(text)).astype("category"),
+    "a column of numbers": lambda text: pd.DataFrame(text).astype({0: "int64"}),
+    "decimals and blanks": lambda text: pd.DataFrame(text).replace({"1": "1.0", "2": " 2", "0": "0.0", "3": "+3"}),
+    "some decimals": lambda text: pd.concat([pd.DataFrame(text[:9]).replace("1", "1.0"), pd.DataFrame(text[9:])]),
+    "array of objects": some_numbers,
+    "array of text": lambda text: text.astype(str),
+    "lists": lambda text: some_numbers(text).tolist(),
+    "polars": lambda text: (lambda pl, columns: pl.DataFrame(columns))(*to_library("polars", text)),
+    "polars, categorical": lambda text: AS_READ["polars"](text).cast(to_library("polars", text)[0].Categorical),
+    "arrow": lambda text: (lambda pa, columns: pa.table(columns))(*to_library("pyarrow", text)),
+    "arrow, of a dictionary": lambda text: (
+        lambda pa, columns: pa.table({name: pa.array(column).dictionary_encode() for name, column in columns.items()})
+    )(*to_library("pyarrow", text)),
+}
+
+
+@pytest.mark.parametrize("form", AS_READ)
+@pytest.mark.parametrize(("metric", "missing"), [("hamming", "pairwise"), ("hamming", "hiercc")])
+def test_alleles_are_the_same_however_they_are_read(form, metric, missing, device):
+    text, values = alleles()
+    X = AS_READ[form](text)
+    expected = heights_of(in_pairs(values, metric, missing))
+    for marks in (MARKS, (0, *MARKS[1:]), {*MARKS}, frozenset([0.0, *MARKS[1:]])):
+        model = fit(X, 1, metric=metric, missing=missing, missing_value=marks, device=device)
+        np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
+@pytest.mark.gpu
+def test_alleles_of_cudf():
+    text, values = alleles()
+    expected = heights_of(in_pairs(values, "hamming", "hiercc"))
+    for form in ("text", "categories", "unused categories", "a column of numbers", "some decimals"):
+        X = on_device(AS_READ[form](text).reset_index(drop=True), resolve("cuda"))
+        for device in ("cpu", "cuda"):
+            model = fit(X, 1, metric="hamming", missing="hiercc", missing_value=MARKS, device=device)
+            np.testing.assert_array_equal(model.to_scipy()[:, 2], expected)
+
+
+def test_one_missing_value_of_a_table_of_text(device):
+    X = pd.DataFrame({"a": ["0", "1", "2"], "b": ["1", "1", "3"]})
+    for table in (X, X.astype(int), X.astype(int).astype("category"), X.to_numpy()):
+        for mark in (0, "0", [0], "0.0"):
+            model = fit(table, 1, metric="hamming", missing="pairwise", missing_value=mark, device=device)
+            assert model.to_scipy()[:, 2].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "is_same"),
+    [("5", 5, True), ("5.0", 5, True), (" 5", "5", True), ("1e3", "1000", True), (0.1, "0.1", True), (-0.0, "0", True),
+     ("9007199254740993", 9007199254740993, True), ("9007199254740993", "9007199254740992", False),
+     ("1e999", "2e999", False), ("1_0", "10", False), ("nan", "NaN", False), ("a", "a ", False), ("5a", "5", False),
+     ("inf", "Infinity", False), (True, "True", False)],
+)  # fmt: skip
+def test_what_counts_as_one_category(left, right, is_same, device):
+    X = pd.DataFrame({"a": pd.Series([left, right, "text"], dtype=object)})
+    assert fit(X, 1, metric="hamming", device=device).to_scipy()[0, 2] == (0 if is_same else 1)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean", "cityblock", "hamming"])
+def test_text_of_numbers_beside_marks(metric, device):
+    """As in files with a "?" for what is missing: all metrics with missing values, and new rows."""
+    values = with_gaps(np.random.default_rng(0), np.random.default_rng(1).integers(0, 9, (30, 5)) / 4, 0.2)
+    text = pd.DataFrame(np.where(np.isnan(values), "?", values.astype(str))).astype({0: float})
+    how = {"metric": metric, "missing": "pairwise", "device": device}
+    model = fit(text, 1, missing_value="?", prediction_data=True, **how)
+    np.testing.assert_array_equal(model.to_scipy()[:, 2], heights_of(in_pairs(values, metric, "pairwise")))
+    expected = fit(values, 1, prediction_data=True, **how).predict(values)
+    np.testing.assert_array_equal(model.predict(text.iloc[::-1]).to_numpy()[::-1], to_host(expected))
+    with pytest.raises(TypeError, match=r"column 1 has .* text, such as '\?'; name it in missing_value if it means"):
+        fit(text, 1, prediction_data=True, **how)
+
+
+def test_text_is_not_read_as_numbers_where_nothing_is_missing(device):
+    X = pd.DataFrame({"a": ["1", "2"], "b": [1.0, 2.0]})
+    with pytest.raises(TypeError, match=r"column 'a' has dtype .* numeric"):
+        fit(X, 1, device=device)
+    with pytest.raises(TypeError, match="column 'a' has dtype category, which is not numeric"):
+        fit(X.astype({"a": "category"}), 1, missing="pairwise", device=device)
+
+
+@pytest.mark.parametrize("mark", ["-", "", "?", "NA"])
+def test_a_text_that_usually_means_missing_is_warned_of(mark, device):
+    X = pd.DataFrame({"a": ["1", "2", "1"], "b": ["1", mark, "1"], "c": [mark, mark, "LNF"], "d": [1, 2, 3]})
+    how = {"metric": "hamming", "device": device}
+    with pytest.warns(UserWarning, match=r"column 'b' holds '\W*\w*' \(1 other column likewise\)") as warned:
+        fit(X, 1, missing="hiercc", missing_value=["0"], **how)
+    assert [(repr(mark) in str(one.message), one.filename) for one in warned] == [(True, __file__)]
+    fit(X, 1, missing="hiercc", missing_value=mark, **how)
+    fit(X, 1, **how)  # categories that may have any names
+
+
+@pytest.mark.parametrize("marks", [[0, "-"], {0, "-"}, (0, "-"), "-"], ids=str)
+def test_files_keep_what_means_missing(marks, tmp_path, device):
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    X = pd.DataFrame({"a": ["1", "2", "-", "3"], "b": ["1", "2", "2", "-"], "c": ["1", "1", "1", "1"]})
+    how = {"metric": "hamming", "missing": "pairwise", "missing_value": marks, "prediction_data": True}
+    model = SingleLinkage(2, device=device, **how).fit(X)
+    model.save(tmp_path / "model")
+    opened = load(tmp_path / "model")
+    assert set(opened.missing_value) == set(marks)
+    np.testing.assert_array_equal(opened.predict(X).to_numpy(), model.predict(X).to_numpy())
+
+
 def test_masked_arrays(device):
     X = hard("codes")
     masked = np.ma.masked_invalid(X)
@@ -205,7 +343,10 @@ def test_the_pair_without_a_common_feature_is_found_among_many(d, at, device):
         ({"missing": "pairwise", "metric": "precomputed"}, ValueError, "missing='pairwise' takes the metrics"),
         ({"missing": "hiercc"}, ValueError, "missing='hiercc' takes the metrics 'hamming', got 'euclidean'"),
         ({"missing_value": 0}, ValueError, "missing_value=0 needs missing='pairwise' or missing='hiercc'"),
-        ({"missing": "pairwise", "missing_value": "-"}, TypeError, "missing_value must be a number, got '-'"),
+        ({"missing_value": ["-"]}, ValueError, r"missing_value=\['-'\] needs missing='pairwise' or missing='hiercc'"),
+        ({"missing": "pairwise", "missing_value": True}, TypeError, "must be a number, a text, or a list .*got True"),
+        ({"missing": "pairwise", "missing_value": [0, b"-"]}, TypeError, "or a list of these, got b'-'"),
+        ({"missing": "pairwise", "missing_value": {"a": 0}}, TypeError, "or a list of these, got {'a': 0}"),
     ],
 )  # fmt: skip
 def test_parameters_are_checked(how, error, message, device):

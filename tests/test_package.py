@@ -67,7 +67,9 @@ def test_starting_points_run(tmp_path):
     embedding = rng.normal(size=(300, 5)) + rng.integers(0, 4, (300, 1)) * 9
     np.save(tmp_path / "embedding.npy", embedding)
     np.save(tmp_path / "distances.npy", squareform(pdist(embedding)))
-    alleles = pd.DataFrame(rng.integers(0, 4, (60, 40)), columns=[f"locus{f}" for f in range(40)])
+    alleles = pd.DataFrame(rng.integers(0, 4, (60, 40)), columns=[f"locus{f}" for f in range(40)]).astype(str)
+    alleles.iloc[::5, ::7] = "LNF"
+    alleles.iloc[1::5, ::7] = "INF-" + alleles.iloc[1::5, ::7]
     alleles.to_csv(tmp_path / "profiles.tsv", sep="\t", index_label="genome")
     np.save(tmp_path / "fingerprints.npy", rng.integers(0, 2, (50, 16), np.uint8))
     recipes = "".join(blocks("docs/starting-points.md", "python")[:-1])

@@ -148,6 +148,8 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         matrix = value.reshape(len(value), -1)
         frame = pd.DataFrame(matrix, columns=list(map(str, range(matrix.shape[1]))), dtype=value.dtype)
         return {"kind": "array" if value.ndim == 1 else "matrix", "columns": _put(archive, name, frame)}
+    if isinstance(value, list | set | frozenset):  # a parameter
+        value = tuple(value)
     return {"kind": "value", "value": _to_json(value)}
 
 

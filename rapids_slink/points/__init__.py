@@ -8,14 +8,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import import_module
+from operator import or_
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.points.columns import code_categories
+from rapids_slink.points.columns import without_text
 from rapids_slink.points.output import OutputKind, column_names, is_dataframe, library_of
 from rapids_slink.points.validate import (
     InputTypeError,
@@ -30,7 +31,7 @@ from rapids_slink.points.validate import (
     no_table,
 )
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, is_on_gpu
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory
 
@@ -67,7 +68,7 @@ def as_points(
     metric: Metric = EUCLIDEAN,
     name: str = "X",
     checked: bool = True,
-    missing_value: Any = None,
+    missing_values: tuple[Any, ...] = (),
     categories: bool = False,
 ) -> Points:
     """The checked rows of `X`, the argument `name`, on `device`.
@@ -79,30 +80,39 @@ def as_points(
 
     `estimate` is the memory of the later stages, from n, d and the bytes of a value. It is checked together with the
     memory of X itself, before X is copied. The distances of the `metric` must be finite: if the values are not
-    `checked`, the caller must call `check_finite`. `missing_value` is replaced by NaN. `categories` is whether text and
-    categories of a frame are coded if the metric is hamming: if X holds all rows.
+    `checked`, the caller must call `check_finite`. `missing_values`, of `missing_values_of`, are replaced by NaN.
+    `categories` is whether text and categories are coded if the metric is hamming: if X holds all rows. Otherwise this
+    metric, and those with missing values, take text that holds numbers.
 
     Raises InputTypeError, which is a TypeError and a ValueError, for complex or sparse input and columns that are not
     numbers; ValueError if the input is not two-dimensional or empty, or has missing or infinite values or distances
     beyond float64; DeviceMemoryError if the input or a later stage does not fit into memory.
     """
     X, output = OutputKind.of(X, device)
-    names, is_frame = column_names(X), is_dataframe(X)
-    is_coded = dtypes = None
-    if categories and is_frame and metric.name == "hamming":
-        dtypes = list(X.dtypes)  # of thousands of columns these take milliseconds
-        if any(dtype.kind in "OU" for dtype in dtypes):
-            (X, is_coded), dtypes = code_categories(X, missing_value), None
-    if is_frame:
+    names, index = column_names(X), output.index_of(X) if is_dataframe(X) else None
+    if not (is_dataframe(X) or np.ma.isMaskedArray(X)):
+        X = as_array(X, device, name)
+    dtypes = is_text = None
+    if metric.name == "hamming" or metric.missing:
+        holds_text = not is_dataframe(X) and X.dtype.kind in "OU" and X.ndim == 2
+        table = CPU.frames.DataFrame(X) if holds_text else X
+        if is_dataframe(table):
+            dtypes = list(table.dtypes)  # of thousands of columns these take milliseconds
+            coded = categories and metric.name == "hamming"
+            table, is_text = without_text(table, dtypes, metric, missing_values, coded, name)
+            if is_text is not None:
+                X, dtypes = table, None
+    if is_dataframe(X):
         values = _frame_values(X, device, estimate, name, metric, dtypes)
     else:
         values = _array_values(X, device, estimate, name, metric)
-    if missing_value is not None:
-        is_missing = values == missing_value
-        if is_coded is not None:  # where codes are no values
-            is_missing &= ~device.asarray(is_coded)
+    numbers = [value for value in missing_values if not isinstance(value, str)]
+    if numbers and not (is_text is not None and is_text.all()):
+        is_missing = reduce(or_, (values == number for number in numbers))
+        if is_text is not None:  # where `missing_values` are gone, and codes are no values
+            is_missing &= ~device.asarray(is_text)
         values = device.xp.where(is_missing, values.dtype.type(np.nan), values)
-    points = Points(values, names, output.index_of(X) if is_frame else None, output)
+    points = Points(values, names, index, output)
     if checked:
         check_finite({name: points}, metric, device)
     return points

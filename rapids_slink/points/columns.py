@@ -1,15 +1,18 @@
 """Columns of frames that hold edges or merges: checks, and conversion to arrays."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.metrics import Metric
+from rapids_slink.missing import USUAL_MARKS, as_read
 from rapids_slink.points.output import array_of, is_dataframe, library_of, on_host
-from rapids_slink.points.validate import InputTypeError, type_and_advice
-from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.points.validate import InputTypeError, column_label, not_numeric, type_and_advice, warn
+from rapids_slink.report import counted
+from rapids_slink.runtime.device import Array, Device, all_true, device_of
 
 #: The largest number of columns that an error lists.
 LISTED_COLUMNS = 20
@@ -54,37 +57,70 @@ def require_edges(edges: Any, name: str) -> None:
     require_numbers(edges, name, src="iu", dst="iu", weight="iuf")
 
 
-def code_categories(X: Any, missing_value: Any) -> tuple[Any, np.ndarray]:
-    """A frame with a number for each category or text, column by column, and which columns have such numbers.
+def without_text(
+    X: Any, types: list[Any], metric: Metric, missing_values: Collection[Any], coded: bool, name: str
+) -> tuple[Any, Any]:
+    """A frame of these types with numbers in place of text and categories, and which of its columns have such numbers.
 
-    NaN or null stands for what is missing, `missing_value` included. Equal values of a column have equal numbers, and
-    that is all that hamming asks.
+    Values count as `as_read` says, and NaN stands for nulls and for `missing_values`. If `coded`, equal values of a
+    column have equal codes, and that is all that hamming asks. Otherwise each text must be a number. Only hamming takes
+    categories. If no column holds either, X itself and None.
+
+    Warns of a text that usually means missing and is not among `missing_values`, for a metric that takes these.
     """
-    columns = [X.iloc[:, i] for i in range(X.shape[1])]
-    is_coded = np.array([_is_text(column) for column in columns])
-    coded = {i: _codes(column, missing_value) if is_coded[i] else column for i, column in enumerate(columns)}
-    frame = type(X)(coded)
+    may_be = [(i, X.iloc[:, i]) for i, dtype in enumerate(types) if dtype.kind in "OU"]
+    columns = {i: column for i, column in may_be if _is_text(column, metric)}
+    if not columns:
+        return X, None
+    advice = "; name it in missing_value if it means missing" if metric.missing else ""
+    marked = {}
+    for i, column in columns.items():
+        label = column_label(X, i, name)
+        columns[i], marks = _numbers(column, label, missing_values, coded, advice)
+        if marks:
+            marked[label] = marks
+    if marked and metric.missing:
+        label, marks = next(iter(marked.items()))
+        others = f" ({counted(len(marked) - 1, 'other column')} likewise)" if len(marked) > 1 else ""
+        warn(f"{label} holds {', '.join(map(repr, marks))}{others}, a value like any other{advice}")
+    frame = type(X)({i: columns[i] if i in columns else X.iloc[:, i] for i in range(len(types))})
     frame.columns = X.columns
-    return frame, is_coded
+    return frame, np.isin(np.arange(len(types)), list(columns))
 
 
-def _is_text(column: Any) -> bool:
-    """Whether a column is categorical or holds text."""
-    if column.dtype == "category" or column.dtype == "string" or str(column.dtype).startswith(ARROW_TEXT):
+def _numbers(
+    column: Any, label: str, missing_values: Collection[Any], coded: bool, advice: str
+) -> tuple[Any, list[str]]:
+    """A column of text or categories as numbers, and its texts that usually mean missing; see `without_text`."""
+    if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
+        column = column.astype(object)
+    try:
+        used = column.cat.remove_unused_categories() if column.dtype == "category" else column.astype("category")
+    except TypeError as error:
+        raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
+    values = [as_read(value) for value in on_host(used.cat.categories)]
+    number, seen = np.full(len(values) + 1, np.nan), dict[Any, int]()  # the last number is that of a null, code -1
+    for i, value in enumerate(values):
+        if value in missing_values:
+            continue
+        if not coded and isinstance(value, str):
+            raise not_numeric(label, column.dtype, value, advice)
+        number[i] = seen.setdefault(value, len(seen)) if coded else value
+    if coded and len(seen) <= 2**24:
+        number = number.astype(np.float32)
+    codes = array_of(used.cat.codes.fillna(-1))
+    numbers = type(column)(device_of(codes).xp.asarray(number)[codes], index=column.index)
+    return numbers, [mark for mark in USUAL_MARKS if mark in seen]
+
+
+def _is_text(column: Any, metric: Metric) -> bool:
+    """Whether a column holds text or, for hamming, categories."""
+    if column.dtype == "category" or str(column.dtype).startswith("dictionary"):
+        return metric.name == "hamming"
+    if column.dtype == "string" or str(column.dtype).startswith(ARROW_TEXT):
         return True
     is_cudf = library_of(column) == "cudf"  # which has no other objects
     return column.dtype == np.dtype(object) and (is_cudf or any(isinstance(value, str) for value in column))
-
-
-def _codes(column: Any, missing_value: Any) -> Any:
-    if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
-        column = column.astype(object)
-    categories = column.astype("category").cat
-    codes = categories.codes.fillna(-1)
-    if missing_value is not None:
-        for code in np.flatnonzero(on_host(categories.categories) == missing_value):
-            codes = codes.where(codes != code, -1)
-    return codes.astype("float32" if len(column) <= 2**24 else "float64").where(codes >= 0)
 
 
 def has_gaps(column: Array) -> bool:

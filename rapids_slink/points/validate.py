@@ -1,5 +1,7 @@
 """Refuse shapes, types, gaps and values that have no distances. Errors name the column or the argument."""
 
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any
@@ -91,11 +93,25 @@ def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
     return f"{kind}. Pass list({name})" if isinstance(X, Iterator) else kind
 
 
+def not_numeric(what: str, dtype: Any, text: str | bytes, advice: str = "") -> InputTypeError:
+    """The error for a text where there must be numbers."""
+    what = f"{what} has dtype {dtype}, and not all of it is numeric"
+    return InputTypeError(f"{what}: it holds text, such as {text!r}{advice}")
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the line that called this package."""
+    package, frame, level = __name__.partition(".")[0], sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
+
+
 def from_objects(values: np.ndarray, what: str) -> np.ndarray:
     """Python's numbers as float64."""
     text = next((value for value in values.flat if isinstance(value, str | bytes)), None)
     if text is not None:
-        raise InputTypeError(f"{what} has dtype object, and not all of it is numeric: it holds text, such as {text!r}")
+        raise not_numeric(what, values.dtype, text)
     try:
         return values.astype(np.float64)
     except OverflowError as error:
