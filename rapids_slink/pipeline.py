@@ -15,7 +15,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_points, is_sparse
 from rapids_slink.points.columns import check_weights, column_values
-from rapids_slink.points.distances import as_distances
+from rapids_slink.points.distances import as_distances, warn_of_distances
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS, check_finite
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
@@ -201,7 +201,9 @@ def read_points(X: Any, settings: Settings, device: Device, estimate: Following)
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
     given, coded = settings.missing_values, not settings.prediction_data  # new rows would have other codes
-    return as_points(X, device, estimate, metric=settings.metric, missing_values=given, categories=coded), None
+    points = as_points(X, device, estimate, metric=settings.metric, missing_values=given, categories=coded)
+    warn_of_distances(points.values, device)
+    return points, None
 
 
 def flat_attributes(flat: FlatClusters, points: Points) -> dict[str, Any]:

@@ -4,14 +4,15 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.cluster.hierarchy import ClusterWarning, optimal_leaf_ordering
 from scipy.cluster.hierarchy import linkage as linkage_of_scipy
+from scipy.cluster.hierarchy import optimal_leaf_ordering
 from scipy.spatial import distance
 
 from rapids_slink.api import fit
 from rapids_slink.metrics import METRICS
+from rapids_slink.points.distances import warn_of_distances
 from rapids_slink.points.output import array_of, as_frame, library_of
-from rapids_slink.runtime.device import is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, is_on_gpu, to_host
 
 #: The methods that SciPy computes.
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
@@ -62,14 +63,10 @@ def linkage(
             warnings.warn(f"method={method!r} is handed to SciPy, which computes it on the CPU", stacklevel=2)
         return linkage_of_scipy(to_host(_as_array(y)), method, metric, optimal_ordering)
     y = _as_array(y)
-    if y.ndim == 2 and _looks_like_distances(y):
-        warnings.warn(
-            "y looks like a square distance matrix and is taken for observations; pass squareform(y)",
-            ClusterWarning,
-            stacklevel=2,
-        )
     if y.ndim == 2 and not (y.shape[0] > 1 and y.shape[1] and metric in OWN_METRICS):
-        y = distance.pdist(to_host(y), metric)
+        y = to_host(y)
+        warn_of_distances(y, CPU)
+        y = distance.pdist(y, metric)
     if y.ndim == 1:
         condensed = to_host(y)
         distance.is_valid_y(condensed, throw=True, name="y")
@@ -91,11 +88,3 @@ def _as_array(y: Any) -> Any:
         return y
     is_plain = hasattr(y, "ndim") and getattr(y.dtype, "kind", "f") in "biufc"
     return y if is_plain else np.asarray(y, np.float64)
-
-
-def _looks_like_distances(y: Any) -> bool:
-    """Whether SciPy would warn. For most arrays on a GPU the shape or the diagonal decides that it would not."""
-    if y.shape[0] != y.shape[1] or not np.allclose(to_host(y.diagonal()), 0):
-        return False
-    y = to_host(y)
-    return bool((y >= 0).all() and np.allclose(y, y.T))

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from hard_cases import CASES, cases
-from scipy.cluster.hierarchy import linkage
+from scipy.cluster.hierarchy import ClusterWarning, linkage
 from scipy.spatial.distance import pdist, squareform
 
 import rapids_slink
@@ -169,3 +169,42 @@ def changed(row, column, value):
 def test_what_is_no_distance_matrix(X, message, engine):
     with pytest.raises(ValueError, match=message):
         fit(engine.asarray(X), device=engine.name)
+
+
+# ------------------------------------------------------------------------------- distances that are given as points
+
+SQUARE = squareform(pdist(np.random.default_rng(0).normal(size=(300, 3))))
+
+
+def square_with(row, column, value):
+    matrix = SQUARE.copy()
+    matrix[row, column] = value
+    return matrix
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("model", [rapids_slink.SingleLinkage(2), rapids_slink.HDBSCAN(3)], ids=["linkage", "hdbscan"])
+def test_distances_among_points_are_warned_of(model, dtype, engine):
+    noisy = SQUARE * (1 + 1e-9 * np.random.default_rng(1).integers(-2, 3, SQUARE.shape))
+    model.set_params(device=engine.name, metric="euclidean")
+    for matrix in (SQUARE, noisy):
+        with pytest.warns(ClusterWarning, match=r"X looks like .* its rows are taken for points: pass metric='precomp"):
+            model.fit(engine.asarray(matrix.astype(dtype)))
+    with pytest.warns(ClusterWarning, match="X looks like"):
+        rapids_slink.fit(pd.DataFrame(SQUARE), metric="cosine", device=engine.name)
+    model.set_params(metric="precomputed").fit(engine.asarray(SQUARE))
+
+
+@pytest.mark.parametrize(
+    "points",
+    [SQUARE[:299], SQUARE[:, :299], square_with(299, 299, 1e-3), square_with(7, 290, 9.0), square_with(290, 280, -1e-3),
+     -SQUARE, np.triu(SQUARE), np.zeros((1, 1)), np.array([[0, 1e308], [-1e308, 0]])],
+    ids=["wide", "high", "diagonal", "asymmetric", "negative", "all negative", "triangle", "one row", "huge"],
+)  # fmt: skip
+def test_points_that_are_no_distances_are_not_warned_of(points, engine):
+    rapids_slink.fit(engine.asarray(points), 1, metric="hamming", device=engine.name)
+
+
+def test_other_stages_and_predictions_are_not_warned(device):
+    rapids_slink.knn_graph(SQUARE, 2, device=device)
+    rapids_slink.nearest_neighbors(SQUARE, SQUARE, device=device)

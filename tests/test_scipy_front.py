@@ -81,14 +81,20 @@ def test_errors_are_scipys(y, device):
 
 
 def test_square_matrix_of_distances_is_warned_of(device):
+    y = np.array([[0.0, 1, 5], [1, 0, 4], [5, 4, 0]])
+    for metric in ("euclidean", "seuclidean"):
+        with pytest.warns(hierarchy.ClusterWarning, match="pass squareform") as warned:
+            linkage(y, metric=metric, device=device)
+        assert [one.filename for one in warned] == [__file__]
     with pytest.warns(hierarchy.ClusterWarning, match="pass squareform"):
-        linkage(np.array([[0.0, 1, 5], [1, 0, 4], [5, 4, 0]]), device=device)
+        linkage(y.astype(int), metric="seuclidean", device=device)
 
 
 def test_what_is_copied_to_the_host(monkeypatch, X, device):
     """To see whether SciPy would warn: the diagonal of a square array, and no whole array except distances."""
     shapes = []
-    monkeypatch.setattr("rapids_slink.scipy.to_host", lambda y: shapes.append(y.shape) or to_host(y))
+    for module in ("scipy", "points.distances"):
+        monkeypatch.setattr(f"rapids_slink.{module}.to_host", lambda y: shapes.append(y.shape) or to_host(y))
     for y in (X, X[:6], pdist(X)):
         linkage(resolve(device).asarray(y), device=device)
     assert shapes == [(6,), (80 * 79 // 2,)]

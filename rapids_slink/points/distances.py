@@ -9,7 +9,8 @@ import numpy as np
 from rapids_slink.points import Following, Points, as_array, as_points
 from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import OutputKind, array_of, library_of
-from rapids_slink.runtime.device import Array, Device, all_true
+from rapids_slink.points.validate import warn
+from rapids_slink.runtime.device import Array, Device, all_true, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
@@ -44,6 +45,30 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
     matrix = _square(points.values[0], device)
     complete = all_true(device.xp.isfinite(points.values)) or _checked(matrix, device)[1]  # which names the rows
     return replace(points, values=matrix), complete
+
+
+def warn_of_distances(values: Array, device: Device) -> None:
+    """Warn if points, (n, d), look like a matrix of distances, by the rule of SciPy's `linkage`.
+
+    For nearly all points the shape or the diagonal decides.
+    """
+    n, size = len(values), TILE[device.name]
+    is_square = values.shape == (n, n) and n > 1 and values.dtype.kind in "biuf"
+    if not (is_square and np.allclose(to_host(values.diagonal()), 0)):
+        return
+    tiles = [slice(a, a + size) for a in range(0, n, size)]
+    for i, rows in enumerate(tiles):
+        for columns in tiles[i:]:
+            upper, lower = (tile.astype("float64") for tile in (values[rows, columns], values[columns, rows].T))
+            if not (all_true((upper >= 0) & (lower >= 0)) and all_true(abs(upper - lower) <= 1e-8 + 1e-5 * lower)):
+                return
+    from scipy.cluster.hierarchy import ClusterWarning  # SciPy's own, for whoever filters it
+
+    warn(
+        "X looks like a square matrix of distances, and its rows are taken for points: pass metric='precomputed' (in "
+        "SciPy's linkage: pass squareform(X))",
+        ClusterWarning,
+    )
 
 
 def _side(m: int) -> int:
