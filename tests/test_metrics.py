@@ -228,6 +228,20 @@ def test_haversine_of_two_sets_and_lists(device):
     np.testing.assert_allclose(graph["weight"].to_numpy().reshape(-1, 5), expected, rtol=1e-13, atol=4e-15)
 
 
+@pytest.mark.parametrize(("n_rows", "row"), [(2, 1), (300, 299)])
+def test_longitudes_that_look_like_degrees_are_warned_of(n_rows, row, device):
+    """Near the equator latitudes in degrees pass."""
+    X = np.column_stack([np.linspace(-1.3, 1.3, n_rows), np.linspace(1, 103.8, n_rows)])
+    for call in (lambda: fit(X, 1, metric="haversine", device=device),
+                 lambda: knn_graph(X, 1, metric="haversine", device=device),
+                 lambda: nearest_neighbors(X, X[:1] / 100, metric="haversine", device=device)):  # fmt: skip
+        with pytest.warns(UserWarning, match=f"row {row} of X has the longitude 103.8, .* takes radians") as warned:
+            call()
+        assert {one.filename for one in warned} == {__file__}
+    X[:, 1] = np.linspace(-2 * np.pi, 2 * np.pi, n_rows)  # from -π to π, or from 0 to 2π
+    fit(X.astype(np.float32), 1, metric="haversine", device=device)
+
+
 # -------------------------------------------------------------------------------------------------- refusals
 
 

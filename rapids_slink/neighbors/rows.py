@@ -21,6 +21,7 @@ from rapids_slink.neighbors.compact import compact_rows, words_of_bytes
 from rapids_slink.neighbors.exact import word_count
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.points.validate import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 
@@ -117,6 +118,12 @@ def _on_sphere(values: Array, name: str, device: Device) -> Array:
                 f"metric='haversine' takes {what} from -{limit_text} to {limit_text}: row {row} of {name} has "
                 f"{float(angles[row]):g}. Latitude comes first; convert degrees to radians."
             )
+    if float(size.max()) > 2 * np.pi * (1 + 1e-6):
+        row = int(size.argmax())
+        warn(
+            f"row {row} of {name} has the longitude {float(longitude[row]):g}, and metric='haversine' takes radians: "
+            "numpy.radians converts degrees"
+        )
     return each(_unit_vectors, device, latitude, longitude)
 
 
