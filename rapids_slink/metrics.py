@@ -62,6 +62,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.report import did_you_mean
 from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.trigonometry import each, great_circle
 
@@ -204,12 +205,28 @@ SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 #: Distances in place of points.
 PRECOMPUTED = Metric("precomputed", "given")
+#: What metrics are called elsewhere, and here. One that is not here is itself, because it resembles another.
+MEANINGS = {
+    "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",
+    "sokalmichener": "rogerstanimoto", "taxicab": "cityblock", "city": "cityblock", "maximum": "chebyshev",
+    "infinity": "chebyshev", "linf": "chebyshev", "squared_euclidean": "sqeuclidean", "seuclidean": "seuclidean",
+    "nan_euclidean": "euclidean", "angular": "cosine", "cos": "cosine", "pearson": "correlation",
+    "dot": "inner_product", "great_circle": "haversine", "geodesic": "haversine", "distances": "precomputed",
+    "distance_matrix": "precomputed",
+}  # fmt: skip
 
 
-def get_metric(name: Any, p: Any = 2.0) -> Metric:
-    """The metric called `name`. `p` is checked for every metric, although only minkowski uses it."""
+def get_metric(name: Any, p: Any = 2.0, given: bool = False) -> Metric:
+    """The metric called `name`, which may be "precomputed" if distances may be `given`.
+
+    `p` is checked for every metric of points, although only minkowski uses it.
+    """
+    if given and name == PRECOMPUTED.name:
+        return PRECOMPUTED
     if not isinstance(name, str) or name not in NAMES:
-        raise ValueError(f"metric must be one of {', '.join(map(repr, NAMES))}, got {name!r}")
+        names = [*NAMES, *[PRECOMPUTED.name] * given]
+        meant = did_you_mean(name, names, MEANINGS)
+        raise ValueError(f"metric must be one of {', '.join(map(repr, names))}, got {name!r}{meant}")
     if isinstance(p, bool) or not isinstance(p, int | float | np.integer | np.floating):
         raise TypeError(f"p must be a number, got {p!r}")
     try:

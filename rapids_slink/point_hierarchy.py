@@ -150,8 +150,7 @@ class PointHierarchy(Hierarchy, Estimator):
         return self.fit(X).labels_
 
     def _settings(self) -> Settings:
-        p = 2.0 if self.p is None else self.p
-        metric = PRECOMPUTED if self.metric == PRECOMPUTED.name else get_metric(self.metric, p)
+        metric = get_metric(self.metric, 2.0 if self.p is None else self.p, given=True)
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples

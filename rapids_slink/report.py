@@ -1,14 +1,16 @@
 """The report of a run: its proofs, and the time of each stage."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, Self
 
 import pandas as pd
 
 from rapids_slink.runtime.compiling import compiled_seconds
 from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.estimate import size_text
 
 
 class Report(dict[str, Any]):
@@ -79,7 +81,7 @@ class Report(dict[str, Any]):
         lines += [f"{name:<14}{value}" for name, value in settings.items() if " " in value]
         for stage in dict.fromkeys([*seconds, *counts]):
             time = f"{seconds[stage]:>10.4f} s" if stage in seconds else ""
-            entries = [f"{in_words(name)} {count_text(value)}" for name, value in counts.get(stage, {}).items()]
+            entries = [" ".join(entry_text(*entry)) for entry in counts.get(stage, {}).items()]
             lines.append(f"{in_words(stage):<14}{time:<12}  {', '.join(entries)}".rstrip())
         if seconds:
             lines.append(f"{'all stages':<14}{sum(seconds.values()):>10.4f} s")
@@ -96,9 +98,18 @@ def in_words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def count_text(value: Any) -> str:
-    """A count as text."""
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def entry_text(name: str, value: Any) -> tuple[str, str]:
+    """A count's name and value as text, a number of bytes in larger units."""
+    if name.endswith("_bytes"):
+        return in_words(name.removesuffix("_bytes")), size_text(value)
+    return in_words(name), f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def did_you_mean(given: Any, valid: Collection[str], meanings: Mapping[str, str]) -> str:
+    """The end of an error: the valid name that a given one resembles, or what a name of other packages means here."""
+    names = {name: name for name in valid} | dict(meanings)
+    near = get_close_matches(str(given).lower().replace("-", "_"), names, n=1, cutoff=0.7)
+    return f". Did you mean {names[near[0]]!r}?" if near and names[near[0]] in valid else ""
 
 
 def counted(number: int, what: str) -> str:

@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 from test_storage import assert_same
 
-from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph
+from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, plan
 from rapids_slink.runtime.device import to_host
 
 ROOT = Path(__file__).parent.parent
@@ -74,6 +75,14 @@ def test_parameters_that_there_are_not():
     with pytest.raises(ValueError, match="SingleLinkage has no parameter 'linkage', only \\['n_clusters', "):
         model.set_params(n_clusters=4, linkage="single")
     assert model.n_clusters == 3
+    with pytest.raises(ValueError, match=r"no parameter 'metrik', only .*\. Did you mean 'metric'\?"):
+        model.set_params(metrik="cosine")
+    for make in (SingleLinkage, HDBSCAN, partial(fit, np.eye(3)), partial(plan, (3, 3))):
+        for name, meant in (("metrik", "metric"), ("n_neighbours", "n_neighbors"), ("affinity", "metric")):
+            with pytest.raises(TypeError, match=rf"has no parameter '{name}', only \[.*\]\. Did you mean '{meant}'\?$"):
+                make(**{name: 1})
+    with pytest.raises(TypeError, match=r"HDBSCAN has no parameter 'foo', only \['min_cluster_size', .*\]$"):
+        HDBSCAN(foo=1)
     assert repr(model.set_params(n_clusters=None, distance_threshold=0.5)) == (
         "SingleLinkage(n_clusters=None, distance_threshold=0.5)"
     )

@@ -17,7 +17,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import haversine_distances
 
 from rapids_slink import SingleLinkage, fit, fit_graph, knn_graph, metrics, nearest_neighbors
-from rapids_slink.metrics import FORMULAS, METRICS, NAMES, get_metric
+from rapids_slink.metrics import FORMULAS, MEANINGS, METRICS, NAMES, get_metric
 from rapids_slink.missing import MISSING
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.plan import prepare_search
@@ -318,7 +318,7 @@ def test_where_scipy_gives_a_number_for_rows_of_zeros(device):
 @pytest.mark.parametrize(
     ("metric", "p", "error", "message"),
     [
-        ("cosin", 2, ValueError, "metric must be one of 'euclidean', .*'haversine', got 'cosin'"),
+        ("cosin", 2, ValueError, "metric must be one of 'euclidean', .*'haversine'(, 'precomputed')?, got 'cosin'"),
         (None, 2, ValueError, "metric must be one of .*, got None"),
         ("minkowski", 0, ValueError, r"p must be above 0, got 0\.0"),
         ("minkowski", math.nan, ValueError, "p must be above 0, got nan"),
@@ -335,6 +335,32 @@ def test_parameters_are_checked(metric, p, error, message, device):
     ):
         with pytest.raises(error, match=message):
             call(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("euclidian", "euclidean"), ("Euclidean", "euclidean"), ("manhatten", "manhattan"), ("Tanimoto", "jaccard"),
+     ("bray-curtis", "braycurtis"), ("great-circle", "haversine"), ("cos", "cosine"), ("pearson", "correlation")],
+)  # fmt: skip
+def test_the_metric_that_was_meant_is_suggested(name, meant, device):
+    for call in (lambda: fit(ZEROS, metric=name, device=device), lambda: knn_graph(ZEROS, 1, metric=name)):
+        with pytest.raises(ValueError, match=f"got '{name}'. Did you mean '{meant}'\\?$"):
+            call()
+
+
+def test_metrics_that_are_not_here_resemble_none(device):
+    for name in ("seuclidean", "mahalanobis", "yule", "", "x"):
+        with pytest.raises(ValueError, match=f"'haversine', 'precomputed', got '{name}'$"):
+            fit(ZEROS, metric=name, device=device)
+    with pytest.raises(ValueError, match=r"'precomputed', got 'pre-computed'. Did you mean 'precomputed'\?"):
+        fit(ZEROS, metric="pre-computed", device=device)
+    with pytest.raises(ValueError, match=r"'haversine', got 'precomputed'$"):
+        knn_graph(ZEROS, 1, metric="precomputed", device=device)
+
+
+def test_other_names_of_metrics_are_of_those_here():
+    assert set(MEANINGS) & set(NAMES) == set()
+    assert {MEANINGS[name] for name in MEANINGS} - {*NAMES, "precomputed"} == {"seuclidean"}
 
 
 # ---------------------------------------------------------------------------------------------- the table

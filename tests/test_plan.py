@@ -13,7 +13,9 @@ import rapids_slink
 from rapids_slink.metrics import EUCLIDEAN, METRICS, get_metric
 from rapids_slink.neighbors import plan
 from rapids_slink.neighbors.trees import dimension
+from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.estimate import size_text
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import WAYS, estimate_tree, way_of
@@ -195,6 +197,14 @@ def test_a_plan_covers_the_memory_of_a_run(name):
     finally:
         tracemalloc.stop()
     assert taken - 2**20 <= planned <= 1.5 * taken + 2**20
+
+
+def test_memory_is_printed_in_large_units(device):
+    plan = rapids_slink.plan((300_000, 128), device=device)
+    assert isinstance(plan["memory"]["peak_bytes"], int)
+    assert f"peak {size_text(plan['memory']['peak_bytes'])}" in str(plan)
+    text = str(Report(memory={"peak_bytes": 1_288_490_189}, found={"rows": 1_000_000}))
+    assert [line.split(maxsplit=1)[1] for line in text.splitlines()] == ["peak 1.3 GiB", "rows 1,000,000"]
 
 
 def test_what_does_not_fit_is_told_with_what_would(device):

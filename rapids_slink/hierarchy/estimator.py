@@ -5,9 +5,17 @@ import it when they are called.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any, Self
+
+from rapids_slink.report import did_you_mean
+
+#: What parameters are called elsewhere, and here.
+MEANINGS = {
+    "affinity": "metric", "threshold": "distance_threshold", "eps": "distance_threshold", "k": "n_neighbors",
+    "min_pts": "min_samples", "na_values": "missing_value",
+}  # fmt: skip
 
 
 class WithRows:
@@ -29,6 +37,11 @@ class WithRows:
 class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
+    def __new__(cls, *values: Any, **parameters: Any) -> Self:
+        """A model without attributes; raise TypeError for what is no parameter."""
+        cls._check_names(parameters, TypeError)
+        return super().__new__(cls)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name. `deep` has no effect, because none of them is an estimator."""
         return {name: getattr(self, name) for name in self._defaults()}
@@ -41,12 +54,18 @@ class Estimator:
         ValueError
             A name is not a parameter. Then none is set.
         """
-        names = list(self._defaults())
-        for name in params:
-            if name not in names:
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}, only {names}")
+        self._check_names(params, ValueError)
         self.__dict__.update(params)
         return self
+
+    @classmethod
+    def _check_names(cls, given: Iterable[str], error: type[Exception]) -> None:
+        """Raise for the first name that is not a parameter's."""
+        names = list(cls._defaults())
+        for name in given:
+            if name not in names:
+                meant = did_you_mean(name, names, MEANINGS)
+                raise error(f"{cls.__name__} has no parameter {name!r}, only {names}{meant}")
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:

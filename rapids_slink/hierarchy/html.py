@@ -11,7 +11,7 @@ import pandas as pd
 
 from rapids_slink.hierarchy.plotted import Groups, colored_groups, cut_label
 from rapids_slink.points.output import on_host
-from rapids_slink.report import count_text, counted, in_words
+from rapids_slink.report import counted, entry_text, in_words
 
 if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
@@ -32,7 +32,7 @@ def to_html(model: Hierarchy) -> str:
     clusters += [(counted(others.size, "other"), groups.sizes[others].sum())] if others.size else []
     clusters += [("noise", groups.noise)] if groups.noise else []
     seconds, counts = model.report_.stages()
-    proven = [(stage, in_words(name), count_text(v)) for stage, entry in counts.items() for name, v in entry.items()]
+    proven = [(stage, *entry_text(name, v)) for stage, entry in counts.items() for name, v in entry.items()]
     times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
     blocks = [
         _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
