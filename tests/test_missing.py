@@ -264,6 +264,19 @@ def test_text_of_numbers_beside_marks(metric, device):
         fit(text, 1, prediction_data=True, **how)
 
 
+@pytest.mark.parametrize("value", [pd.Timestamp(0), (1, 2), 10**400, np.inf, 1j, "inf", "nan"], ids=repr)
+def test_what_is_no_number_beside_text_is_refused_by_name(value, device):
+    X = pd.DataFrame({"a": [1.0, 2.0], "b": pd.Series(["1", value], dtype=object)})
+    with pytest.raises(TypeError, match=r"column 'b' has dtype object, .* numeric: it holds .*; name it in missing"):
+        fit(X, 1, missing="pairwise", device=device)
+
+
+def test_values_without_a_hash_are_no_categories(device):
+    X = pd.DataFrame({"a": pd.Series(["1", [2]], dtype=object)})
+    with pytest.raises(TypeError, match="column 'a' has dtype object, and its values are no categories: unhashable"):
+        fit(X, 1, metric="hamming", device=device)
+
+
 def test_text_is_not_read_as_numbers_where_nothing_is_missing(device):
     X = pd.DataFrame({"a": ["1", "2"], "b": [1.0, 2.0]})
     with pytest.raises(TypeError, match=r"column 'a' has dtype .* numeric"):

@@ -2,17 +2,18 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from numbers import Integral
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.missing import USUAL_MARKS, as_read
 from rapids_slink.points.output import array_of, is_dataframe, library_of, on_host
 from rapids_slink.points.validate import InputTypeError, column_label, not_numeric, type_and_advice, warn
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of
+from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
 
 #: The largest number of columns that an error lists.
 LISTED_COLUMNS = 20
@@ -95,20 +96,25 @@ def _numbers(
     if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
         column = column.astype(object)
     try:
-        used = column.cat.remove_unused_categories() if column.dtype == "category" else column.astype("category")
+        categories = column.astype("category").cat
     except TypeError as error:
         raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
-    values = [as_read(value) for value in on_host(used.cat.categories)]
+    codes, values = array_of(categories.codes.fillna(-1)), on_host(categories.categories)
     number, seen = np.full(len(values) + 1, np.nan), dict[Any, int]()  # the last number is that of a null, code -1
-    for i, value in enumerate(values):
+    held = np.unique(to_host(codes))  # some categories may have no row
+    for i in held[held >= 0].tolist():
+        value = as_read(values[i])
         if value in missing_values:
             continue
-        if not coded and isinstance(value, str):
+        is_number = isinstance(value, Real | Decimal)
+        if coded:
+            number[i] = seen.setdefault(value, len(seen))
+        elif is_number and abs(value) <= OVERFLOW:
+            number[i] = value
+        else:
             raise not_numeric(label, column.dtype, value, advice)
-        number[i] = seen.setdefault(value, len(seen)) if coded else value
     if coded and len(seen) <= 2**24:
         number = number.astype(np.float32)
-    codes = array_of(used.cat.codes.fillna(-1))
     numbers = type(column)(device_of(codes).xp.asarray(number)[codes], index=column.index)
     return numbers, [mark for mark in USUAL_MARKS if mark in seen]
 

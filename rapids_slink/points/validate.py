@@ -93,10 +93,10 @@ def type_and_advice(X: Any, name: str, columns: Sequence[Any] = ()) -> str:
     return f"{kind}. Pass list({name})" if isinstance(X, Iterator) else kind
 
 
-def not_numeric(what: str, dtype: Any, text: str | bytes, advice: str = "") -> InputTypeError:
-    """The error for a text where there must be numbers."""
-    what = f"{what} has dtype {dtype}, and not all of it is numeric"
-    return InputTypeError(f"{what}: it holds text, such as {text!r}{advice}")
+def not_numeric(what: str, dtype: Any, value: Any, advice: str = "") -> InputTypeError:
+    """The error for a text, or another value, where there must be numbers."""
+    held = f"{'text, such as ' if isinstance(value, str | bytes) else ''}{value!r}"
+    return InputTypeError(f"{what} has dtype {dtype}, and not all of it is numeric: it holds {held}{advice}")
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
