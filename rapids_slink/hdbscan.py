@@ -88,7 +88,7 @@ class HDBSCAN(DensityHierarchy):
     ----------
     labels_ : Series or array of shape (n,), int32
         -1 is noise; clusters are numbered in the order in which they first appear. A Series with the index of `X` if
-        `X` is a frame, otherwise an array, like the next two.
+        `X` is a frame, a column of Polars or Arrow if it is a table of these, otherwise an array, like the next two.
     probabilities_ : Series or array of shape (n,), float64
         How deep in its cluster each row is, from 0 to 1; 0 for noise.
     outlier_scores_ : Series or array of shape (n,), float64

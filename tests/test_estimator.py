@@ -81,6 +81,8 @@ def test_parameters_that_there_are_not():
         for name, meant in (("metrik", "metric"), ("n_neighbours", "n_neighbors"), ("affinity", "metric")):
             with pytest.raises(TypeError, match=rf"has no parameter '{name}', only \[.*\]\. Did you mean '{meant}'\?$"):
                 make(**{name: 1})
+    whole = type("Whole", (SingleLinkage,), {"__init__": lambda self, **any_names: SingleLinkage.__init__(self, 1)})
+    assert whole(foo=3).n_clusters == 1
     with pytest.raises(TypeError, match=r"HDBSCAN has no parameter 'foo', only \['min_cluster_size', .*\]$"):
         HDBSCAN(foo=1)
     assert repr(model.set_params(n_clusters=None, distance_threshold=0.5)) == (

@@ -198,13 +198,16 @@ def test_distances_among_points_are_warned_of(model, dtype, engine):
 @pytest.mark.parametrize(
     "points",
     [SQUARE[:299], SQUARE[:, :299], square_with(299, 299, 1e-3), square_with(7, 290, 9.0), square_with(290, 280, -1e-3),
-     -SQUARE, np.triu(SQUARE), np.zeros((1, 1)), np.array([[0, 1e308], [-1e308, 0]])],
-    ids=["wide", "high", "diagonal", "asymmetric", "negative", "all negative", "triangle", "one row", "huge"],
+     -SQUARE, np.triu(SQUARE), np.zeros((1, 1)), np.zeros((9, 9)), np.array([[0, 1e308], [-1e308, 0]])],
+    ids=["wide", "high", "diagonal", "asymmetric", "negative", "all negative", "triangle", "one row", "equal rows",
+         "huge"],
 )  # fmt: skip
+@pytest.mark.filterwarnings("error:X looks like")
 def test_points_that_are_no_distances_are_not_warned_of(points, engine):
     rapids_slink.fit(engine.asarray(points), 1, metric="hamming", device=engine.name)
 
 
+@pytest.mark.filterwarnings("error:X looks like")
 def test_other_stages_and_predictions_are_not_warned(device):
     rapids_slink.knn_graph(SQUARE, 2, device=device)
     rapids_slink.nearest_neighbors(SQUARE, SQUARE, device=device)

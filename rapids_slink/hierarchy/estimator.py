@@ -5,7 +5,8 @@ import it when they are called.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from types import MethodType
 from typing import Any, Self
 
@@ -34,12 +35,20 @@ class WithRows:
         return MethodType(self.method, model)
 
 
+@cache
+def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
+    """Those of a class; inspecting it takes time that a small fit would notice."""
+    return inspect.signature(kind).parameters
+
+
 class Estimator:
     """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
 
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
-        """A model without attributes; raise TypeError for what is no parameter."""
-        cls._check_names(parameters, TypeError)
+        """A model without attributes; raise TypeError for what is no parameter, unless a subclass takes any names."""
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(cls).values())
+        if not takes_any:
+            cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -69,7 +78,7 @@ class Estimator:
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
-        return {name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()}
+        return {name: parameter.default for name, parameter in _parameters(cls).items()}
 
     def __repr__(self) -> str:
         chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()

@@ -48,7 +48,7 @@ def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Po
 
 
 def warn_of_distances(values: Array, device: Device) -> None:
-    """Warn if points, (n, d), look like a matrix of distances, by the rule of SciPy's `linkage`.
+    """Warn if points, (n, d), look like a matrix of distances, by the rule of SciPy's `linkage`, and are not all zero.
 
     For nearly all points the shape or the diagonal decides.
     """
@@ -56,12 +56,15 @@ def warn_of_distances(values: Array, device: Device) -> None:
     is_square = values.shape == (n, n) and n > 1 and values.dtype.kind in "biuf"
     if not (is_square and np.allclose(to_host(values.diagonal()), 0)):
         return
-    tiles = [slice(a, a + size) for a in range(0, n, size)]
+    tiles, largest = [slice(a, a + size) for a in range(0, n, size)], 0.0
     for i, rows in enumerate(tiles):
         for columns in tiles[i:]:
             upper, lower = (tile.astype("float64") for tile in (values[rows, columns], values[columns, rows].T))
             if not (all_true((upper >= 0) & (lower >= 0)) and all_true(abs(upper - lower) <= 1e-8 + 1e-5 * lower)):
                 return
+            largest = max(largest, float(upper.max()))
+    if not largest:
+        return
     from scipy.cluster.hierarchy import ClusterWarning  # SciPy's own, for whoever filters it
 
     warn(
