@@ -36,7 +36,7 @@ class WithRows:
 
 
 @cache
-def _parameters(kind: type) -> Mapping[str, inspect.Parameter]:
+def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
     """Those of a class; inspecting it takes time that a small fit would notice."""
     return inspect.signature(kind).parameters
 
@@ -46,8 +46,8 @@ class Estimator:
 
     def __new__(cls, *values: Any, **parameters: Any) -> Self:
         """A model without attributes; raise TypeError for what is no parameter, unless a subclass takes any names."""
-        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(cls).values())
-        if not takes_any:
+        kind: Any = cls  # which mypy does not take for hashable
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(kind).values()):
             cls._check_names(parameters, TypeError)
         return super().__new__(cls)
 
@@ -78,7 +78,8 @@ class Estimator:
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
-        return {name: parameter.default for name, parameter in _parameters(cls).items()}
+        kind: Any = cls
+        return {name: parameter.default for name, parameter in _parameters(kind).items()}
 
     def __repr__(self) -> str:
         chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
