@@ -86,10 +86,10 @@ def _is_of(package: str, graph: Any) -> bool:
 def _rows_of_table(table: Any, tree: Any) -> Any:
     """The rows of a table of Polars or Arrow that are in a tree, in its types, and the tree's further columns."""
     rows, library = take_rows(table.select(COLUMNS), tree.index.to_numpy()), library_of(table)
-    for name in tree.columns.drop(COLUMNS):
-        column = OutputKind(True, False, library).series(tree[name].to_numpy(), name=name)
-        rows = rows.with_columns(column) if library == "polars" else rows.append_column(name, column)
-    return rows
+    more = {name: OutputKind(True, False, library).series(tree[name], name=name) for name in tree.columns.drop(COLUMNS)}
+    if library == "polars":
+        return rows.with_columns(**more)
+    return sys.modules[library].table(dict(zip(COLUMNS, rows.columns, strict=True)) | more)
 
 
 def _of_sparse(matrix: Any) -> GivenGraph:
