@@ -166,6 +166,8 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
         The file is damaged, does not hold a hierarchy, or has another version of the format.
     DeviceUnavailableError
         ``device="cuda"``, and there is no usable GPU.
+    DeviceMemoryError
+        The hierarchy does not fit into memory.
     FileNotFoundError, ImportError
         The file does not exist, or pyarrow is not installed.
 

@@ -11,7 +11,7 @@ from rapids_slink.dendrogram import condense
 from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.point_hierarchy import PointHierarchy
-from rapids_slink.points.output import as_frame, on_host
+from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
 from rapids_slink.runtime.device import device_of, to_host
 
 #: By model, its condensed tree and the `Density` made of it: a copy on the host.
@@ -21,10 +21,15 @@ _READ: Any = WeakKeyDictionary()
 class DensityHierarchy(PointHierarchy):
     """The base of `HDBSCAN`."""
 
-    _condensed_: Any  # see condense.columns_of
-    _drawn_: Any  # with gen_min_span_tree and without prediction_data: the rows' values
-    _core_: Any  # with prediction_data: see prediction.core_distances
-    _selected_: Any  # the cluster in the condensed tree of each label
+    probabilities_: Rows
+    outlier_scores_: Rows
+    cluster_persistence_: Values
+    centroids_: Values
+    medoids_: Values
+    _condensed_: Frame  # see condense.columns_of
+    _drawn_: Values  # with gen_min_span_tree and without prediction_data: the rows' values
+    _core_: Values  # with prediction_data: see prediction.core_distances
+    _selected_: Values  # the cluster in the condensed tree of each label
     _labels_are_a_cut = False
 
     @property

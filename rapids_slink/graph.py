@@ -8,7 +8,7 @@ from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_c
 from rapids_slink.dendrogram.flat import number_of_clusters
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.points.columns import as_integer
-from rapids_slink.points.output import OutputKind
+from rapids_slink.points.output import OutputKind, Rows
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of
@@ -42,7 +42,7 @@ class GraphHierarchy(Hierarchy):
     """
 
     n_connected_components_: int
-    component_: Any
+    component_: Rows
 
     @property
     def _nodes(self) -> Any:

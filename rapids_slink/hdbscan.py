@@ -150,21 +150,21 @@ class HDBSCAN(DensityHierarchy):
     # Of other packages, without effect.
     algorithm: str | None = None
     leaf_size: int | None = None
-    memory: Any = None
+    memory: object = None
     approx_min_span_tree: bool = False
     core_dist_n_jobs: int | None = None
     n_jobs: int | None = None
-    copy: Any = None
-    verbose: Any = False
+    copy: object = None
+    verbose: object = False
     build_algo: str | None = None
-    build_kwds: Any = None
-    device_ids: Any = None
+    build_kwds: object = None
+    device_ids: object = None
     # Of other packages: see FIXED.
     alpha: float = 1.0
     cluster_selection_persistence: float = 0.0
     match_reference_implementation: bool = False
     branch_detection_data: bool = False
-    metric_params: Any = None
+    metric_params: object = None
     output_type: str | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -191,10 +191,6 @@ class HDBSCAN(DensityHierarchy):
         ValueError, TypeError, DeviceUnavailableError, DeviceMemoryError
             See `SingleLinkage.fit`.
         """
-        if self.store_centers not in CENTERS:
-            raise ValueError(f"store_centers must be one of {CENTERS}, got {self.store_centers!r}")
-        if self.store_centers is not None and self.metric == PRECOMPUTED.name:
-            raise ValueError("store_centers takes the rows' features, and metric='precomputed' has none")
         return self._fit(X, weights=sample_weight)
 
     def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -210,6 +206,10 @@ class HDBSCAN(DensityHierarchy):
                 raise ValueError(f"{name} must be {values[0]!r}, got {value!r}: {reason}")
         if as_integer(self.min_cluster_size, "min_cluster_size") < 2:
             raise ValueError(f"min_cluster_size must be at least 2, got {self.min_cluster_size}")
+        if self.store_centers not in CENTERS:
+            raise ValueError(f"store_centers must be one of {CENTERS}, got {self.store_centers!r}")
+        if self.store_centers is not None and self.metric == PRECOMPUTED.name:
+            raise ValueError("store_centers takes the rows' features, and metric='precomputed' has none")
         method, max_size = self.cluster_selection_method, self.max_cluster_size
         if method not in METHODS:
             raise ValueError(f"cluster_selection_method must be one of {METHODS}, got {method!r}")

@@ -14,10 +14,11 @@ from rapids_slink.hierarchy.estimator import Estimator, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.points.output import as_frame
+from rapids_slink.points.output import Values, as_frame
 from rapids_slink.prediction import Fitted, FittedRows
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, check_device_name
+from rapids_slink.runtime.estimate import as_bytes
 from rapids_slink.settings import Settings
 
 
@@ -37,11 +38,15 @@ class PointHierarchy(Hierarchy, Estimator):
     progress: bool
     memory_limit: int | str | None
     prediction_data: bool
+    n_features_in_: int
+    n_connected_components_: int
+    feature_names_in_: Values
     _metric_: tuple[str, float, str | None]
     _missing_value_: tuple[Any, ...]
     _max_distance_: float | None = None  # the parameters of these names at the fit
     _distance_threshold_: float | None = None
-    _points_: Any  # with prediction_data: the rows' values
+    _weighted_: bool  # True for rows with sample_weight
+    _points_: Values  # with prediction_data: the rows' values
     _columns_: tuple[Any, ...]  # and a frame's columns
 
     def _cluster_rule(self) -> ClusterRule:
@@ -154,9 +159,10 @@ class PointHierarchy(Hierarchy, Estimator):
         if self.prediction_data and metric is PRECOMPUTED:
             raise ValueError("prediction_data=True keeps the rows' features, and metric='precomputed' has none")
         k, m = self.n_neighbors, self.min_samples
+        as_bytes(self.memory_limit)  # raises unless it is valid
         return Settings(
             metric=with_missing(metric, self.missing),
-            device=self.device,
+            device=check_device_name(self.device),
             memory_limit=self.memory_limit,
             n_neighbors=None if k is None else check_n_neighbors(k),
             min_samples=self._default_min_samples() if m is None else check_n_neighbors(m, "min_samples"),
@@ -168,6 +174,10 @@ class PointHierarchy(Hierarchy, Estimator):
             gen_min_span_tree=bool(self.gen_min_span_tree),
             store_centers=self.store_centers,
         )
+
+    def _check_parameters(self) -> None:
+        self._cluster_rule()
+        self._settings()
 
     def _fitted_rows(self) -> FittedRows:
         """The rows that the model keeps."""

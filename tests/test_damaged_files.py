@@ -1,16 +1,21 @@
 """Files that are damaged, foreign or of another version: a clear error, whichever byte is wrong."""
 
+import io
 import json
 import re
 import zipfile
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_storage import FRAME, assert_same
 
-from rapids_slink import __version__, fit, load
+from rapids_slink import HDBSCAN, DeviceMemoryError, __version__, fit, load
+from rapids_slink.hierarchy import storage
 from rapids_slink.hierarchy.storage import VERSION
+from rapids_slink.runtime import memory
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 
@@ -81,8 +86,7 @@ def test_foreign_contents(change, message, path):
     ("name", "change", "message"),
     [
         ("n_leaves_", 5, "6 labels, 5 merges, 5 edges, but 5 leaves"),
-        ("n_leaves_", "6", "but 6 leaves"),
-        ("n_clusters_", "<script>", "n_clusters_ or the kind of output is not valid"),
+        ("n_clusters_", 2.5, "n_clusters_ or the kind of output is not valid"),
         ("linkage_", lambda z: z[["left"]], "linkage must be a DataFrame with columns left, right, height, size"),
         ("linkage_", lambda z: z.assign(left=[0, 1, 99, 3, 4]), "'left' of the linkage must hold cluster ids from 0"),
         ("linkage_", lambda z: z.assign(left=[-1, 1, 2, 3, 4]), "'left' of the linkage must hold cluster ids from 0"),
@@ -99,6 +103,131 @@ def test_what_is_no_dendrogram(name, change, message, path):
     model.save(path)
     with pytest.raises(ValueError, match=f"{ERROR}.*{message}"):
         load(path)
+
+
+VALUE = {"kind": "value"}
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "message"),
+    [
+        ("cut", {"value": "text"}, "SingleLinkage has no attribute 'cut' for a file to hold"),
+        ("__class__", {"value": "text"}, "SingleLinkage has no attribute '__class__'"),
+        ("_layout", {"value": "text"}, "SingleLinkage has no attribute '_layout'"),
+        ("_", {"value": "text"}, "SingleLinkage has no attribute '_'"),
+        ("min_cluster_size", {"value": 5}, "SingleLinkage has no attribute 'min_cluster_size'"),
+        ("n_leaves_", {"value": "6"}, "n_leaves_ must be Real, got str"),
+        ("n_clusters_", {"value": "<script>"}, "n_clusters_ must be Real, got str"),
+        ("n_clusters", {"value": "<script>"}, r"n_clusters must be numbers.Real \| None, got str"),
+        ("progress", {"value": "yes"}, "progress must be Real, got str"),
+        ("labels_", {"value": 1}, r"labels_ must be pandas.*Series \| numpy.ndarray, got int"),
+        ("linkage_", {"value": [1]}, "linkage_ must be DataFrame, got tuple"),
+        ("report_", {"value": "text"}, "report_ must be Report, got str"),
+        ("_index", {"value": "text"}, r"_index must be pandas.*Index \| None, got str"),
+        ("_output", {"value": None}, "_output must be OutputKind, got NoneType"),
+        ("device", {"value": 3}, "device must be str, got int"),
+        ("device", {"value": "cuda; rm"}, "device must be one of 'auto', 'cpu', 'cuda', got 'cuda; rm'"),
+        ("metric", {"value": "guess"}, "metric must be one of .*, got 'guess'"),
+        ("memory_limit", {"value": "much"}, "memory_limit must be a number of bytes or text"),
+        ("missing", {"value": "guess"}, "missing must be None or one of"),
+        ("min_samples", {"value": 0}, "min_samples must be at least 1, got 0"),
+    ],
+)
+def test_a_file_sets_what_the_class_declares(name, spec, message, path):
+    fit(FRAME, 2, device="cpu").save(path)
+    rewritten(path, lambda content: content["attributes"].update({name: VALUE | spec}))
+    with pytest.raises(ValueError, match=f"{ERROR}{message}"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "message"),
+    [({"device": "tpu"}, "device must be one of"), ({"store_centers": "mode"}, "store_centers must be one of")],
+)
+def test_what_no_file_may_set_is_not_saved(parameter, message, path):
+    model = HDBSCAN(2, device="cpu").fit(FRAME).set_params(**parameter)
+    with pytest.raises(ValueError, match=message):
+        model.save(path)
+    model.set_params(device="cpu", store_centers=None).note = "mine"
+    with pytest.raises(TypeError, match="HDBSCAN has no attribute 'note' for a file to hold"):
+        model.save(path)
+    assert not path.exists()
+
+
+def change_ids(name, *columns):
+    """The model's frame with other numbers in these columns."""
+
+    def change(model):
+        frame = getattr(model, name)
+        setattr(model, name, frame.assign(**{column: frame[column].to_numpy() + 10**9 for column in columns}))
+
+    return change
+
+
+def shorten(name):
+    return lambda model: setattr(model, name, getattr(model, name)[:-1])
+
+
+ROWS = "has 5 rows, but there are 6 leaves"
+IDS = "columns 'src' and 'dst' of the tree must hold row numbers from 0 to 5"
+CONDENSED = "the condensed tree must hold clusters, each below its parent, and 6 rows, in order"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_ids("mst_", "src"), IDS),
+        (change_ids("mst_", "dst"), IDS),
+        (change_ids("_condensed_", "parent"), CONDENSED),
+        (change_ids("_condensed_", "child"), CONDENSED),
+        (lambda m: setattr(m, "_condensed_", m._condensed_.replace({"parent": {6: 7}})), CONDENSED),
+        (shorten("_condensed_"), CONDENSED),
+        (shorten("_points_"), f"_points_ {ROWS}"),
+        (shorten("_core_"), f"_core_ {ROWS}"),
+        (shorten("outlier_scores_"), f"outlier_scores_ {ROWS}"),
+        (lambda m: m._points_.fill(np.nan), "contains values that are not finite"),
+        (lambda m: setattr(m, "labels_", m.labels_ + 10**6), "labels_ must hold integers from -1 to 1"),
+        (lambda m: setattr(m, "labels_", m.labels_ - 10**6), "labels_ must hold integers from -1 to 1"),
+        (lambda m: setattr(m, "labels_", m.labels_ / 2), "labels_ must hold integers from -1 to 1"),
+    ],
+)
+def test_row_numbers_are_those_of_rows(change, message, path):
+    """Compiled code looks nothing up twice: with other numbers, predictions and `append` read what is not theirs."""
+    model = HDBSCAN(2, min_samples=1, prediction_data=True, device="cpu").fit(FRAME.to_numpy())
+    change(model)
+    model.save(path)
+    with pytest.raises(ValueError, match=f"{ERROR}.*{message}"):
+        load(path)
+
+
+def test_sizes_are_checked_before_anything_is_unpacked(path, monkeypatch):
+    """300 KB of blanks would be 300 MB, and a table of a few bytes may have any number of rows."""
+    model = fit(FRAME, 2, device="cpu")
+    model.save(path)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+
+    def load_with(name, data):
+        monkeypatch.setattr(storage, "MAX_UNPACKED", 2**20)
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for part, content in {**parts, name: data}.items():
+                archive.writestr(part, content)
+        return load(path)
+
+    assert_same(load_with("model.json", parts["model.json"]), model)
+    for name in parts:
+        with pytest.raises(ValueError, match=rf"{ERROR}{name} of \d+ bytes unpacks to 2\.\d MiB"):
+            load_with(name, parts[name] + b" " * 2**21)
+    table = io.BytesIO()
+    pd.DataFrame({"0": np.zeros(10**6, np.int32)}).to_parquet(table)
+    with pytest.raises(ValueError, match=f"{ERROR}labels_.parquet has 1000000 rows, too many for so small a file"):
+        load_with("labels_.parquet", table.getvalue())
+    assert_same(load_with("model.json", parts["model.json"]), model)
+    monkeypatch.setattr(memory, "UNCHECKED_BYTES", 0)
+    for free in (0, len(parts["model.json"]) * storage.JSON_BYTES + sum(map(len, parts.values()))):
+        monkeypatch.setattr(memory, "free_on_host", iter([free, 0]).__next__)
+        with pytest.raises(DeviceMemoryError, match=f"not enough memory for {path}: needs about .*, 0.0 MiB are free"):
+            load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"a,b\n1,2\n", bytes(1000)])

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, load
+from rapids_slink.hierarchy import storage
 from rapids_slink.points.output import OutputKind, on_host
 from rapids_slink.runtime.device import DeviceUnavailableError, gpu_is_usable
 
@@ -163,6 +164,15 @@ def test_what_cannot_be_kept_is_refused(name, value, message, path):
         model.save(path)
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_model_without_clusters_and_long_text_come_back(path, monkeypatch):
+    """Text that could be packed too well for a file is not packed."""
+    monkeypatch.setattr(storage, "MAX_UNPACKED", 1000)
+    frame = FRAME.set_axis(pd.Index(["the same" * 1000] * len(FRAME), dtype=object))
+    model = HDBSCAN(6, device="cpu", prediction_data=True).fit(frame)
+    assert model.n_clusters_ == 0
+    assert_same(saved(model, path), model)
 
 
 def test_paths(tmp_path, monkeypatch):

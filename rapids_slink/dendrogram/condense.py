@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rapids_slink.points.columns import require_numbers
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 
@@ -44,6 +45,8 @@ class Weighting(NamedTuple):
 
 
 NOTHING = np.empty(0)
+#: The columns of a `CondensedTree`, with the types that the package hdbscan gives them.
+CONDENSED = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
 
 
 def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None = None) -> Condensed:
@@ -108,9 +111,17 @@ def columns_of(tree: Condensed, weighting: Weighting | None = None, device: Devi
 
 
 def from_frame(frame: Any, n: int) -> Condensed:
-    """The condensed dendrogram of n points in the columns of a `CondensedTree`."""
-    parent, rate, size = (to_host(frame[name].values) for name in ("parent", "lambda_val", "child_size"))
+    """The condensed dendrogram of n points in the columns of a `CondensedTree`.
+
+    Raises ValueError if these are not `columns_of` such a dendrogram.
+    """
+    require_numbers(frame, "condensed tree", parent="iu", child="iu", lambda_val="f", child_size="iuf")
+    parent, child, rate, size = (to_host(frame[name].values) for name in CONDENSED)
     c = parent.size - n  # clusters, without that of all points
+    later = np.concatenate([np.arange(c), np.full(n, c)])  # a cluster follows its parent
+    in_order = c >= 0 and np.array_equal(child, np.concatenate([np.arange(c) + n + 1, np.arange(n)]))
+    if not in_order or ((parent < n) | (parent - n > later)).any():
+        raise ValueError(f"the condensed tree must hold clusters, each below its parent, and {n} rows, in order")
     return Condensed(
         np.concatenate([[-1], parent[:c] - n]).astype(np.int32),
         np.concatenate([[0.0], rate[:c]]),

@@ -107,12 +107,18 @@ class Hierarchy(Drawn):
         ImportError
             pyarrow, which writes Parquet, is not installed.
         TypeError
-            A parameter, a column's name or the index holds objects that neither Parquet nor JSON can keep.
+            A parameter, a column's name or the index holds objects that neither Parquet nor JSON can keep, or the model
+            has an attribute that its class does not declare.
+        ValueError
+            A parameter was set to a value that no fit takes.
         OSError
             The file cannot be written.
         """
         self._require_fit()
         storage.save(self, path)
+
+    def _check_parameters(self) -> None:
+        """Raise for a parameter that is valid for no data."""
 
     def _repr_html_(self) -> str:
         """The summary in Jupyter: the clusters' sizes, the cut, the proofs, the stages' times."""

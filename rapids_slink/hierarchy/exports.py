@@ -9,7 +9,7 @@ import pandas as pd
 from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.hierarchy import text
 from rapids_slink.points.columns import as_integer, require_columns
-from rapids_slink.points.output import OutputKind, on_device, on_host
+from rapids_slink.points.output import Frame, Index, OutputKind, Rows, on_device, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree.graphs import as_cugraph
@@ -31,14 +31,14 @@ def to_scipy(linkage: Any) -> np.ndarray:
 class Exports:
     """The exports of `Hierarchy`, and the attributes that they and its plots read, which it describes."""
 
-    linkage_: Any
-    mst_: Any
-    labels_: Any
+    linkage_: Frame
+    mst_: Frame
+    labels_: Rows
     n_leaves_: int
     n_clusters_: int
     report_: Report
     _output: OutputKind
-    _index: Any = None  # of the input's rows, if the input was a frame
+    _index: Index | None = None  # of the input's rows, if the input was a frame
     _layout: Any = None  # of the input's partitions, if the input was a Dask collection
     _labels_are_a_cut = True  # at one height
 

@@ -7,6 +7,9 @@ A file is a zip archive, so that every part carries a checksum:
 
 The file contains no code: only JSON and Parquet are read. JSON holds columns of objects, and the names and the
 frequency of an index, which Parquet does not keep. Each table is read back and compared before it goes into the file.
+
+A file may set the attributes that the model's class declares, with values of the declared types. Before a part is
+unpacked, its size is compared with the file's and with the free memory.
 """
 
 from __future__ import annotations
@@ -16,22 +19,30 @@ import sys
 import zipfile
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple
+from dataclasses import KW_ONLY, astuple
+from functools import cache, reduce
 from importlib.util import find_spec
 from io import BytesIO
+from numbers import Real
+from operator import or_
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pandas as pd
 
-from rapids_slink.dendrogram.cutting import COLUMNS, check_linkage
+from rapids_slink.dendrogram.condense import from_frame
+from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_linkage
 from rapids_slink.hierarchy.files import replace_file
-from rapids_slink.points.columns import require_columns
+from rapids_slink.points import as_points
+from rapids_slink.points.columns import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
+from rapids_slink.runtime.estimate import MemoryEstimate, size_text
+from rapids_slink.runtime.memory import check_memory
 from rapids_slink.version import __version__
 
 if TYPE_CHECKING:
@@ -39,6 +50,12 @@ if TYPE_CHECKING:
 
 FORMAT = "rapids_slink hierarchy"
 VERSION = 2
+#: A part is unpacked to at most this many bytes, or to this many times its size. Blanks would be 1,000 times as many.
+MAX_UNPACKED, MAX_RATIO = 2**26, 100
+#: A row has a number of its own in some table, which takes more than a byte.
+MAX_ROWS_A_BYTE = 8
+#: Bytes that Python's objects take for each byte of JSON.
+JSON_BYTES = 8
 
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:
@@ -57,7 +74,7 @@ def read(path: str | PathLike[str], device: str, classes: Iterable[type]) -> Any
     with Path(path).open("rb") as file:
         try:
             with _plain_pandas(), zipfile.ZipFile(file) as archive:
-                model = _read(archive, {kind.__name__: kind for kind in classes})
+                model = _read(archive, Path(path), {kind.__name__: kind for kind in classes})
         except MemoryError:
             raise
         except Exception as error:  # a damaged archive may fail in any way
@@ -106,6 +123,31 @@ def _require_pyarrow() -> None:
         raise ImportError("saving and loading need pyarrow: pip install 'rapids_slink[parquet]'") from error
 
 
+@cache
+def _types(model: type) -> dict[str, Any]:
+    """The types on the host of the parameters and attributes that a class of models declares."""
+
+    def type_of(hint: Any) -> Any:
+        if get_origin(hint) is Annotated:
+            return reduce(or_, (getattr(pd, name, np.ndarray) for name in hint.__metadata__))
+        if get_origin(hint) in (Union, UnionType):
+            return reduce(or_, map(type_of, get_args(hint)))
+        return Real if hint in (bool, int, float) else get_origin(hint) or hint
+
+    hints = get_type_hints(model, include_extras=True)
+    return {name: type_of(hint) for name, hint in hints.items() if hint is not Any and hint is not KW_ONLY}
+
+
+def _check_type(model: type, name: str, value: Any) -> None:
+    """Raise unless the class declares an attribute of this name and type."""
+    kind = _types(model).get(name)
+    if kind is None:
+        raise TypeError(f"{model.__name__} has no attribute {name!r} for a file to hold")
+    if not isinstance(value.item() if isinstance(value, np.generic) else value, kind):
+        text = kind.__name__ if isinstance(kind, type) else kind
+        raise TypeError(f"{name} must be {text}, got {type(value).__name__}")
+
+
 # ---------------------------------------------------------------------------------------------------- writing
 
 
@@ -120,8 +162,12 @@ def _write(model: Hierarchy, draft: Path) -> None:
                 raise
             except Exception as error:  # pyarrow's and pandas' errors share no base class
                 raise TypeError(f"{name.lstrip('_')} cannot be saved: {error}") from error
+            _check_type(type(model), name, value)
+        model._check_parameters()
         content = {"format": FORMAT, "version": VERSION, "written_by": __version__, "class": type(model).__name__}
-        archive.writestr("model.json", json.dumps({**content, "attributes": attributes}), zipfile.ZIP_DEFLATED)
+        text = json.dumps({**content, "attributes": attributes}).encode()
+        is_short = len(text) <= MAX_UNPACKED
+        archive.writestr("model.json", text, zipfile.ZIP_DEFLATED if is_short else zipfile.ZIP_STORED)
 
 
 def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | None) -> dict[str, Any]:
@@ -145,7 +191,7 @@ def _encode(archive: zipfile.ZipFile, name: str, value: Any, rows: pd.Index | No
         columns = _put(archive, name, value.reset_index(drop=True).to_frame("0"))
         return {"kind": "series", "columns": columns, "name": _to_json(value.name)}
     if isinstance(value, np.ndarray):
-        matrix = value.reshape(len(value), -1)
+        matrix = value[:, None] if value.ndim == 1 else value
         frame = pd.DataFrame(matrix, columns=list(map(str, range(matrix.shape[1]))), dtype=value.dtype)
         return {"kind": "array" if value.ndim == 1 else "matrix", "columns": _put(archive, name, frame)}
     if isinstance(value, list | set | frozenset):  # a parameter
@@ -189,8 +235,33 @@ def _to_json(value: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------- reading
 
 
-def _read(archive: zipfile.ZipFile, classes: dict[str, type]) -> Any:
-    """The model in an archive, on the host."""
+def _check_parts(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise if a part is packed more than those of models are, or if the parts do not fit into memory."""
+    parts = archive.infolist()
+    for part in parts:
+        if part.file_size > max(MAX_UNPACKED, MAX_RATIO * part.compress_size):
+            raise ValueError(f"{part.filename} of {part.compress_size} bytes unpacks to {size_text(part.file_size)}")
+    size = sum(part.file_size for part in parts) + JSON_BYTES * archive.getinfo("model.json").file_size
+    check_memory(CPU, MemoryEstimate(size), str(path))
+
+
+def _check_tables(archive: zipfile.ZipFile, path: Path) -> None:
+    """Raise if a table has more rows than a model in a file of this size, or if the tables do not fit into memory."""
+    from pyarrow.parquet import ParquetFile
+
+    cells, max_rows = 0, MAX_ROWS_A_BYTE * path.stat().st_size
+    for part in set(archive.namelist()) - {"model.json"}:
+        with archive.open(part) as stream:
+            table = ParquetFile(stream).metadata
+        if table.num_rows > max_rows:
+            raise ValueError(f"{part} has {table.num_rows} rows, too many for so small a file")
+        cells += table.num_rows * table.num_columns
+    check_memory(CPU, MemoryEstimate(8 * cells), str(path))
+
+
+def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any:
+    """The model in the archive at `path`, on the host."""
+    _check_parts(archive, path)
     content = json.loads(archive.read("model.json"))
     if content["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
@@ -198,9 +269,14 @@ def _read(archive: zipfile.ZipFile, classes: dict[str, type]) -> Any:
         raise ValueError(
             f"rapids_slink {content['written_by']} wrote version {content['version']} of the format, not {VERSION}"
         )
-    model: Any = classes[content["class"]]()
+    _check_tables(archive, path)
+    kind = classes[content["class"]]
+    model: Any = kind()
     for name, spec in content["attributes"].items():
-        setattr(model, name, _decode(archive, spec, model._index))
+        value = _decode(archive, spec, model._index) if name in _types(kind) else None
+        _check_type(kind, name, value)
+        setattr(model, name, value)
+    model._check_parameters()
     _check(model)
     return model
 
@@ -246,7 +322,8 @@ def _from_json(value: Any) -> Any:
 
 
 def _check(model: Any) -> None:
-    """Raise unless the linkage is a dendrogram, and the parts fit each other."""
+    """Raise unless the linkage is a dendrogram, and the parts fit each other. Compiled code relies on both."""
+    declared: Any = type(model)
     n, merges = model.n_leaves_, len(model.linkage_)
     require_columns(model.linkage_, COLUMNS, "linkage")
     require_columns(model.mst_, ("src", "dst", "weight"), "tree")
@@ -259,3 +336,20 @@ def _check(model: Any) -> None:
         raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
     if not (isinstance(model.n_clusters_, int) and isinstance(model._output, OutputKind)):
         raise ValueError("n_clusters_ or the kind of output is not valid")
+    labels = np.asarray(model.labels_)
+    if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() >= model.n_clusters_:
+        raise ValueError(f"labels_ must hold integers from {OUTLIER} to {model.n_clusters_ - 1}")
+    for name in ("_index", "probabilities_", "outlier_scores_", "component_", "_core_", "_points_", "_drawn_"):
+        values = getattr(model, name, None)
+        if values is not None and len(values) != n:
+            raise ValueError(f"{name} has {len(values)} rows, but there are {n} leaves")
+    if "_points_" in _types(declared):  # nodes of a graph may have names
+        require_numbers(model.mst_, "tree", src="iu", dst="iu", weight="iuf")
+        ends = model.mst_[["src", "dst"]].to_numpy()
+        if ((ends < 0) | (ends >= n)).any():
+            raise ValueError(f"columns 'src' and 'dst' of the tree must hold row numbers from 0 to {n - 1}")
+    if hasattr(model, "_condensed_"):
+        from_frame(model._condensed_, n)
+    if hasattr(model, "_points_"):
+        rows = model._fitted_rows()
+        as_points(rows.values, CPU, metric=rows.metric)

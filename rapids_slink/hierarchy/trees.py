@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from rapids_slink.dendrogram.condense import CONDENSED
 from rapids_slink.hierarchy import plots
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
-
-#: The columns of a condensed tree, with the types that the package hdbscan gives them.
-CONDENSED = {"parent": np.intp, "child": np.intp, "lambda_val": np.float64, "child_size": np.intp}
 
 
 def networkx() -> Any:

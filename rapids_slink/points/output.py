@@ -10,11 +10,17 @@ import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
+
+#: What attributes of models are, of either device; on the host these types of pandas and NumPy.
+Frame: TypeAlias = Annotated[Any, "DataFrame"]
+Rows: TypeAlias = Annotated[Any, "Series", "ndarray"]  # a value for each row
+Values: TypeAlias = Annotated[Any, "ndarray"]
+Index: TypeAlias = Annotated[Any, "Index"]
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}

@@ -124,15 +124,20 @@ def device_of(x: Any) -> Device:
     return cuda() if is_on_gpu(x) else CPU
 
 
+def check_device_name(name: str) -> str:
+    """The parameter ``device``, whether or not there is such a device."""
+    if name not in DEVICE_NAMES:
+        raise ValueError(f"device must be one of {', '.join(map(repr, DEVICE_NAMES))}, got {name!r}")
+    return name
+
+
 def resolve(name: str, *inputs: Any) -> Device:
     """The device for a run.
 
     ``"auto"`` is the GPU if there is one and cuDF is installed, or if an input lives on it; otherwise the CPU.
     ``"cuda"`` never falls back.
     """
-    if name not in DEVICE_NAMES:
-        raise ValueError(f"device must be one of {', '.join(map(repr, DEVICE_NAMES))}, got {name!r}")
-    if name == "cpu":
+    if check_device_name(name) == "cpu":
         return CPU
     if name == "cuda":
         if not gpu_is_usable():
