@@ -11,8 +11,6 @@ import pytest
 
 from rapids_slink.neighbors.exact import formulas
 from rapids_slink.runtime import compiling
-from rapids_slink.runtime.host import usable_cores
-from rapids_slink.spanning_tree import ahead, lists
 from rapids_slink.union_find import find_root
 
 
@@ -68,17 +66,13 @@ print(report)
 
 @pytest.mark.full
 def test_compiling_is_no_part_of_the_stages(tmp_path):
-    """A second process compiles the later stages, and with its results only the tree's kernels are left."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    ahead = [sys.executable, "-m", lists.COMPILER]
-    subprocess.run(ahead, env=environment, check=True, capture_output=True)
     first, again = (
         subprocess.run([sys.executable, "-c", EVENTS], env=environment, check=True, capture_output=True, text=True)
         for _ in range(2)
     )
     modules, seconds, text = first.stdout.split("|")
-    assert "rapids_slink.neighbors.trees.query" in modules
-    assert not [name for name in ("spanning_tree", "dendrogram", "ordering") if name in modules]
+    assert all(name in modules for name in ("neighbors.trees.query", "spanning_tree.cpu", "dendrogram.cpu"))
     compiling = ast.literal_eval(seconds).pop("compiling")
     assert compiling > 0.5
     assert sum(ast.literal_eval(seconds).values()) < 2 * compiling
@@ -86,11 +80,6 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
     modules, seconds, text = again.stdout.split("|")
     assert modules == "set()"
     assert "compiling" not in seconds + text
-    assert len(list(tmp_path.glob("*/ahead"))) == (usable_cores() > 1)
-
-
-def test_what_compiles_ahead_runs_every_kernel_of_the_later_stages():
-    assert ahead.compile_kernels() == 2
 
 
 FIT = "import numpy, rapids_slink; print(rapids_slink.fit(numpy.c_[:9, 1:10] ** 2, device='cpu').distances_.sum())"

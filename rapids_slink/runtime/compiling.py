@@ -1,18 +1,14 @@
 """Kernels are compiled at their first use on a machine. If that takes more than two seconds, a message is logged.
 
-`Report` shows the seconds apart from those of the stages. `compile_ahead` lets another process compile a part.
+`Report` shows the seconds apart from those of the stages.
 
 Numba's machine code is kept on disk in a folder whose name is a hash of the package's sources. Numba's own check looks
 only at the file of a function, not at the files of the functions that it inlines.
 """
 
-import atexit
 import hashlib
 import logging
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -27,8 +23,6 @@ from typing import Any
 import numba
 import numpy as np
 from numba.core.caching import IndexDataCacheFile
-
-from rapids_slink.runtime.host import usable_cores
 
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
@@ -168,30 +162,6 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         _clock.stop()
-
-
-@cache
-def compile_ahead(module: str) -> None:
-    """Let a process of its own run a module that compiles, once for each folder of machine code and on several cores.
-
-    Numba compiles one function at a time in a process. The process ends with this one, at the latest.
-    """
-    folder = cache_folder()
-    if folder is None or usable_cores() < 2 or not sys.executable:
-        return
-    try:
-        (folder / "ahead").touch(exist_ok=False)
-        path = os.pathsep.join([str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        command, null = [sys.executable, "-P", "-m", module], subprocess.DEVNULL
-        environment = {**os.environ, "PYTHONPATH": path}
-        process = subprocess.Popen(command, env=environment, stdin=null, stdout=null, stderr=null)
-    except OSError:  # it is there already, or nothing can be started
-        return
-
-    @atexit.register
-    def end() -> None:
-        process.kill()
-        process.wait()
 
 
 @cache

@@ -7,7 +7,6 @@ from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prepare_search
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
-from rapids_slink.runtime.compiling import compile_ahead
 from rapids_slink.runtime.device import Array
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import release_cached
@@ -17,9 +16,6 @@ from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
 from rapids_slink.spanning_tree.joins import MIN_ROWS, join_weights
 from rapids_slink.spanning_tree.kernels import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
-
-#: What compiles the kernels of the later stages.
-COMPILER = "rapids_slink.spanning_tree.ahead"
 
 
 def serves(problem: Problem) -> bool:
@@ -40,8 +36,6 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
     """The search, and what makes the tree of the points by it."""
     device, settings = problem.device, problem.settings
-    if not device.is_gpu:
-        compile_ahead(COMPILER)
     with report.stage("neighbors", device):
         max_weight = _bound_of_use(problem, rows)
         of_lists = inf if problem.by_reachability or problem.part_lists is not None else max_weight
