@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from hard_cases import full
+from numba.core.caching import IndexDataCacheFile
 
+from rapids_slink import fit
 from rapids_slink.neighbors.exact import formulas
 from rapids_slink.runtime import compiling
 from rapids_slink.union_find import find_root
@@ -82,6 +86,7 @@ def test_compiling_is_no_part_of_the_stages(tmp_path):
     assert "compiling" not in seconds + text
 
 
+LOGGED = "import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING)"
 FIT = "import numpy, rapids_slink; print(rapids_slink.fit(numpy.c_[:9, 1:10] ** 2, device='cpu').distances_.sum())"
 
 
@@ -118,18 +123,20 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
 def test_no_writable_folder(copy_of_package):
     folder, run = copy_of_package
     (folder / "__pycache__").touch()
-    done = run("import logging; logging.getLogger('rapids_slink').setLevel(logging.WARNING);" + FIT)
+    done = run(f"{LOGGED}; {FIT}")
     assert float(done.stdout) > 0
     assert done.stderr.count(compiling.NO_FOLDER) == 1
 
 
 def test_processes_that_compile_at_the_same_time_keep_their_code_apart(tmp_path, monkeypatch):
     """Each has read the index before the other writes it. Numba's own files number both alike."""
-    first, second = (compiling.CacheFile(str(tmp_path), "f", "stamp") for _ in range(2))
-    first.save("key", "code")
+    first, second, third = (IndexDataCacheFile(str(tmp_path), "f", "stamp") for _ in range(3))
     monkeypatch.setattr(second, "_load_index", dict)
+    for file in (first, second, third):
+        compiling.keep_apart(file)
+    first.save("key", "code")
     second.save("other key", "other code")
-    for file in (first, compiling.CacheFile(str(tmp_path), "f", "stamp")):
+    for file in (first, third):
         assert file.load("key") in ("code", None)
         assert file.load("other key") == "other code"
     first.save("key", "code")
@@ -206,4 +213,49 @@ def test_kernels_have_names_of_their_own():
 
 
 def test_kernels_are_kept_in_such_files():
-    assert isinstance(find_root._cache._cache_file, compiling.CacheFile)
+    assert find_root._cache._cache_file.save.__module__ == compiling.__name__
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        "del caching.IndexDataCacheFile",
+        full("del caching.IndexDataCacheFile._save_index"),
+        full("caching.FunctionCache._cache_file = property(fset=lambda self, file: None)"),
+        full("del core.event; sys.modules['numba.core.event'] = None"),
+    ],
+)
+def test_names_of_numba_that_another_one_may_lack(hide, tmp_path):
+    """The kernels are compiled in each process then, or their seconds are not counted; the fit is the same."""
+    code = f"import sys; from numba import core; from numba.core import caching; {hide}; {LOGGED}; {FIT}"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert float(done.stdout) == fit(np.c_[:9, 1:10] ** 2, device="cpu").distances_.sum()
+    assert done.stderr.count(compiling.NO_FILES) == ("event" not in hide)
+    assert any(tmp_path.rglob("*.nbc")) == ("event" in hide)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="folders have no owner")
+@pytest.mark.parametrize("change", [lambda folder: folder.chmod(0o777), lambda folder: os.chown(folder, 12345, -1)])
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, change):
+    """Nor is one that belongs to another user."""
+    other = tmp_path / "other"
+    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(other))
+    monkeypatch.setattr(compiling, "PACKAGE", tmp_path / "package")
+    folder = compiling.cache_folder.__wrapped__()
+    assert folder.parent == other
+    try:
+        change(folder)
+    except PermissionError:
+        pytest.skip("only root can give a folder away")
+    assert compiling.cache_folder.__wrapped__().parent == tmp_path / "package" / "__pycache__"
+
+
+def test_a_folder_is_never_made_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", str(tmp_path))
+    usual = os.umask(0)
+    try:
+        assert [compiling.cache_folder.__wrapped__().parent for _ in range(2)] == [tmp_path] * 2
+    finally:
+        os.umask(usual)

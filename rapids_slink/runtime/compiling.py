@@ -8,7 +8,9 @@ only at the file of a function, not at the files of the functions that it inline
 
 import hashlib
 import logging
+import os
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -22,33 +24,39 @@ from typing import Any
 
 import numba
 import numpy as np
-from numba.core.caching import IndexDataCacheFile
 
 LOGGER = logging.getLogger("rapids_slink")
 #: Seconds of compilation in a process that pass without a message.
 SILENT = 2.0
 TEXT = "kernels are being compiled for this machine, which takes some seconds"
+AGAIN = "kernels are compiled again in every process: "
 NO_FOLDER = (
-    "kernels are compiled again in every process: neither the package's folder nor the home folder is writable. "
+    f"{AGAIN}neither the package's folder nor the home folder is writable for this user, and not for all others. "
     "NUMBA_CACHE_DIR names another one."
 )
+NO_FILES = f"{AGAIN}how Numba {numba.__version__} keeps them on disk is not known."
 PACKAGE = Path(__file__).parent.parent
 CONFIG: Any = numba.config
 
 
-class CacheFile(IndexDataCacheFile):
-    """A function's machine code on disk, each version in a file of a name that no other process takes.
+def keep_apart(file: Any) -> None:
+    """Let a function's machine code on disk have a file of its own for each version, of a name that nobody else takes.
 
     Numba numbers the files. Two processes that compile different signatures at the same time take the same number, and
     then the index names the code of one signature for the other. Here the index may lose an entry, which is compiled
     again.
-    """
 
-    def save(self, key: Any, data: Any) -> None:
-        """Write the code, then name it in the index."""
-        name = self._data_name_pattern.format(number=uuid.uuid4().int)
-        self._save_data(name, data)
-        self._save_index({**self._load_index(), key: name})
+    Raises AttributeError for the files of a Numba that calls their parts, which are not public, by other names.
+    """
+    pattern, save_data = file._data_name_pattern, file._save_data
+    load_index, save_index = file._load_index, file._save_index
+
+    def save(key: Any, data: Any) -> None:
+        name = pattern.format(number=uuid.uuid4().int)
+        save_data(name, data)
+        save_index({**load_index(), key: name})
+
+    file.save = save
 
 
 #: How many functions of each name were decorated.
@@ -68,18 +76,24 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         function.__qualname__ += f"_{_names[name]}" if _names[name] else ""
         _names[name] += 1
         folder, usual = cache_folder(), CONFIG.CACHE_DIR
-        if folder is None:
-            return numba.njit(**{**options, "cache": False})(function)
-        CONFIG.CACHE_DIR = str(folder)  # read by the decorator
-        try:
-            dispatcher = numba.njit(**options)(function)
-        finally:
-            CONFIG.CACHE_DIR = usual
-        if options.get("cache"):
-            dispatcher._cache._cache_file.__class__ = CacheFile
-        return dispatcher
+        if folder is not None and options.get("cache"):
+            CONFIG.CACHE_DIR = str(folder)  # read by the decorator
+            try:
+                dispatcher = numba.njit(**options)(function)
+                keep_apart(dispatcher._cache._cache_file)
+                return dispatcher
+            except (AttributeError, NameError):
+                _warn_of_files()
+            finally:
+                CONFIG.CACHE_DIR = usual
+        return numba.njit(**{**options, "cache": False})(function)
 
     return compiled
+
+
+@cache
+def _warn_of_files() -> None:
+    LOGGER.warning(NO_FILES)
 
 
 def read_only(values: np.ndarray) -> np.ndarray:
@@ -93,7 +107,8 @@ def read_only(values: np.ndarray) -> np.ndarray:
 def cache_folder() -> Path | None:
     """The folder of the sources' machine code: in ``NUMBA_CACHE_DIR``, in the package, or in the home folder.
 
-    It is None, and a message is logged, if none of these is writable.
+    Whoever can write there decides what runs. So a folder of another user, or one that all may write, is not used. If
+    none is left, a message is logged, and the result is None.
     """
     sources = hashlib.sha256()
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -104,8 +119,10 @@ def cache_folder() -> Path | None:
         folder = Path(parent, name)
         older = list(in_package.glob("rapids_slink-*")) if parent == in_package and not folder.exists() else []
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
+            if _others_may_write(folder):
+                continue
         except OSError:
             continue
         for stale in older:
@@ -113,6 +130,12 @@ def cache_folder() -> Path | None:
         return folder
     LOGGER.warning(NO_FOLDER)
     return None
+
+
+def _others_may_write(folder: Path) -> bool:
+    """Whether the folder belongs to another user than this one or root, or any user may write there."""
+    status = folder.stat()
+    return hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or bool(status.st_mode & stat.S_IWOTH))
 
 
 def _home_cache() -> Path | None:
@@ -166,8 +189,11 @@ def compiling() -> Iterator[None]:
 
 @cache
 def watch_numba() -> None:
-    """Count what Numba compiles of this package from now on."""
-    from numba.core import event
+    """Count what Numba compiles of this package from now on, if this Numba tells."""
+    try:
+        from numba.core import event
+    except ImportError:  # it is not public
+        return
 
     class Listener(event.Listener):
         def on_start(self, event: Any) -> None:
