@@ -21,7 +21,8 @@ from spanning_trees import bits
 from rapids_slink import DeviceMemoryError, SingleLinkage, cut, fit, ordering
 from rapids_slink.dendrogram import cutting
 from rapids_slink.neighbors import brute_force
-from rapids_slink.runtime import frames
+from rapids_slink.report import Report
+from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 from rapids_slink.spanning_tree import connect, lists
@@ -274,6 +275,50 @@ def test_ctrl_c_stops_soon(device, after):
     stopped, place = fit_until_interrupted(X, after, device)
     assert stopped, f"the interruption was swallowed, which came in\n{place}"
     assert bits(fit(X, 5, device=device)) == expected
+
+
+def test_a_run_in_a_thread_leaves_the_handler_of_signals(device, monkeypatch):
+    """Python swaps handlers in its main thread alone, and there a run on a GPU notes Ctrl-C while it lasts."""
+    seen, handler = [], signal.getsignal(signal.SIGINT)
+    stage = Report.stage
+
+    def watched(report, name, device):
+        seen.append(signal.getsignal(signal.SIGINT))
+        return stage(report, name, device)
+
+    monkeypatch.setattr(Report, "stage", watched)
+    (in_thread,) = run_at_once(lambda i: bits(fit(INPUTS[0], 5, device=device)), 1)
+    assert seen
+    assert set(seen) == {handler}
+    assert bits(fit(INPUTS[0], 5, device=device)) == in_thread
+    assert (set(seen) == {handler}) == (device == "cpu")
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_interruptions_are_noted_in_the_main_thread():
+    """By a handler that calls the one before, which comes back at the end; ignored signals stay ignored."""
+
+    def noted(send):
+        run = memory._Run()
+        with memory._noting_interruptions(run):
+            send()
+        return run.interrupted
+
+    def press():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    handler = signal.getsignal(signal.SIGINT)
+    assert noted(press)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert run_at_once(lambda i: noted(lambda: signal.getsignal(signal.SIGINT) is handler or 1 / 0), 1) == [False]
+    try:
+        for other in (signal.SIG_IGN, lambda number, frame: None):
+            signal.signal(signal.SIGINT, other)
+            assert noted(lambda: signal.raise_signal(signal.SIGINT)) == callable(other)
+            assert signal.getsignal(signal.SIGINT) is other
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 7])

@@ -81,7 +81,8 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     the block ends, and it returns copies of its results (`copy_out`, `frames.frame_of`). The pool never grows beyond
     `memory_limit`; cuDF's allocations are not part of it.
 
-    On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it.
+    On a GPU the work runs on the default stream, which is cuDF's; the caller's stream waits for it. So runs on one GPU
+    do not overlap, and a CUDA graph cannot capture one.
     """
     run, outer = _Run(memory_limit, as_bytes(memory_limit)), getattr(_thread, "run", None)
     watch_numba()
