@@ -92,7 +92,7 @@ class Density:
         core = length[:, min(self.min_samples, k - 1), None]
         reach = xp.maximum(xp.maximum(device.asarray(self.core)[nearest.ids], core), length)
         at = reach.argmin(axis=1)
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             rate = 1 / to_host(reach[rows, at])
         return points, new, to_host(nearest.ids[rows, at]), rate
 

@@ -13,6 +13,7 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.points.distances import warn_of_distances
 from rapids_slink.points.output import array_of, as_frame, library_of
 from rapids_slink.runtime.device import CPU, is_on_gpu, to_host
+from rapids_slink.runtime.memory import usual_errors
 
 #: The methods that SciPy computes.
 OTHER_METHODS = ("average", "centroid", "complete", "median", "ward", "weighted")
@@ -65,7 +66,8 @@ def linkage(
     y = _as_array(y)
     if y.ndim == 2 and not (y.shape[0] > 1 and y.shape[1] and metric in OWN_METRICS):
         y = to_host(y)
-        warn_of_distances(y, CPU)
+        with usual_errors():
+            warn_of_distances(y, CPU)
         y = distance.pdist(y, metric)
     if y.ndim == 1:
         condensed = to_host(y)

@@ -240,6 +240,14 @@ def test_blocks_farther_apart_than_the_distance_never_meet(metric, client, block
     assert_same(fit(parts, max_distance=2.0, **how), fit(shuffled, max_distance=2.0, **how))
 
 
+def test_float_errors_are_no_errors_of_callers_that_raise_them(client, blocks):
+    """Gaps between blocks underflow in this process, everything else in the workers."""
+    frame, parts = collection(np.arange(60.0)[:, None] * [1e-200, 1e-310], [20, 20, 20])
+    expected = fit(frame, max_distance=2e-200, device="cpu")
+    with np.errstate(all="raise"):
+        assert_same(fit(parts, max_distance=2e-200, device="cpu"), expected)
+
+
 def test_a_block_for_each_device_where_few_are_near(monkeypatch):
     counts = {}
     monkeypatch.setattr(distributed, "MIN_TREE_ROWS", {"cpu": 100})

@@ -80,7 +80,7 @@ class StableClusters(ClusterRule):
 
     def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
         """The rule for rows of these weights and core distances."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             rate = np.full(weight.size, np.inf) if core is None else 1 / core
         return replace(self, weighting=condense.Weighting(weight, rate))
 

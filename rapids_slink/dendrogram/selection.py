@@ -117,7 +117,7 @@ def _allowed(tree: Condensed, rule: Rule) -> np.ndarray:
 
 def _heights(rate: np.ndarray) -> np.ndarray:
     """The heights of some λ. Two roundings away from the merges, and compared so in the package hdbscan, too."""
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore"):
         return 1 / rate
 
 

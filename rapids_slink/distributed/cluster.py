@@ -24,7 +24,7 @@ from rapids_slink.points.output import library_of, on_device
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve
 from rapids_slink.runtime.estimate import as_bytes, free_on_gpu
 from rapids_slink.runtime.host import free_on_host
-from rapids_slink.runtime.memory import copy_out, run_scope
+from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
 from rapids_slink.runtime.threads import Progress, with_progress
 from rapids_slink.settings import Settings
 
@@ -56,9 +56,12 @@ class Run:
         self.workers = hosts_in_turn(sorted(self.sent_before))
 
     def __enter__(self) -> Self:
+        self._errors = usual_errors()
+        self._errors.__enter__()
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._errors.__exit__(kind, error, traceback)
         if error is None:
             return
         with suppress(Exception):  # the cluster may be gone

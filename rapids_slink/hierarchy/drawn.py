@@ -14,11 +14,13 @@ from rapids_slink.hierarchy.plotted import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import on_host
+from rapids_slink.runtime.memory import usual_errors
 
 
 class Drawn(Exports):
     """The plots of `Hierarchy`."""
 
+    @usual_errors()
     def plot(self, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any) -> Any:
         """Draw the dendrogram with SciPy and matplotlib.
 
@@ -52,6 +54,7 @@ class Drawn(Exports):
         self._require_tree()
         return plots.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **kwargs)
 
+    @usual_errors()
     def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
         """Draw the condensed tree as an icicle, as the package hdbscan does: the clusters of many rows.
 
@@ -95,6 +98,7 @@ class Drawn(Exports):
         tree = condense.condense(merges, n, least)
         return CondensedTree(pd.DataFrame(condense.columns_of(tree)), select(tree, Rule(), summarize(tree)).labels)
 
+    @usual_errors()
     def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
         """Draw the minimum spanning tree on the rows: the edges within clusters, and those that the cut removes.
 
@@ -121,6 +125,7 @@ class Drawn(Exports):
         self._require_fit()
         return plots.plot_tree(X, self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax)
 
+    @usual_errors()
     def plot_heights(self, ax: Any = None, **kwargs: Any) -> Any:
         """Draw the heights of the merges, the highest first, against the number of clusters, and mark the cut.
 
@@ -152,6 +157,7 @@ class Drawn(Exports):
         n_clusters = self.n_clusters_ if self._labels_are_a_cut else None
         return plots.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **kwargs)
 
+    @usual_errors()
     def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
         """Draw the rows as points, coloured by `labels_`.
 
@@ -187,6 +193,7 @@ class Drawn(Exports):
         self._require_fit()
         return plots.plot_clusters(X, self.labels_, ax=ax, **kwargs)
 
+    @usual_errors()
     def explore(self, X: Any, *, x: Any = None, y: Any = None) -> Explorer:
         """Explore the cuts in Jupyter: the rows of `X` in the colours of their clusters, beside the curve of heights.
 

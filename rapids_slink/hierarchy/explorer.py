@@ -18,6 +18,7 @@ from rapids_slink.points import as_points
 from rapids_slink.points.output import is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import device_of, to_host
+from rapids_slink.runtime.memory import usual_errors
 
 #: Up to this many rows the colours follow while the slider is dragged, and above when it is let go.
 FOLLOWED = 300_000
@@ -155,6 +156,7 @@ class Explorer:
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.widget._repr_mimebundle_(**options)
 
+    @usual_errors()
     def _changed(self, change: Any, new: Any) -> None:
         """Follow a control, unless the change comes from here."""
         if not self._following:

@@ -17,6 +17,7 @@ from rapids_slink.dendrogram.condense import CONDENSED
 from rapids_slink.hierarchy import plots
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
+from rapids_slink.runtime.memory import usual_errors
 
 
 def networkx() -> Any:
@@ -84,6 +85,7 @@ class CondensedTree:
         networkx().set_node_attributes(graph, dict(zip(child, size, strict=True)), "size")
         return graph
 
+    @usual_errors()
     def plot(self, **options: Any) -> Any:
         """Draw the tree as an icicle by the package hdbscan.
 
@@ -202,6 +204,7 @@ class SingleLinkageTree:
         """
         return self.model.cut(distance_threshold=cut_distance, min_cluster_size=min_cluster_size)
 
+    @usual_errors()
     def plot(self, **options: Any) -> Any:
         """Draw the dendrogram, with lines as wide as the parts are large. The tree may have any depth.
 
@@ -288,6 +291,7 @@ class MinimumSpanningTree:
             networkx().set_node_attributes(graph, dict(enumerate(rows)), "data")
         return graph
 
+    @usual_errors()
     def plot(self, **options: Any) -> Any:
         """Draw the tree on the rows, or on their two principal components if there are more than two features.
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
@@ -74,6 +76,16 @@ def checked_estimate() -> tuple[MemoryEstimate | None, int]:
 
 
 @contextmanager
+def usual_errors() -> Iterator[None]:
+    """NumPy's own treatment of floating-point errors in a block or a function, whatever the caller has set.
+
+    Small values underflow in the course of the work, which ``np.seterr(all="raise")`` would take for an error.
+    """
+    with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+        yield
+
+
+@contextmanager
 def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     """A block that gives all its device memory back at its end. Running out of memory raises `DeviceMemoryError`.
 
@@ -88,12 +100,13 @@ def run_scope(device: Device, memory_limit: Any = None) -> Iterator[None]:
     watch_numba()
     _thread.run = run
     try:
-        if device.is_gpu:
-            cuda = device.xp.cuda
-            with on_default_stream(cuda), taken_pool(cuda, run.limit) as run.pool, _noting_interruptions(run):
+        with usual_errors():
+            if device.is_gpu:
+                cuda = device.xp.cuda
+                with on_default_stream(cuda), taken_pool(cuda, run.limit) as run.pool, _noting_interruptions(run):
+                    yield
+            else:
                 yield
-        else:
-            yield
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, DeviceMemoryError) or not _is_out_of_memory(error):
             raise
