@@ -3,22 +3,25 @@
 ::
 
     python -m rapids_slink points.csv --n-clusters 10 --output labels.csv
+    zcat points.csv.gz | python -m rapids_slink - --output labels.csv
     python -m rapids_slink --demo
 """
 
 import argparse
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import rapids_slink
 from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve
-from rapids_slink.tables import NO_PYARROW, read_table
+from rapids_slink.tables import NO_PYARROW, STANDARD_INPUT, read_table
 from rapids_slink.tables.layout import DECIMAL_SIGNS
 from rapids_slink.tables.text import NAMED_SEPARATORS
 
@@ -45,6 +48,15 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for bad data, 2 for bad usage."""
+    try:
+        return _main(arguments)
+    finally:  # argparse exits after --help
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with _while_read(stream):
+                stream.flush()
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _check(parser, options)
@@ -52,19 +64,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _run(options)
     except (ImportError, MemoryError, OSError, TypeError, ValueError) as error:
         message = " ".join(str(error).split()) or type(error).__name__
-        print(f"{parser.prog}: error: {message}", file=sys.stderr)
+        _say(f"{parser.prog}: error: {message}", sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        _say(f"{parser.prog}: interrupted", sys.stderr)
         return 130
     return 0
 
 
+def _say(text: str, stream: IO[str] | None) -> None:
+    """Print a text, with escapes for what the stream's encoding lacks. None is a stream that is closed."""
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    with _while_read(stream):
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
+
+
+@contextmanager
+def _while_read(stream: IO[str]) -> Iterator[None]:
+    """Write to a stream. If its reader has gone, as ``head`` goes, the rest goes nowhere, which is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # Python tries again at its end
+        os.close(nowhere)
+
+
 def _parser() -> Parser:
     parser = Parser("rapids_slink", description="Exact single-linkage clustering of a table.", allow_abbrev=False)
-    parser.add_argument(
-        "points", nargs="?", type=Path, help="table of one row a point: CSV or its like, also compressed, or Parquet"
-    )
+    points = "table of one row a point: CSV or its like, also compressed, or Parquet; - is the standard input"
+    parser.add_argument("points", nargs="?", type=Path, help=points)
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
     group = parser.add_argument_group("table", "How the table is read. What is not given is recognised.")
     group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
@@ -118,8 +149,11 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
         changed = [name for name, value in vars(options).items() if value != parser.get_default(name)]
         if unused := [name for name in changed if name not in DEMO_OPTIONS]:
             parser.error(f"--demo does not take --{unused[0].replace('_', '-')}")
-    if options.points is not None and not options.points.is_file():
-        parser.error(f"no such file: {options.points}")
+    if options.points not in (None, STANDARD_INPUT):
+        if not options.points.exists():
+            parser.error(f"no such file: {options.points}")
+        if options.points.is_dir():
+            parser.error(f"cannot read {options.points}: it is a folder")
     for path, suffixes in ((options.output, TABLES), (options.linkage, TABLES), (options.plot, PICTURES)):
         if path is None:
             continue
@@ -144,7 +178,7 @@ def _run(options: argparse.Namespace) -> None:
         return
     resolve(options.device)  # before a long file is read
     points, summary = read_table(options.points, **{name: getattr(options, name) for name in TABLE_OPTIONS})
-    print(summary, file=sys.stderr)
+    _say(summary, sys.stderr)
     model = rapids_slink.fit(points, **{name: getattr(options, name) for name in FIT_OPTIONS})
     labels = on_host(model.labels_)
     if options.output is not None:
@@ -153,20 +187,20 @@ def _run(options: argparse.Namespace) -> None:
         _write(on_host(model.linkage_), options.linkage)
     if options.plot is not None:
         _draw(model, options.plot)
-    print(_summary(labels, options.output))
+    _say(_summary(labels, options.output), sys.stdout)
 
 
 def _demo(options: argparse.Namespace) -> None:
     from rapids_slink import demo
 
     cities, model = demo.cluster(options.device, options.progress, options.memory_limit)
-    print(demo.report(cities, model))
+    _say(demo.report(cities, model), sys.stdout)
     if not _is_installed("matplotlib"):
-        print("\nNo map was drawn: matplotlib is missing (pip install 'rapids_slink[plot]').")
+        _say("\nNo map was drawn: matplotlib is missing (pip install 'rapids_slink[plot]').", sys.stdout)
         return
     picture = options.plot or DEMO_PICTURE
     replace_file(picture, lambda draft: demo.figure(cities, model).savefig(draft, dpi=110))
-    print(f"\nThe map is in {picture}.")
+    _say(f"\nThe map is in {picture}.", sys.stdout)
 
 
 def _label_table(labels: Array) -> Any:

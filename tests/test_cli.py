@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -141,6 +142,8 @@ def test_plot(run, name):
         (["points.csv", "--demo"], 2, "give one table of points, or --demo"),
         (["--demo", "--n-clusters", "3"], 2, "--demo does not take --n-clusters"),
         (["nowhere.csv"], 2, "no such file: nowhere.csv"),
+        (["."], 2, "cannot read .: it is a folder"),
+        ([os.devnull], 1, f"cannot read {os.devnull}: it is empty"),
         (["points.csv", "--output", "labels.txt"], 2, "cannot write labels.txt: the suffix must be one of .csv"),
         (["points.csv", "--output", "gone/labels.csv"], 2, "cannot write gone/labels.csv: no such folder: gone"),
         (["points.csv", "--plot", "tree.bmp"], 2, "cannot write tree.bmp: the suffix must be one of .pdf"),
@@ -237,11 +240,82 @@ def test_parquet_without_pyarrow(run, monkeypatch):
     assert "Parquet files need pyarrow" in err
 
 
+COMMAND = [sys.executable, "-m", "rapids_slink", "--device", "cpu", "--columns", "x,y"]
+
+
+def as_process(*arguments, command=COMMAND, **how):
+    """Run a process in the working folder: (exit status, stdout, stderr)."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **how.pop("env", {})}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **how}
+    done = subprocess.run([*command, *arguments], env=environment, check=False, **streams)
+    return done.returncode, *((said or b"").decode().replace(f"{TEXT}\n", "") for said in (done.stdout, done.stderr))
+
+
 def test_as_a_module(folder):
-    command = [sys.executable, "-m", "rapids_slink", "points.csv", "--columns", "x,y", "--device", "cpu"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    result = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
-    assert (result.returncode, result.stderr.replace(f"{TEXT}\n", "")) == (0, SAID)
-    assert "6 rows in 2 clusters:" in result.stdout
-    version = subprocess.run([*command[:3], "--version"], capture_output=True, text=True, cwd=folder, env=environment)
-    assert version.stdout == f"rapids_slink {rapids_slink.__version__}\n"
+    status, out, err = as_process("points.csv")
+    assert (status, err) == (0, SAID)
+    assert "6 rows in 2 clusters:" in out
+    assert as_process("--version")[1] == f"rapids_slink {rapids_slink.__version__}\n"
+
+
+LABELS = "row,label\n0,0\n1,0\n2,0\n3,1\n4,1\n5,1\n"
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+@pytest.mark.parametrize("pack", [bytes, full(gzip.compress)])
+def test_the_standard_input(folder, name, pack):
+    if name != "-" and not Path(name).exists():
+        pytest.skip("the system has no such file")
+    status, _, err = as_process(name, "--output", "labels.csv", input=pack(Path("points.csv").read_bytes()))
+    assert (status, err) == (0, SAID.replace("points.csv", "standard input" if name == "-" else name))
+    assert Path("labels.csv").read_text() == LABELS
+
+
+def test_no_standard_input(folder):
+    closed = ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND]
+    status, out, err = as_process("-", command=closed)
+    assert (status, out, err) == (1, "", "rapids_slink: error: cannot read standard input: it is closed\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+@pytest.mark.parametrize("table", ["points.csv", full("points.parquet")])
+def test_a_pipe_with_a_name(folder, table):
+    """Such as a shell's <(...) is."""
+    os.mkfifo("pipe")
+    with subprocess.Popen(["cp", table, "pipe"]) as writer:
+        status, _, err = as_process("pipe", "--output", "labels.csv")
+    assert (status, writer.returncode) == (0, 0), err
+    assert pd.read_csv("labels.csv")["label"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("stdout", "stderr"), [(True, False), full(False, True), full(True, True)])
+def test_readers_that_have_gone(folder, stdout, stderr):
+    """Such as ``head``: the run ends well, and says nothing of it."""
+    read, write = os.pipe()
+    os.close(read)
+    gone = {name: write for name, is_gone in (("stdout", stdout), ("stderr", stderr)) if is_gone}
+    try:
+        status, out, err = as_process("points.csv", "--output", "labels.csv", **gone)
+        assert (status, err) == (0, "" if stderr else SAID)
+        assert out == ("" if stdout else "6 rows in 2 clusters, written to labels.csv\n")
+        assert Path("labels.csv").read_text() == LABELS
+        assert as_process("--help", **gone)[::2] == (0, "")
+    finally:
+        os.close(write)
+
+
+def test_encodings_without_a_name(folder):
+    """What the terminal cannot show is escaped, and is in the file as it was."""
+    POINTS.set_axis(pd.Index(["Málaga", "東京", *"abcd"], name="é")).to_csv("points.csv")
+    where = {"env": {"PYTHONIOENCODING": "ascii"}}
+    status, out, err = as_process("points.csv", "--index-column", "é", "--output", "größe.csv", **where)
+    assert (status, out) == (0, "6 rows in 2 clusters, written to gr\\xf6\\xdfe.csv\n")
+    assert "index '\\xe9'" in err
+    assert Path("größe.csv").read_text(encoding="utf-8").startswith("é,label\nMálaga,0\n東京,0\n")
+
+
+@pytest.mark.full
+def test_demo_without_an_encoding(folder):
+    status, out, err = as_process(command=[*COMMAND[:5], "--demo"], env={"PYTHONIOENCODING": "ascii"})
+    assert (status, err) == (0, "")
+    assert "S\\xe3o Paulo" in out

@@ -11,8 +11,12 @@ import csv
 import importlib.util
 import io
 import shlex
-from collections.abc import Iterable
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -25,6 +29,8 @@ from rapids_slink.tables.text import Text
 NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
 #: What pandas.api.types.infer_dtype says of object columns that `fit` takes, or refuses for other reasons.
 NUMERIC_OBJECTS = ("boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float")
+#: What stands for the standard input.
+STANDARD_INPUT = Path("-")
 #: The largest number of columns that a line names.
 NAMED_COLUMNS = 8
 
@@ -42,20 +48,21 @@ def read_table(
 ) -> tuple[pd.DataFrame, str]:
     """The points in a file, a frame of pandas with columns of numbers, and a line that says what was read.
 
-    The file is Parquet or text, which may be compressed; the suffix does not matter. How a text is written is
-    recognised where `sep`, `decimal`, `header` or `encoding` is None; `sep` " " is any run of blanks and tabs.
-    `index_column`, `columns` and `exclude` hold names as in a line of CSV: columns that name the rows, columns to use,
-    columns to leave out. Without a header columns are called 0, 1, ... The index is `index_column`, the Parquet file's
-    own or the leading columns without a name. The line has the rows, the columns, those left out and why, and
-    differences from plain CSV.
+    `path` may be a pipe, or `STANDARD_INPUT`. The file is Parquet or text, which may be compressed; the suffix does not
+    matter. How a text is written is recognised where `sep`, `decimal`, `header` or `encoding` is None; `sep` " " is any
+    run of blanks and tabs. `index_column`, `columns` and `exclude` hold names as in a line of CSV: columns that name
+    the rows, columns to use, columns to leave out. Without a header columns are called 0, 1, ... The index is
+    `index_column`, the Parquet file's own or the leading columns without a name. The line has the rows, the columns,
+    those left out and why, and differences from plain CSV.
 
     Raises ValueError if the file cannot be read or can be read in more than one way, or if a column does not hold
     numbers.
     """
     asked, wanted, unwanted = (_split_names(names) for names in (index_column, columns, exclude))
-    options = sep, decimal, header, encoding
+    options, name = (sep, decimal, header, encoding), "standard input" if path == STANDARD_INPUT else str(path)
     try:
-        frame, sign, notes = (_read_parquet if is_parquet(path) else _read_text)(path, options, asked, wanted)
+        with _seekable(path) as file:
+            frame, sign, notes = (_read_parquet if is_parquet(file) else _read_text)(file, options, asked, wanted)
         points, reasons = _choose(frame, wanted, unwanted)
         _check_numbers(points, sign)
         if not (asked or wanted):
@@ -63,15 +70,31 @@ def read_table(
     except MemoryError:
         raise
     except UnicodeError as error:
-        raise ValueError(f"cannot read {path}: {error}; say --encoding, such as latin-1 or utf-16-le") from error
+        raise ValueError(f"cannot read {name}: {error}; say --encoding, such as latin-1 or utf-16-le") from error
     except Exception as error:  # pandas, pyarrow and the decompressors share no base class
-        raise ValueError(f"cannot read {path}: {error}") from error
+        raise ValueError(f"cannot read {name}: {error}") from error
     size = f"{counted(len(points), 'row')} of {counted(points.shape[1], 'column')}: {_quoted(points)}"
     index = _quoted(name for name in points.index.names if name is not None)
     numbered = isinstance(points.index, pd.RangeIndex) and not index
     parts = [size] if numbered else [size, f"index {index or 'without a name'}"]
     parts += [f"without {_quoted(names)} ({reason})" for reason, names in reasons.items()]
-    return points, f"{path}: {'; '.join(parts + notes)}"
+    return points, f"{name}: {'; '.join(parts + notes)}"
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[Path]:
+    """A file that can be read more than once: itself, or a copy of what comes through a pipe."""
+    if path.is_file() and path != STANDARD_INPUT:
+        yield path
+        return
+    if path == STANDARD_INPUT and sys.stdin is None:
+        raise ValueError("it is closed")
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        stream: Any = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else path.open("rb")
+        with stream as source, copy.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        yield copy
 
 
 def is_parquet(path: Path) -> bool:
