@@ -183,7 +183,7 @@ def kept_rows(
             return {"_drawn_": points}
         kept: dict[str, Any] = {
             "_metric_": (settings.metric.name, settings.metric.p, missing_of(settings.metric)),
-            "_missing_value_": settings.missing_values,
+            "_missing_values_": settings.missing_values,
             "_points_": points,
         }
         if rule.predicts_by_density:

@@ -42,7 +42,7 @@ class PointHierarchy(Hierarchy, Estimator):
     n_connected_components_: int
     feature_names_in_: Values
     _metric_: tuple[str, float, str | None]
-    _missing_value_: tuple[Any, ...]
+    _missing_values_: tuple[Any, ...]
     _max_distance_: float | None = None  # the parameters of these names at the fit
     _distance_threshold_: float | None = None
     _weighted_: bool  # True for rows with sample_weight
@@ -188,7 +188,7 @@ class PointHierarchy(Hierarchy, Estimator):
         name, p, *missing = self._metric_  # models saved by former versions have no more
         metric = with_missing(get_metric(name, p), *missing or (None,))
         names = None if names is None else list(names)
-        return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_value_", ()))
+        return FittedRows(self._points_, names, metric, type(self).__name__, getattr(self, "_missing_values_", ()))
 
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         metric, k, ones = self._fitted_rows().metric, self.n_clusters_, np.ones(len(labels))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_storage import FRAME, assert_same
 
-from rapids_slink import HDBSCAN, DeviceMemoryError, __version__, fit, load
+from rapids_slink import HDBSCAN, DeviceMemoryError, SingleLinkage, __version__, fit, load
 from rapids_slink.hierarchy import storage
 from rapids_slink.hierarchy.storage import VERSION
 from rapids_slink.runtime import memory
@@ -105,6 +105,34 @@ def test_what_is_no_dendrogram(name, change, message, path):
         load(path)
 
 
+def as_version_2(content):
+    """What version 2 of the format wrote in place of this content."""
+    attributes = content["attributes"]
+    content["version"] = 2
+    attributes["_output"]["value"] = [True, False, False]
+    for name, older in (("_condensed_", "condensed_tree_"), ("_missing_values_", "_missing_value_")):
+        if name in attributes:
+            attributes[older] = attributes.pop(name)
+    if "_missing_value_" in attributes:
+        (value,) = attributes["_missing_value_"]["value"] or [None]
+        attributes["_missing_value_"]["value"] = value
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SingleLinkage(2, device="cpu"),
+        SingleLinkage(2, prediction_data=True, device="cpu"),
+        SingleLinkage(2, missing="pairwise", missing_value=7.0, prediction_data=True, device="cpu"),
+        HDBSCAN(2, prediction_data=True, device="cpu"),
+    ],
+)
+def test_files_of_version_2(model, path):
+    model.fit(FRAME.assign(z=[1.0, 1, 1, 2, 2, 2])).save(path)
+    rewritten(path, as_version_2)
+    assert_same(load(path), model)
+
+
 VALUE = {"kind": "value"}
 
 
@@ -125,6 +153,7 @@ VALUE = {"kind": "value"}
         ("report_", {"value": "text"}, "report_ must be Report, got str"),
         ("_index", {"value": "text"}, r"_index must be pandas.*Index \| None, got str"),
         ("_output", {"value": None}, "_output must be OutputKind, got NoneType"),
+        ("_output", {"kind": "output", "value": [True, False, ["polars"]]}, "n_clusters_ or the kind of output is not"),
         ("device", {"value": 3}, "device must be str, got int"),
         ("device", {"value": "cuda; rm"}, "device must be one of 'auto', 'cpu', 'cuda', got 'cuda; rm'"),
         ("metric", {"value": "guess"}, "metric must be one of .*, got 'guess'"),
@@ -184,6 +213,8 @@ CONDENSED = "the condensed tree must hold clusters, each below its parent, and 6
         (shorten("_condensed_"), CONDENSED),
         (shorten("_points_"), f"_points_ {ROWS}"),
         (shorten("_core_"), f"_core_ {ROWS}"),
+        (lambda m: setattr(m, "_drawn_", m._points_[:-1]), f"_drawn_ {ROWS}"),
+        (lambda m: setattr(m, "_drawn_", m._points_[:, 0]), "Expected 2D array, got 1D array instead"),
         (shorten("outlier_scores_"), f"outlier_scores_ {ROWS}"),
         (lambda m: m._points_.fill(np.nan), "contains values that are not finite"),
         (lambda m: setattr(m, "labels_", m.labels_ + 10**6), "labels_ must hold integers from -1 to 1"),

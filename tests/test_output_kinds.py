@@ -178,6 +178,19 @@ def test_models_of_tables_draw_export_and_move(library, tmp_path, device):
     assert kind_of(copy.copy(model).labels_) == kind_of(model.labels_)
 
 
+@tables
+def test_trees_of_hdbscan_have_a_tables_columns(library, tmp_path, device):
+    pytest.importorskip("pyarrow")
+    frame = FRAME.reset_index(drop=True)
+    model, plain = (HDBSCAN(4, gen_min_span_tree=True, device=device).fit(X) for X in (TABLES[library](frame), frame))
+    model.save(tmp_path / "model")
+    for one in (model, rapids_slink.load(tmp_path / "model")):
+        assert_same([one.condensed_tree_.frame], [plain.condensed_tree_.frame], library)
+        for tree in ("condensed_tree_", "single_linkage_tree_", "minimum_spanning_tree_"):
+            pd.testing.assert_frame_equal(getattr(one, tree).to_pandas(), getattr(plain, tree).to_pandas())
+        assert to_host(one.minimum_spanning_tree_.rows).tolist() == frame.to_numpy().tolist()
+
+
 def test_plots_of_tables():
     pytest.importorskip("matplotlib").use("Agg")
     X = to_arrow(FRAME[["a", "b"]])
@@ -188,13 +201,19 @@ def test_plots_of_tables():
 
 @tables
 @pytest.mark.parametrize("ids", [int, str])
-def test_edges_in_tables(library, ids, device):
+def test_edges_in_tables(library, ids, device, tmp_path):
     frame = WEIGHTED.astype({"src": ids, "dst": ids})
     edges = TABLES[library](frame)
     model, expected = fit_graph(edges, device=device), fit_graph(frame, device=device)
     assert_same((model.labels_, model.component_, model.mst_, model.linkage_),
                 (expected.labels_, expected.component_, expected.mst_, expected.linkage_), library)  # fmt: skip
     assert np.asarray(model.nodes_).tolist() == expected.labels_.index.tolist() == list(expected.nodes_)
+    pytest.importorskip("pyarrow")
+    model.save(tmp_path / "graph")
+    opened = rapids_slink.load(tmp_path / "graph")
+    assert_same((opened.nodes_, opened.labels_, opened.mst_), (model.nodes_, model.labels_, model.mst_), library)
+    names = pickle.loads(pickle.dumps(model)).component_.index
+    assert names.tolist() == list(expected.nodes_)
     for how in ({}, {"component": True}, {"maximum": True}):
         tree = minimum_spanning_tree(edges, device=device, **how)
         assert_same([tree], [minimum_spanning_tree(frame, device=device, **how)], library)

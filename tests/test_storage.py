@@ -121,6 +121,13 @@ def test_parameters_come_back(parameters, path):
     assert found.get_params() == {**SingleLinkage(device="cpu").get_params(), **parameters}
 
 
+def test_parameters_without_effect_come_back(path):
+    given = {"memory": "folder", "build_kwds": {"n_clusters": 4}, "device_ids": (0, 1), "verbose": 2}
+    found = saved(HDBSCAN(2, **given, device="cpu").fit(FRAME), path).get_params()
+    assert {name: found[name] for name in given} == given
+    assert type(found["build_kwds"]) is dict
+
+
 @pytest.mark.parametrize("name", INDEXES)
 def test_any_index_comes_back(name, path):
     index = INDEXES[name]

@@ -5,6 +5,7 @@ from os import PathLike
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, cut_frame
 from rapids_slink.hierarchy import html, storage
@@ -128,6 +129,9 @@ class Hierarchy(Drawn):
         state = {name: on_host(value) for name, value in self.__dict__.items() if name != "_layout"}
         if self._layout is not None:  # the partitions have become one piece
             state["_index"] = getattr(state["labels_"], "index", None)
+        elif self._index is not None and self._output.wrapper in TABLES:  # columns of tables have no index
+            series = {name: value for name, value in state.items() if isinstance(value, pd.Series)}
+            state |= {name: value.set_axis(self._index) for name, value in series.items()}
         return state
 
     def __copy__(self) -> Self:

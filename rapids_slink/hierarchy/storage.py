@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rapids_slink.hierarchy.base import Hierarchy
 
 FORMAT = "rapids_slink hierarchy"
-VERSION = 2
+VERSION = 3
 #: A part is unpacked to at most this many bytes, or to this many times its size. Blanks would be 1,000 times as many.
 MAX_UNPACKED, MAX_RATIO = 2**26, 100
 #: A row has a number of its own in some table, which takes more than a byte.
@@ -107,7 +107,7 @@ def _in_kind(name: str, value: Any, output: OutputKind) -> Any:
     if not library_of(value):
         return value
     value = OutputKind(is_frame=True, gpu=output.gpu).frame(value)
-    return value if name.startswith("_") else output.wrap(value)  # no proxy for an index of later results
+    return value if name == "_index" else output.wrap(value)  # which later results take as it is
 
 
 def _plain_pandas() -> AbstractContextManager[Any]:
@@ -265,15 +265,18 @@ def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any
     content = json.loads(archive.read("model.json"))
     if content["format"] != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
-    if content["version"] != VERSION:
+    if content["version"] not in (2, VERSION):
         raise ValueError(
             f"rapids_slink {content['written_by']} wrote version {content['version']} of the format, not {VERSION}"
         )
     _check_tables(archive, path)
     kind = classes[content["class"]]
     model: Any = kind()
-    for name, spec in content["attributes"].items():
+    attributes = content["attributes"] if content["version"] == VERSION else _of_version_2(**content["attributes"])
+    for name, spec in attributes.items():
         value = _decode(archive, spec, model._index) if name in _types(kind) else None
+        if _types(kind).get(name) is Report and isinstance(value, dict):
+            value = Report(value)
         _check_type(kind, name, value)
         setattr(model, name, value)
     model._check_parameters()
@@ -281,11 +284,23 @@ def _read(archive: zipfile.ZipFile, path: Path, classes: dict[str, type]) -> Any
     return model
 
 
+def _of_version_2(_output: dict[str, Any], **attributes: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of a file of version 2 as this version writes them."""
+    *kind, was_proxy = _output["value"]
+    attributes["_output"] = {**_output, "value": [*kind, PROXIED if was_proxy else ""]}
+    if "condensed_tree_" in attributes:
+        attributes["_condensed_"] = attributes.pop("condensed_tree_")
+    if "_missing_value_" in attributes:
+        value = attributes.pop("_missing_value_")["value"]
+        attributes["_missing_values_"] = {"kind": "value", "value": [] if value is None else [value]}
+    return attributes
+
+
 def _decode(archive: zipfile.ZipFile, spec: dict[str, Any], rows: pd.Index | None) -> Any:
     """The attribute that `_encode` described."""
     kind = spec["kind"]
     if kind == "value":
-        return Report(spec["value"]) if isinstance(spec["value"], dict) else _from_json(spec["value"])
+        return _from_json(spec["value"])
     if kind == "output":
         return OutputKind(*spec["value"])
     if kind == "range":
@@ -334,7 +349,7 @@ def _check(model: Any) -> None:
     sizes = np.concatenate([np.ones(n, size.dtype), size])
     if not np.array_equal(sizes[left_child] + sizes[right_child], size):
         raise ValueError("column 'size' of the linkage must hold how many leaves each cluster has")
-    if not (isinstance(model.n_clusters_, int) and isinstance(model._output, OutputKind)):
+    if not (isinstance(model.n_clusters_, int) and model._output.wrapper in ("", PROXIED, *TABLES)):
         raise ValueError("n_clusters_ or the kind of output is not valid")
     labels = np.asarray(model.labels_)
     if labels.dtype.kind not in "iu" or labels.min() < OUTLIER or labels.max() >= model.n_clusters_:
@@ -350,6 +365,8 @@ def _check(model: Any) -> None:
             raise ValueError(f"columns 'src' and 'dst' of the tree must hold row numbers from 0 to {n - 1}")
     if hasattr(model, "_condensed_"):
         from_frame(model._condensed_, n)
+    if hasattr(model, "_drawn_"):
+        as_points(model._drawn_, CPU, checked=False)
     if hasattr(model, "_points_"):
         rows = model._fitted_rows()
         as_points(rows.values, CPU, metric=rows.metric)
