@@ -24,12 +24,14 @@ COMPLETE = ("keep", "error")
 class GraphHierarchy(Hierarchy):
     """The single-linkage hierarchy of a graph; see `fit_graph`.
 
-    Leaf i of the hierarchy is node i, or the i-th id in the index of `labels_` if ids are names.
+    Leaf i of the hierarchy is node i, or the i-th of `nodes_` if ids are names.
 
     Attributes
     ----------
     labels_ : Series of shape (n,), int32
-        Its index holds the nodes' ids.
+        Its index holds the nodes' ids, except in Polars and Arrow, which have no index.
+    nodes_ : Index, or a column of Polars or Arrow
+        The nodes' ids, in the order of `labels_`.
     mst_ : DataFrame
         The spanning forest in the order in which its edges merge: ``src``, ``dst`` (int32 node numbers, or the names of
         the input) and ``weight`` (float64). Equal weights merge in the order of their rows.

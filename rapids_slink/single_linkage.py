@@ -42,9 +42,9 @@ class SingleLinkage(PointHierarchy):
         ``dist`` do. "hiercc", for hamming: the number of differing alleles, corrected for missing ones as HierCC does;
         `rapids_slink.metrics` has the formula. Two rows without a common feature are refused.
     missing_value : number, text, or list of these, optional
-        What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Numbers and texts are compared as
-        what they read as: 0, "0" and 0.0 are the same. hamming compares the values of a column of text in this way,
-        too; other metrics with `missing` take such a column if everything else in it is a number.
+        What means missing as well, such as 0 or ``["0", "-", "LNF"]`` for alleles. Text that is a number counts as that
+        number: 0, "0" and 0.0 are the same, here and in a column of text for hamming. Other metrics with `missing` take
+        a column of text if everything else in it is a number.
     max_distance : float, optional
         Clusters at a greater distance are not merged. The result is a forest: its merges, and its cuts at thresholds up
         to this distance, are those of the whole tree. `n_clusters` must be at least the number of its trees; if it and

@@ -1,5 +1,6 @@
 """Exports of a hierarchy: matrices, graphs, text, tables."""
 
+from collections.abc import Iterable
 from inspect import signature
 from typing import Any
 
@@ -26,6 +27,24 @@ def to_scipy(linkage: Any) -> np.ndarray:
     if len(Z) and (Z[-1, 3] != n or (Z[:, :2].max(axis=1) >= n + np.arange(len(Z))).any()):
         raise ValueError(f"the {n - 1} merges do not join {n} leaves into one tree: SciPy has no linkage of a forest")
     return Z
+
+
+def networkx() -> Any:
+    """The package, or an error that names the extra."""
+    try:
+        import networkx
+    except ImportError as error:
+        raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
+    return networkx
+
+
+def graph_of(mst: Any, nodes: Iterable[Any]) -> Any:
+    """NetworkX's graph of an edge frame and of all nodes."""
+    tree, graph = on_host(mst), networkx().Graph()
+    graph.add_nodes_from(nodes)
+    edges = (tree[column].tolist() for column in ("src", "dst", "weight"))  # Python's own numbers
+    graph.add_weighted_edges_from(zip(*edges, strict=True))
+    return graph
 
 
 class Exports:
@@ -93,15 +112,7 @@ class Exports:
             NetworkX is not installed.
         """
         self._require_fit()
-        try:
-            import networkx
-        except ImportError as error:
-            raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
-        tree, graph = on_host(self.mst_), networkx.Graph()
-        graph.add_nodes_from(self._nodes if isinstance(self._nodes, range) else on_host(self._nodes).tolist())
-        edges = (tree[column].tolist() for column in ("src", "dst", "weight"))  # Python's own numbers
-        graph.add_weighted_edges_from(zip(*edges, strict=True))
-        return graph
+        return graph_of(self.mst_, self._nodes if isinstance(self._nodes, range) else on_host(self._nodes).tolist())
 
     def to_cugraph(self) -> Any:
         """The minimum spanning tree as a graph of cuGraph.

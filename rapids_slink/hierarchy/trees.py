@@ -15,18 +15,10 @@ import pandas as pd
 
 from rapids_slink.dendrogram.condense import CONDENSED
 from rapids_slink.hierarchy import plots
+from rapids_slink.hierarchy.exports import graph_of, networkx
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.memory import usual_errors
-
-
-def networkx() -> Any:
-    """The package, or an error that names the extra."""
-    try:
-        import networkx
-    except ImportError as error:
-        raise ImportError("to_networkx needs NetworkX: pip install 'rapids_slink[networkx]'") from error
-    return networkx
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -283,9 +275,7 @@ class MinimumSpanningTree:
         ImportError
             NetworkX is not installed.
         """
-        edges, graph = self.to_pandas(), networkx().Graph()
-        graph.add_nodes_from(range(self.n_rows))
-        graph.add_weighted_edges_from(zip(*(edges[name].tolist() for name in edges), strict=True))
+        graph = graph_of(self.frame, range(self.n_rows))
         if self.rows is not None:
             rows = map(tuple, to_host(self.rows).tolist())
             networkx().set_node_attributes(graph, dict(enumerate(rows)), "data")

@@ -73,8 +73,9 @@ def as_points(
 ) -> Points:
     """The checked rows of `X`, the argument `name`, on `device`.
 
-    `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a CuPy or NumPy array, nested lists, or anything with
-    ``__cuda_array_interface__``, ``__array__`` or DLPack, of shape (n, d). float32 and float64 keep their values and
+    `X` is a cuDF or pandas frame, a ``cudf.pandas`` proxy, a table of Polars or Arrow, a CuPy or NumPy array, nested
+    lists, a list of RDKit's bit vectors, or anything with ``__cuda_array_interface__``, ``__array__`` or DLPack, of
+    shape (n, d). float32 and float64 keep their values and
     type; bool, float16 and integers of up to 16 bits become float32; other numbers become float64 (beyond 2**53,
     integers are rounded). A frame of several types takes their common type.
 
