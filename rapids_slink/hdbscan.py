@@ -71,7 +71,8 @@ class HDBSCAN(DensityHierarchy):
         Keep a copy of the rows and their core distances, for the predictions and `exemplars_`. It costs a further k-NN
         search.
     gen_min_span_tree : bool
-        Keep a copy of the rows, for ``minimum_spanning_tree_.plot()``. The tree itself is there in any case.
+        Keep a copy of the rows, except those of a Dask collection, for ``minimum_spanning_tree_.plot()``. The tree
+        itself is there in any case.
     store_centers : {None, "centroid", "medoid", "both"}
         Compute `centroids_`, `medoids_` or both, as scikit-learn does. Medoids take all pairs within each cluster.
     algorithm, leaf_size, memory, approx_min_span_tree, core_dist_n_jobs, n_jobs, copy, verbose : object
