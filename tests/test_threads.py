@@ -277,10 +277,17 @@ def test_ctrl_c_stops_soon(device, after):
     assert bits(fit(X, 5, device=device)) == expected
 
 
-def test_a_run_in_a_thread_leaves_the_handler_of_signals(device, monkeypatch):
+@pytest.fixture
+def handler():
+    """Python's own handler of Ctrl-C, which a process that was started in the background is without."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
+    signal.signal(signal.SIGINT, usual)
+
+
+def test_a_run_in_a_thread_leaves_the_handler_of_signals(device, handler, monkeypatch):
     """Python swaps handlers in its main thread alone, and there a run on a GPU notes Ctrl-C while it lasts."""
-    seen, handler = [], signal.getsignal(signal.SIGINT)
-    stage = Report.stage
+    seen, stage = [], Report.stage
 
     def watched(report, name, device):
         seen.append(signal.getsignal(signal.SIGINT))
@@ -295,7 +302,7 @@ def test_a_run_in_a_thread_leaves_the_handler_of_signals(device, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_interruptions_are_noted_in_the_main_thread():
+def test_interruptions_are_noted_in_the_main_thread(handler):
     """By a handler that calls the one before, which comes back at the end; ignored signals stay ignored."""
 
     def noted(send):
@@ -308,17 +315,13 @@ def test_interruptions_are_noted_in_the_main_thread():
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
 
-    handler = signal.getsignal(signal.SIGINT)
     assert noted(press)
     assert signal.getsignal(signal.SIGINT) is handler
     assert run_at_once(lambda i: noted(lambda: signal.getsignal(signal.SIGINT) is handler or 1 / 0), 1) == [False]
-    try:
-        for other in (signal.SIG_IGN, lambda number, frame: None):
-            signal.signal(signal.SIGINT, other)
-            assert noted(lambda: signal.raise_signal(signal.SIGINT)) == callable(other)
-            assert signal.getsignal(signal.SIGINT) is other
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    for other in (signal.SIG_IGN, lambda number, frame: None):
+        signal.signal(signal.SIGINT, other)
+        assert noted(lambda: signal.raise_signal(signal.SIGINT)) == callable(other)
+        assert signal.getsignal(signal.SIGINT) is other
 
 
 @pytest.mark.parametrize("cores", [1, 2, 7])
