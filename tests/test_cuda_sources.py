@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_gpu import fake_gpu
 from hard_cases import full
 from nvrtc import compiled, nvidia_folder, nvrtc
 
@@ -18,7 +19,7 @@ from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import filter_formula
-from rapids_slink.runtime.cuda import C_NAMES, cuda_source, value_option
+from rapids_slink.runtime.cuda import C_NAMES, cuda_source, resident_blocks, value_option
 from rapids_slink.runtime.device import CPU, Device
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -34,11 +35,15 @@ def architectures(path: Path) -> list[str]:
     return PORTABLE
 
 
+def headers() -> list[str]:
+    """The options that name the folders of CUDA's headers."""
+    nvrtc()
+    return [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
+
+
 def compile_log(text: str, name: str, architecture: str, *options: str) -> tuple[bool, str]:
     """Whether NVRTC compiles the text, and its log."""
-    nvrtc()
-    headers = [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
-    ptx, log = compiled(text, name, "--std=c++17", f"-arch={architecture}", *headers, *options)
+    ptx, log = compiled(text, name, "--std=c++17", f"-arch={architecture}", *headers(), *options)
     return ptx is not None, log
 
 
@@ -214,7 +219,7 @@ def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, ty
 
 #: Warps, stages, whether rows stay: each where instructions differ. Where only the target does, one launch and
 #: one pass.
-LAUNCHES = [(4, 3, 1), (4, 2, 0), (8, 3, 1), (8, 2, 0)]
+LAUNCHES = [(4, 3, 1), (4, 2, 0), (8, 3, 1), (8, 2, 0), (8, 1, 0)]
 TARGETS = [
     *product(("sm_75", "sm_80"), LAUNCHES),
     *product(("sm_86", "sm_89", "sm_90", "sm_100", "sm_120"), LAUNCHES[:1]),
@@ -252,15 +257,13 @@ def test_every_option_of_a_launcher_is_compiled():
 
 
 @pytest.mark.parametrize(
-    ("jobs", "threads", "most", "expected"),
-    [(10**6, 512, 2, 20), (10**6, 256, 6, 40), (10**6, 256, 3, 30), (700, 256, 6, 3), (0, 512, 2, 1)],
+    ("jobs", "held", "expected"), [(10**6, 2, 20), (10**6, 4, 20), (10**6, 1, 10), (700, 2, 2), (0, 2, 1)]
 )
-def test_blocks_that_wait_for_each_other_fit(jobs, threads, most, expected, monkeypatch):
-    """On a GPU of ten multiprocessors that hold 1,024 threads each, as those of some GPUs do."""
-    from rapids_slink.runtime import cuda
-
-    monkeypatch.setattr(cuda, "_attribute", {cuda.MULTIPROCESSORS: 10, cuda.MOST_THREADS: 1024}.__getitem__)
-    assert cuda.resident_blocks(jobs, threads, most) == expected
+def test_blocks_that_wait_for_each_other_fit(jobs, held, expected):
+    """On ten multiprocessors, each of which holds what launch bounds ask for (two blocks of 512), more or less."""
+    with fake_gpu() as gpu:
+        gpu.resident = lambda *_: held
+        assert resident_blocks("spanning_tree/forest.cu", "boruvka_rounds", jobs) == expected
 
 
 # --- bench.sanitize, which launches every kernel

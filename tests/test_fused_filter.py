@@ -23,14 +23,17 @@ pytestmark = pytest.mark.gpu
 FUSED = "rapids_slink.neighbors.filter.fused"
 
 
-@pytest.fixture(params=["wgmma", "mma"], autouse=True)
+@pytest.fixture(params=["wgmma", "mma", full("mma, one stage")], autouse=True)
 def body(request, monkeypatch):
-    """Each body of the kernel, where the GPU has its instructions."""
+    """Each body of the kernel, where the GPU has its instructions; of mma also the shape for the least memory."""
     from rapids_slink.neighbors.filter.fused import launch
 
     if request.param == "wgmma" and not launch.is_hopper():
         pytest.skip("wgmma is for Hopper GPUs")
     monkeypatch.setattr(launch, "is_hopper", lambda: request.param == "wgmma")
+    if request.param == "mma, one stage":
+        monkeypatch.setattr(launch, "MMA_SHAPES", launch.MMA_SHAPES[-1:])
+        monkeypatch.setattr(launch, "_compiled", launch._compiled.__wrapped__)
 
 
 def fused_filter(points, scaling, order=None, queries=None, exact=None, metric=EUCLIDEAN, tier=1):

@@ -118,7 +118,7 @@ def long_shape(shape, weights, n):
 @pytest.mark.parametrize("kind", ["random", "equal weights", "many components", "chain", "star", "caterpillar"])
 def test_rounds_of_one_launch(kind, weights, monkeypatch):
     """The forest is the same whether a block has one tile or several."""
-    from rapids_slink.spanning_tree.edges import cuda
+    from rapids_slink.runtime import cuda
 
     n, rng = 30_000, np.random.default_rng(0)
     if kind in ("chain", "star", "caterpillar"):  # with long pointers and isolated nodes

@@ -38,12 +38,11 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.dendrogram import cpu
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, number_a_block, resident_blocks
+from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident, number_a_block
 from rapids_slink.runtime.device import Array
 
 SOURCE, SUMS = "dendrogram/dendrogram.cu", "dendrogram/clusters.cu"
-THREADS, BLOCKS = 512, 2  # per block, and per multiprocessor at a time, as in dendrogram.cu
-MAX_LEVELS = 32  # as there
+MAX_LEVELS = constant(SOURCE, "MAX_LEVELS")
 COUNTERS = 512  # more than a launch needs: two per level and one per round of pointer doubling
 
 
@@ -61,7 +60,7 @@ def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child:
     _launch("contract", n, *edges, src, dst, lightest_exit, children, pointer, kept, key, levels)
     del lightest_exit, kept, pointer  # the sort may reuse their memory
     key.sort()
-    sums = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32), number_a_block(BLOCKS)
+    sums = cp.empty(n + 1, cp.int32), cp.empty(m, cp.uint32), number_a_block(SOURCE)
     _launch("merge_along_chains", m, *edges, levels, children, key, *sums, left_child, right_child, size)
     if not int(levels[1]):
         return m
@@ -76,7 +75,7 @@ def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
     number = cp.empty(n, cp.uint32)
     arguments = np.int32(n), np.int32(left_child.size), left_child, right_child
-    _launch("label_clusters", clusters, *arguments, pointer, first_leaf, number, number_a_block(BLOCKS), label)
+    _launch("label_clusters", clusters, *arguments, pointer, first_leaf, number, number_a_block(SOURCE), label)
     return label
 
 
@@ -101,5 +100,4 @@ def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight:
 
 def _launch(kernel: str, jobs: int, *arguments: Any) -> None:
     """Start a cooperative kernel with as many blocks as there is work for."""
-    blocks = resident_blocks(jobs, THREADS, BLOCKS)
-    launch_resident(SOURCE, kernel, blocks, THREADS, *arguments, cp.zeros(COUNTERS, cp.uint64))
+    launch_resident(SOURCE, kernel, jobs, *arguments, cp.zeros(COUNTERS, cp.uint64))

@@ -1,5 +1,6 @@
 """CUDA sources, their compilation and launches. Modules that hold arrays on a GPU import CuPy; this one does not."""
 
+import re
 import sys
 from functools import cache, lru_cache
 from pathlib import Path
@@ -42,6 +43,16 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
 
 
 @cache
+def constant(source: str, name: str) -> int:
+    """A whole number that a ``.cu`` file or a header of it defines: ``constexpr int THREADS = 256, BLOCKS = 6;``."""
+    declared = re.findall(r"^constexpr \w+ ([^;]*);", cuda_source(source), re.MULTILINE)
+    values = [value for text in declared for value in re.findall(rf"\b{name} = (-?\d+)(?:,|$)", text)]
+    if len(values) != 1:
+        raise LookupError(f"{source} has {len(values)} numbers {name}")
+    return int(values[0])
+
+
+@cache
 def _cuda_module(source: str, *options: str) -> Any:
     return sys.modules["cupy"].RawModule(code=cuda_source(source), options=("--std=c++17", *options))
 
@@ -73,10 +84,12 @@ def launch_blocks(
         cuda_kernel(source, name, *options)(grid, (threads,), checked, shared_mem=shared_memory)
 
 
-def launch_resident(
-    source: str, name: str, blocks: int, threads: int, *arguments: Any, options: tuple[str, ...] = ()
-) -> None:
-    """Start a cooperative kernel, whose blocks wait for each other: the launch fails unless all are resident."""
+def launch_resident(source: str, name: str, jobs: int, *arguments: Any, options: tuple[str, ...] = ()) -> None:
+    """Start a cooperative kernel, whose blocks wait for each other, with a thread for every job if there is room.
+
+    The source has its `THREADS`, of a block, and `BLOCKS`, of a multiprocessor at most.
+    """
+    blocks, threads = resident_blocks(source, name, jobs, *options), constant(source, "THREADS")
     kernel = cuda_kernel(source, name, *options).kernel
     kernel((blocks,), (threads,), _checked(name, arguments), enable_cooperative_groups=True)
 
@@ -136,18 +149,23 @@ def multiprocessors() -> int:
     return _attribute(MULTIPROCESSORS)
 
 
-def resident_blocks(jobs: int, threads: int, per_multiprocessor: int) -> int:
-    """How many blocks of `threads` threads to start for the jobs if the blocks wait for each other.
-
-    A kernel's launch bounds allow `per_multiprocessor` blocks on a multiprocessor, if it has that many threads.
-    """
-    per_multiprocessor = min(per_multiprocessor, _attribute(MOST_THREADS) // threads)
-    return max(1, min(per_multiprocessor * multiprocessors(), -(-jobs // threads)))
+def resident_blocks(source: str, name: str, jobs: int, *options: str) -> int:
+    """How many blocks of a cooperative kernel to start for the jobs: no more than are resident at a time."""
+    most = _most_resident(source, name, options, current_gpu())
+    return max(1, min(most, -(-jobs // constant(source, "THREADS"))))
 
 
-def number_a_block(per_multiprocessor: int) -> Any:
+@cache
+def _most_resident(source: str, name: str, options: tuple[str, ...], _gpu: int) -> int:
+    # Launch bounds do not tell: the compiler ignores them if a multiprocessor has fewer threads than they ask for.
+    ask = sys.modules["cupy"].cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+    held = ask(cuda_kernel(source, name, *options).kernel.ptr, constant(source, "THREADS"), 0)
+    return int(min(held, constant(source, "BLOCKS"))) * multiprocessors()
+
+
+def number_a_block(source: str) -> Any:
     """Room for one uint32 number of each block of a cooperative launch."""
-    return sys.modules["cupy"].empty(per_multiprocessor * multiprocessors(), "uint32")
+    return sys.modules["cupy"].empty(constant(source, "BLOCKS") * multiprocessors(), "uint32")
 
 
 def _attribute(which: int) -> int:

@@ -6,12 +6,12 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, resident_blocks
+from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 
 SOURCE = "spanning_tree/forest.cu"
-THREADS, BLOCKS, MAX_ROUNDS = 512, 2, 2048  # as in forest.cu
+MAX_ROUNDS = constant(SOURCE, "MAX_ROUNDS")
 _launch = partial(launch, SOURCE)
 
 
@@ -29,9 +29,8 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
     """As `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
-    blocks = resident_blocks(n, THREADS, BLOCKS)
     launch_resident(
-        SOURCE, "boruvka_rounds", blocks, THREADS, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
+        SOURCE, "boruvka_rounds", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
         f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
         np.int32(least_share),

@@ -67,8 +67,12 @@ class SmallBatchSearch:
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
         if not few or self.d > MAX_FEATURES or not is_plain:
             return False
-        suits = capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
-        return suits and keeps_accumulation_bound()
+        return self.fits_gpu and keeps_accumulation_bound()
+
+    @property
+    def fits_gpu(self) -> bool:
+        """Whether the GPU has the instructions, and the shared memory for this number of features."""
+        return capability() >= MIN_CAPABILITY and self._shared_memory <= _most_shared_memory()
 
     @property
     def estimate(self) -> MemoryEstimate:

@@ -13,13 +13,11 @@ from rapids_slink.neighbors.slices import inverse
 from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
-    THREADS,
     check_arrays,
     launch,
     launch_blocks,
     launch_resident,
     number_a_block,
-    resident_blocks,
     value_option,
 )
 from rapids_slink.runtime.device import Array, Device, to_host
@@ -33,7 +31,6 @@ MAX_BITS = 31  # of a code, per feature
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12
 OUTERMOST = 0.002  # of the sample's points on either side are left out of the cube
 NODES = 1  # a point, as estimated: three times those of uniform points
-BLOCKS = 8  # of a multiprocessor, as in bvh.cu
 VISITING_WARPS = 2**10  # that show how many nodes a search visits
 BOX_THREADS = 2**16  # that find the box of the points
 #: Lengths of lists that a thread keeps, each compiled for itself. A warp keeps longer ones in shared memory, up to
@@ -130,9 +127,9 @@ class BoxSearch:
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
-            scratch = cp.empty(group.size, cp.uint32), number_a_block(BLOCKS)
+            scratch = cp.empty(group.size, cp.uint32), number_a_block(SOURCE)
             counters = cp.zeros(1, cp.uint64)
-            self.launch_resident("write_groups", group.size, BLOCKS, group, *self.tree, *scratch, counters)
+            self.launch_resident("write_groups", group.size, group, *self.tree, *scratch, counters)
             minima = cp.full(task.row_group.size, cp.inf)
         cores = (None, None) if task.core is None else self._cores(task.core)
         start = (self.position if self.start is None else self.start)[task.rows]
@@ -176,10 +173,9 @@ class BoxSearch:
         """Start a kernel that is compiled for the metric and the points, or points of other `features`."""
         launch(source, name, jobs, *arguments, options=self._options(list_size, features))
 
-    def launch_resident(self, name: str, jobs: int, max_blocks: int, *arguments: Any, source: str = SOURCE) -> None:
-        """Start one whose blocks, at most `max_blocks` a multiprocessor, wait for each other."""
-        blocks = resident_blocks(jobs, THREADS, max_blocks)
-        launch_resident(source, name, blocks, THREADS, *arguments, options=self._options())
+    def launch_resident(self, name: str, jobs: int, *arguments: Any, source: str = SOURCE) -> None:
+        """Start one whose blocks wait for each other."""
+        launch_resident(source, name, jobs, *arguments, options=self._options())
 
     def _options(self, list_size: int = 1, features: int = 0) -> tuple[str, ...]:
         count, length = f"-DFEATURES={features or self.values.shape[1]}", f"-DLIST={list_size}"

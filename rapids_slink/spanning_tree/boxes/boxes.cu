@@ -7,7 +7,7 @@
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 256, BLOCKS = 6;  // BLOCKS of THREADS fit on a multiprocessor
-constexpr int NEAREST = 5;                // as in cuda.py
+constexpr int NEAREST = 5;                // others that each point finds at first
 constexpr int NO_POINT = -1;
 constexpr double SEARCH_MARGIN = 1.5;     // a search looks this many times as far as the bound, which saves later searches
 
@@ -31,7 +31,7 @@ struct Growth {
 
 // Zeros at first. The largest component as its size << 32 | its root; and the next point to search.
 struct Round { unsigned long long largest, next; };
-constexpr int MAX_ROUNDS = 64;  // as in cuda.py
+constexpr int MAX_ROUNDS = 64;  // more than can occur: each joins at least half of the components that search to another
 struct Counters { unsigned long long arrived, taken, searched, rounds; Round round[MAX_ROUNDS]; };
 
 // The nearest others of each point, up to `limit`; the first is its candidate. The points of a warp search together.

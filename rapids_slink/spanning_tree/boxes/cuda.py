@@ -5,13 +5,11 @@ import numpy as np
 
 from rapids_slink.neighbors.trees.bvh import WARP, BoxSearch
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import number_a_block
+from rapids_slink.runtime.cuda import constant, number_a_block
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 SOURCE = "spanning_tree/boxes/boxes.cu"
-BLOCKS = 6  # per multiprocessor, as in boxes.cu
-NEAREST = 5  # others that each point finds at the start, as in boxes.cu
-MAX_ROUNDS = 64  # more than can occur: each joins at least half of the components that search to another
+NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
 
 
 def tree_of_boxes(search: BoxSearch, report: Report, max_weight: float = np.inf) -> PreallocatedFrame:
@@ -35,8 +33,8 @@ def tree_of_boxes(search: BoxSearch, report: Report, max_weight: float = np.inf)
         source=SOURCE,
     )  # fmt: skip
     search.launch_resident(
-        "grow_tree", n, BLOCKS, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
-        size, chosen, parent, bound, number_a_block(BLOCKS), *tree.columns.values(), counters, source=SOURCE,
+        "grow_tree", n, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
+        size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, n_edges, searched, rounds = counters[:4].tolist()
     report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)

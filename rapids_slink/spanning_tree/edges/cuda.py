@@ -11,18 +11,17 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import THREADS, launch, launch_resident, resident_blocks
+from rapids_slink.runtime.cuda import THREADS, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
-ITEMS = 4  # per thread, as in worklist.cuh
-RESIDENT_THREADS, BLOCKS = 512, 2  # per block, and per multiprocessor, as in worklist.cuh
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # capacity, as a multiple of the number of edges that the sample predicts
 LARGE = 2**22  # from this many edges on a second set of rounds, with its synchronizations, is worthwhile
 KINDS = {"u": 0, "i": 1, "f": 2}
 SOURCE = "spanning_tree/edges/edges.cu"
+ITEMS = constant(SOURCE, "ITEMS")  # of a thread
 _launch = partial(launch, SOURCE, items=ITEMS)
 
 
@@ -95,11 +94,10 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     if len(state.lists) == 1 or _capacity(state.lists[1]) < collected:
         state.lists[1:] = [cp.empty((worklist.shape[0], collected), cp.uint64)]
     other = state.lists[1]
-    blocks = resident_blocks(-(-max(collected, n) // ITEMS), RESIDENT_THREADS, BLOCKS)
+    jobs, lists = -(-max(collected, n) // ITEMS), (worklist, np.int64(_capacity(worklist)), other)
     launch_resident(
-        SOURCE, "boruvka_rounds", blocks, RESIDENT_THREADS, counts, worklist, np.int64(_capacity(worklist)), other,
-        np.int64(_capacity(other)), state.packed, state.best, state.best_row, state.parent, state.in_forest,
-        np.int64(n), *state.roots, cp.zeros(ZEROS, cp.uint64),
+        SOURCE, "boruvka_rounds", jobs, counts, *lists, np.int64(_capacity(other)), state.packed, state.best,
+        state.best_row, state.parent, state.in_forest, np.int64(n), *state.roots, cp.zeros(ZEROS, cp.uint64),
     )  # fmt: skip
 
 

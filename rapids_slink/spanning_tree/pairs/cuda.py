@@ -10,12 +10,11 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import THREADS, check_arrays, launch, launch_resident, resident_blocks, value_option
+from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, value_option
 from rapids_slink.runtime.device import Array
 
 SOURCE = "spanning_tree/pairs/dense.cu"
 WARP = 32
-BLOCKS = 4  # resident on a multiprocessor at most
 
 
 def find_cores(matrix: Array, min_samples: int) -> Any:
@@ -36,6 +35,5 @@ def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None
     lightest, best_weight, taken_weight = cp.empty((3, n))
     code, best_code, taken_code = cp.empty((3, n), "int64")
     state = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
-    blocks = resident_blocks(n * WARP, THREADS, BLOCKS)
     arguments = matrix, np.int32(n), core, *state, *edges.values(), cp.zeros(2, "uint64")
-    launch_resident(SOURCE, "grow_tree", blocks, THREADS, *arguments, options=options)
+    launch_resident(SOURCE, "grow_tree", n * WARP, *arguments, options=options)

@@ -28,8 +28,9 @@ PIECE_BYTES, NORM_BYTES = 128 * 128, 128 * 4  # of 128 rows of one atom, and of 
 WGMMA_STAGES = 4, 8, 8, 6, 5, 8, 7, 6, 5
 WGMMA_WARPS, QUEUE_BYTES = 16, 64 * 8  # warps that test; a warp's survivors that are not written yet
 RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
-#: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken.
-MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1)
+#: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken. The last fits
+#: into Turing's 64 KiB. Copies are not asynchronous there, so a second stage would hide little.
+MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1), (8, 1, 1)
 MIN_CAPABILITY, MIN_BITS_CAPABILITY, HOPPER = 75, 80, 90
 #: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
 WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**18
@@ -196,11 +197,11 @@ def _mma_bytes(resident: int, warps: int, stages: int) -> int:
 
 
 def _shape(resident: int, gpu: int) -> tuple[int, int, int]:
-    """The first of `MMA_SHAPES` that fits, or the last."""
+    """The first of `MMA_SHAPES` that fits."""
     attributes = cp.cuda.Device(gpu).attributes
     for warps, stages, blocks in MMA_SHAPES:
         block = _mma_bytes(resident, warps, stages) + warps * QUEUE_BYTES + RESERVED_BYTES
         fits = blocks * block <= attributes["MaxSharedMemoryPerMultiprocessor"]
         if fits and block <= attributes["MaxSharedMemoryPerBlockOptin"]:
             return warps, stages, blocks
-    return MMA_SHAPES[-1]
+    raise RuntimeError(f"the fused filter needs {block} bytes of shared memory a block, more than this GPU has")

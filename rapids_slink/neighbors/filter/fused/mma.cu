@@ -1,7 +1,8 @@
 // The body of the fused filter for all GPUs: mma.sync.
 //
 // A block of WARPS warps has 32 rows a warp, and all warps copy the pieces that come next into a ring of STAGES stages while
-// they form the products of one. Two blocks share a multiprocessor, so that one tests while the other multiplies.
+// they form the products of one. Two blocks share a multiprocessor, so that one tests while the other multiplies. Where there
+// is room for one stage alone, products wait for its pieces.
 #include "neighbors/filter/fused/pass.cuh"
 #include "neighbors/filter/fused/mma.cuh"
 
@@ -12,6 +13,7 @@
 constexpr int THREADS = 32 * WARPS, BLOCKS = 8 / WARPS;  // of a multiprocessor
 constexpr int BLOCK_TILES = WARPS * 32 / COLUMNS;        // tiles of rows
 constexpr int STAGE_PIECES = RESIDENT_ATOMS ? 1 : 1 + BLOCK_TILES;  // the columns' first, then the rows' if not resident
+constexpr int AHEAD = STAGES - 1;  // stages that are copied while the products of another are formed
 
 template <int BYTES> __device__ __forceinline__ void copy_bytes(char* to, const char* from) {
     int own = threadIdx.x * 16;
@@ -62,14 +64,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
             loaded++;
             commit_copies();
         };
-        for (int s = 0; s < STAGES - 1; s++) load();
+        for (int s = 0; s < AHEAD; s++) load();
         int turn = 0;
         for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
             sum_t sum[2][64];
             for (int a = 0; a < (RESIDENT_ATOMS ? RESIDENT_ATOMS : atoms); a++, turn++) {
-                wait_for_copies<STAGES - 2>();
+                wait_for_copies<AHEAD ? AHEAD - 1 : 0>();
                 __syncthreads();
                 load();
+                if (!AHEAD) wait_for_copies<0>(), __syncthreads();
                 const char* stage = stages + turn % STAGES * STAGE_BYTES;
                 int tile = warp * 32 / COLUMNS, row = warp * 32 % COLUMNS;
                 const char* piece = RESIDENT_ATOMS ? resident + (tile * atoms + a) * PIECE_BYTES : stage + (1 + tile) * PIECE_BYTES;
