@@ -12,7 +12,7 @@ from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
-from rapids_slink.runtime.device import device_of, to_host
+from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
 
 #: By model, its condensed tree and the `Density` made of it: a copy on the host.
 _READ: Any = WeakKeyDictionary()
@@ -80,7 +80,8 @@ class DensityHierarchy(PointHierarchy):
     def exemplars_(self) -> list[Any]:
         """The rows that stay in each cluster to its end, one array of shape (rows, d) for each label."""
         rows, label = self._density().exemplars
-        chosen = self._points_[device_of(self._points_).asarray(rows)]
+        points = on_current_gpu(self._points_)
+        chosen = points[device_of(points).asarray(rows)]
         return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
 
     def approximate_predict(self, X: Any) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.output import Values, as_frame
 from rapids_slink.prediction import Fitted, FittedRows
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Device, check_device_name
+from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
 from rapids_slink.runtime.estimate import as_bytes
 from rapids_slink.settings import Settings
 
@@ -147,7 +147,8 @@ class PointHierarchy(Hierarchy, Estimator):
         limit = self._max_distance_  # above which edges of the old tree are missing
         if limit is not None and (settings.max_distance is None or settings.max_distance > limit):
             raise ValueError(f"append continues a fit with max_distance={limit}, and it is now {self.max_distance}")
-        model = Fitted(rows, as_frame(self.mst_), as_frame(self.linkage_), self._index, self._output)
+        tree, linkage, index = as_frame(self.mst_), as_frame(self.linkage_), on_current_gpu(self._index)
+        model = Fitted(rows, tree, linkage, index, self._output)
         return self._take(engine_of(X).append(X, model, settings, rule))
 
     def fit_predict(self, X: Any, y: Any = None) -> Any:

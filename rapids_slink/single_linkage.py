@@ -63,8 +63,9 @@ class SingleLinkage(PointHierarchy):
         HDBSCAN counts the row itself, too, so its ``min_samples`` is one more. 1 is the same as None: the distances
         themselves. The k-NN graph has at least one neighbour more than this.
     device : {"auto", "cpu", "cuda"}
-        "auto" takes a GPU if there is one. "cuda" never falls back. All work on a GPU is on its default stream: calls
-        at the same time take turns, and a CUDA graph cannot capture one.
+        "auto" takes a GPU if there is one. "cuda" never falls back. Of several GPUs it is the current one,
+        ``cupy.cuda.Device()``: rows on another GPU are copied to it, and the results are on it. All work on a GPU is on
+        its default stream: calls at the same time take turns, and a CUDA graph cannot capture one.
     progress : bool
         Show a progress bar.
     memory_limit : int or str, optional

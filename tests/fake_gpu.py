@@ -48,6 +48,8 @@ class Launch:
 class FakeArray(np.ndarray):
     """An array on the GPU that was the current one when it was made."""
 
+    __module__ = "cupy"
+
     def __array_finalize__(self, base):
         self.gpu = getattr(base, "gpu", FakeGpu.current)
 
@@ -61,10 +63,32 @@ class FakeArray(np.ndarray):
 
     @property
     def __cuda_array_interface__(self):
+        FakeGpu.holders[self.ctypes.data] = self.gpu
         return self.__array_interface__
 
     def get(self):
         return np.array(self)
+
+    def copy(self, order="C"):
+        return np.array(self, order=order).view(FakeArray)  # on the current GPU
+
+
+@dataclass
+class FakeDevice:
+    """As CuPy's Device: a block in which it is the current one."""
+
+    id: int
+    attributes: dict[str, int]
+
+    def __enter__(self):
+        self.before, FakeGpu.current = FakeGpu.current, self.id
+        return self
+
+    def __exit__(self, *_):
+        FakeGpu.current = self.before
+
+    def synchronize(self):
+        pass
 
 
 @dataclass
@@ -98,10 +122,11 @@ class FakeGpu:
     """GPUs of one compute capability, of which one is current."""
 
     capability: int
+    count: int = 1
     launches: list[Launch] = field(default_factory=list)
     run: Callable = lambda launch: None  # what kernels do
     resident: Callable = lambda kernel, threads, shared_memory: 1  # how many blocks a multiprocessor holds
-    current = 0  # of all
+    current, holders = 0, {}  # of all: GPUs by the pointers of their arrays
 
     def blocks_of(self, kernel, threads, shared_memory):
         return self.resident(kernel, threads, shared_memory)
@@ -127,11 +152,11 @@ class FakeGpu:
         module.asnumpy = np.array
         runtime = SimpleNamespace(
             getDevice=lambda: FakeGpu.current, deviceGetAttribute=lambda which, _: numbers[which],
+            getDeviceCount=lambda: self.count,
+            pointerGetAttributes=lambda pointer: SimpleNamespace(device=FakeGpu.holders[pointer]),
         )  # fmt: skip
         driver = SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=self.blocks_of)
-        module.cuda = SimpleNamespace(
-            runtime=runtime, driver=driver, Device=lambda _: SimpleNamespace(attributes=names),
-        )  # fmt: skip
+        module.cuda = SimpleNamespace(runtime=runtime, driver=driver, Device=lambda gpu: FakeDevice(gpu, names))
         module.RawModule = lambda code, options: SimpleNamespace(
             get_function=lambda name: Kernel(self, code, options, name)
         )
@@ -143,20 +168,23 @@ FAKED = "cupy", "cupy_backends.cuda.libs"
 
 
 def on_current(array, dtype=None):
-    """As ``cupy.asarray``: copied if it is on another GPU."""
+    """As ``cupy.asarray``: copied if it is on another GPU, which CuPy cannot if it is not contiguous."""
     if isinstance(array, FakeArray) and array.gpu == FakeGpu.current:
         return np.asarray(array, dtype).view(FakeArray) if dtype else array
-    copied = np.array(array, dtype).view(FakeArray)
-    copied.gpu = FakeGpu.current
-    return copied
+    if isinstance(array, FakeArray) and not array.flags.forc:
+        raise NotImplementedError
+    return np.array(np.asarray(array), dtype).view(FakeArray)
 
 
 @contextmanager
-def fake_gpu(capability=80):
+def fake_gpu(capability=80, count=1):
     """A block in which the package takes its arrays and kernels from a `FakeGpu`, which this yields."""
-    gpu = FakeGpu(capability)
+    gpu = FakeGpu(capability, count)
     module = gpu.module()
-    caches = cuda.cuda_kernel, cuda._cuda_module, cuda._most_resident, device.cuda, device.gpu_is_usable
+    caches = (
+        cuda.cuda_kernel, cuda._cuda_module, cuda._most_resident, device.cuda, device.gpu_is_usable,
+        device.has_several_gpus,
+    )  # fmt: skip
     held, before = {name: sys.modules.get(name) for name in FAKED}, taken_out()
     sys.modules.update(dict.fromkeys(FAKED, module))
     try:

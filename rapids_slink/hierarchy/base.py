@@ -11,7 +11,7 @@ from rapids_slink.dendrogram.cutting import CutParameters, check_max_distance, c
 from rapids_slink.hierarchy import html, storage
 from rapids_slink.hierarchy.drawn import Drawn
 from rapids_slink.points.output import TABLES, OutputKind, as_frame, is_collection, on_host
-from rapids_slink.runtime.device import Array, device_of, resolve
+from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
 
 
 class Hierarchy(Drawn):
@@ -92,7 +92,7 @@ class Hierarchy(Drawn):
         if self._layout is not None:
             return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
         linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
-        return cut_frame(linkage, self.n_leaves_, parameters, self._output, self._index)
+        return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the hierarchy to a file that `rapids_slink.load` reads.

@@ -9,6 +9,7 @@ from rapids_slink.dendrogram.cutting import COLUMNS
 from rapids_slink.dendrogram.selection import select, summarize
 from rapids_slink.hierarchy.plotted import cut_label, is_logarithmic, sample_of_heights
 from rapids_slink.points.output import on_host
+from rapids_slink.runtime.device import on_current_gpu
 
 #: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
 SIZES = 16
@@ -105,7 +106,7 @@ class SizeDial(Dial):
 
     def labels(self, value: int, min_size: int) -> Any:
         """HDBSCAN's labels for clusters of at least `value` rows."""
-        return self.model._output.labels(self._select(value).labels, self.model._index, "label")
+        return self.model._output.labels(self._select(value).labels, on_current_gpu(self.model._index), "label")
 
     def text(self, value: int) -> str:
         """The setting in words."""

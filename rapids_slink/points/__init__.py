@@ -31,7 +31,7 @@ from rapids_slink.points.validate import (
     no_table,
 )
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu
+from rapids_slink.runtime.device import CPU, Array, Device, is_elsewhere, is_on_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory
 
@@ -232,7 +232,8 @@ def _array_values(X: Any, device: Device, estimate: Following, name: str, metric
     if X.dtype.kind == "O":
         X = from_objects(X, name)
     target = _type_of_rows(X.dtype, metric, name)
-    as_it_is = X.dtype == target and X.flags.c_contiguous and is_on_gpu(X) == (device.is_gpu)
+    is_there = is_on_gpu(X) == device.is_gpu and not is_elsewhere(X)
+    as_it_is = is_there and X.dtype == target and X.flags.c_contiguous
     _check_memory(X.shape, target, 0 if as_it_is else 1, device, estimate)
     if as_it_is:
         return X
@@ -249,7 +250,7 @@ def is_sparse(X: Any) -> bool:
 
 
 def as_array(X: Any, device: Device, name: str) -> Any:
-    """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data."""
+    """`X` as an array of NumPy or CuPy, on the host or on a GPU like its data; of CuPy's own on its GPU."""
     if type(X) is device.xp.ndarray:
         return X
     if is_sparse(X):

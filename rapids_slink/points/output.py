@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self, TypeAlias
 
 import numpy as np
 
-from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, on_current_gpu, to_host
 
 #: What attributes of models are, of either device; on the host these types of pandas and NumPy.
 Frame: TypeAlias = Annotated[Any, "DataFrame"]
@@ -130,7 +130,7 @@ def _library_of_type(kind: type) -> str:
 def array_of(X: Any) -> Any:
     """The values of a DataFrame or Series as an array: CuPy's for cuDF, otherwise NumPy's."""
     if library_of(X) == "cudf":
-        return X.values
+        return on_current_gpu(X).values
     return np.asarray(X) if library_of(X) == "pyarrow" else X.to_numpy()
 
 
@@ -157,14 +157,14 @@ def take_rows(X: Any, rows: np.ndarray) -> Any:
 
 
 def as_frame(X: Any) -> Any:
-    """A table of Polars or Arrow, or a column of one, as pandas'; anything else as it is.
+    """A table of Polars or Arrow, or a column of one, as pandas'; cuDF's on the current GPU; anything else as it is.
 
     Nulls among numbers become NaN, others None. Columns pass through NumPy, which copies no numbers without nulls:
     Polars needs no Arrow for that.
     """
     library = library_of(X)
     if library not in TABLES:
-        return X
+        return on_current_gpu(X) if library == "cudf" else X
     frames, names = CPU.frames, column_names(X)
     if names is None:
         return frames.Series(_values(X))
@@ -199,7 +199,8 @@ def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
     """What is inside a proxy, a table or a collection, and an `OutputKind`'s wrapper of it.
 
     Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of Polars
-    or Arrow becomes a frame of pandas. A Dask collection is computed.
+    or Arrow becomes a frame of pandas. A Dask collection is computed. An object of cuDF is copied if it is on another
+    GPU than the current one; arrays stay until `Device.asarray` takes them.
     """
     if is_collection(X):
         X = X.compute()
@@ -207,10 +208,10 @@ def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
         return as_frame(X), library
     module = sys.modules.get(PROXIED)
     if module is None or not module.is_proxy_object(X):
-        return X, ""
+        return on_current_gpu(X) if library_of(X) == "cudf" else X, ""
     if device.is_gpu:
         try:
-            return X.as_gpu_object(), PROXIED
+            return on_current_gpu(X.as_gpu_object()), PROXIED
         except (TypeError, ValueError, NotImplementedError):  # mixed objects: the checks below name the column
             pass
     return X.as_cpu_object(), PROXIED

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.runtime.compiling import compiling
+from rapids_slink.runtime.device import current_gpu, has_several_gpus
 
 #: Threads of a block, in kernels with one thread per job.
 THREADS = 256
@@ -101,6 +102,8 @@ def _checked(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(argument, array) and not argument.flags.c_contiguous:
             raise TypeError(f"{name} needs contiguous arrays")
         checked.append(NULL if argument is None else argument)
+    if has_several_gpus():
+        _check_gpus(arguments)
     return tuple(checked)
 
 
@@ -132,11 +135,6 @@ def warps_that_fit(warps: int, bytes_a_warp: int) -> int:
 def power_of_two(size: int) -> int:
     """The least power of two that is not below `size`: few values, so few versions of a kernel are compiled."""
     return 1 << (size - 1).bit_length()
-
-
-def current_gpu() -> int:
-    """The number of the current GPU."""
-    return int(sys.modules["cupy"].cuda.runtime.getDevice())
 
 
 def capability() -> int:
@@ -173,8 +171,18 @@ def _attribute(which: int) -> int:
 
 
 def check_arrays(dtype: Any, *arrays: Any) -> None:
-    """Raise unless all arrays have the type and layout that the kernel reads; None is a null pointer."""
+    """Raise unless all arrays have the type and layout that the kernel reads, on its GPU; None is a null pointer."""
     dtype = np.dtype(dtype)
     for array in arrays:
         if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
             raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")
+    if has_several_gpus():
+        _check_gpus(arrays)
+
+
+def _check_gpus(arguments: tuple[Any, ...]) -> None:
+    """Raise unless all arrays among a kernel's arguments are on the current GPU."""
+    array, gpu = sys.modules["cupy"].ndarray, current_gpu()
+    for argument in arguments:
+        if isinstance(argument, array) and argument.data.device_id != gpu:
+            raise ValueError(f"a kernel of GPU {gpu} got an array of GPU {argument.data.device_id}")

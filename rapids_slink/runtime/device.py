@@ -6,10 +6,14 @@ A device provides the array module and the frame module:
     device.frames    pandas    or cudf
 
 A folder with kernels for both devices has a file `kernels.py`, whose function `kernels` returns a device's module.
+
+Of several GPUs the current one serves a call. What is on another one is copied: a raw kernel takes any pointer, but
+cannot read what that of another GPU points at.
 """
 
 import importlib
 import importlib.util
+import pickle
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -48,13 +52,13 @@ class Device:
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         """`array` on this device, copied only if it has to be."""
         if self.is_gpu:
-            return self.xp.asarray(array, dtype=dtype)
+            return self.xp.asarray(on_current_gpu(array), dtype=dtype)
         return to_host(array) if dtype is None else to_host(array).astype(dtype, copy=False)
 
     def synchronize(self) -> None:
         """Wait for the work of the current stream."""
         if self.is_gpu:
-            stream_resources(self.xp.cuda.get_current_stream().ptr).sync()
+            stream_resources(self.xp.cuda.get_current_stream().ptr, current_gpu()).sync()
 
 
 CPU = Device("cpu", np)
@@ -66,8 +70,8 @@ def all_true(flags: Any) -> bool:
 
 
 @cache
-def stream_resources(stream: int) -> Any:
-    """RAFT's handle over the stream at this address, to wait for the GPU.
+def stream_resources(stream: int, _gpu: int) -> Any:
+    """RAFT's handle over the current GPU's stream at this address, to wait for the GPU.
 
     Without pylibraft, an object with the same method.
     """
@@ -87,9 +91,9 @@ class _Stream:
 
 
 def is_on_gpu(x: Any) -> bool:
-    """Whether `x` (array, frame or series) lives in GPU memory."""
-    package = type(x).__module__.partition(".")[0]
-    if package in ("cudf", "cupy"):
+    """Whether `x` (array, sparse matrix, frame or series) lives in GPU memory."""
+    package = _package(x)
+    if package in ("cudf", "cupy", "cupyx"):
         return True
     if package == "pandas" and "cudf.pandas" not in sys.modules:  # else it may be a proxy of a GPU's
         return False  # a failed attribute lookup of a frame builds an index of its columns
@@ -99,6 +103,47 @@ def is_on_gpu(x: Any) -> bool:
         return True
     kind = getattr(x, "__dlpack_device__", None)
     return kind is not None and int(kind()[0]) == 2  # kDLCUDA
+
+
+@cache
+def has_several_gpus() -> bool:
+    """Whether this process sees more than one GPU."""
+    return int(sys.modules["cupy"].cuda.runtime.getDeviceCount()) > 1
+
+
+def current_gpu() -> int:
+    """The number of the current GPU."""
+    return int(sys.modules["cupy"].cuda.runtime.getDevice())
+
+
+def is_elsewhere(x: Any) -> bool:
+    """Whether an array, a sparse matrix, or an object of cuDF is on a GPU that is not the current one."""
+    return is_on_gpu(x) and has_several_gpus() and _gpu_of(x) != current_gpu()
+
+
+def on_current_gpu(x: Any) -> Any:
+    """`x`, copied if it is on another GPU: arrays from one to the other, what has several by way of the host."""
+    if not is_elsewhere(x):
+        return x
+    cupy, by_host = sys.modules["cupy"], _package(x) in ("cudf", "cupyx")
+    with cupy.cuda.Device(_gpu_of(x)) as its_own:
+        given: Any = pickle.dumps(x, protocol=5) if by_host else cupy.ascontiguousarray(cupy.asarray(x))
+        its_own.synchronize()  # nothing orders a copy between two GPUs after the work of the other one
+    return pickle.loads(given) if by_host else given.copy()
+
+
+def _gpu_of(x: Any) -> int:
+    """The GPU that holds an object; the current one if it holds nothing."""
+    parts = {"cudf": lambda: x.device_serialize()[1], "cupyx": lambda: vars(x).values()}.get(_package(x), lambda: [x])
+    for part in parts():
+        described = getattr(part, "__cuda_array_interface__", None)
+        if described and described["data"][0]:
+            return int(sys.modules["cupy"].cuda.runtime.pointerGetAttributes(described["data"][0]).device)
+    return current_gpu()
+
+
+def _package(x: Any) -> str:
+    return str(type(x).__module__).partition(".")[0]
 
 
 @cache
@@ -156,5 +201,5 @@ def to_host(array: Any) -> np.ndarray:
     if hasattr(array, "__cuda_array_interface__"):
         import cupy
 
-        return cupy.asnumpy(cupy.asarray(array))
+        return cupy.asnumpy(cupy.asarray(on_current_gpu(array)))
     return np.asarray(array)

@@ -16,7 +16,7 @@ from rapids_slink.points.columns import column_values, require_columns
 from rapids_slink.points.output import TABLES, OutputKind, column_names, library_of, take_rows
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu
+from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu, on_current_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.memory import check_memory, copy_out
 from rapids_slink.spanning_tree.edges import (
@@ -69,6 +69,7 @@ def is_graph(X: Any) -> bool:
 
 def given_graph(graph: Any) -> GivenGraph:
     """A sparse matrix or a graph of NetworkX or cuGraph as a frame of edges; anything else as it is."""
+    graph = on_current_gpu(graph)
     if _is_of("cugraph", graph):
         return GivenGraph(_cugraph_edges(graph), as_graph=as_cugraph)
     if _is_of("networkx", graph):

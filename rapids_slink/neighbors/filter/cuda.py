@@ -13,13 +13,12 @@ from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
     c_struct,
     check_arrays,
-    current_gpu,
     launch_blocks,
     multiprocessors,
     power_of_two,
     value_option,
 )
-from rapids_slink.runtime.device import Array, cuda
+from rapids_slink.runtime.device import Array, cuda, current_gpu
 from rapids_slink.runtime.memory import outside_pool
 
 TILE_ROWS = 8192

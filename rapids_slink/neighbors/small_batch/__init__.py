@@ -24,12 +24,11 @@ from rapids_slink.runtime.cuda import (
     capability,
     check_arrays,
     cuda_kernel,
-    current_gpu,
     launch_blocks,
     multiprocessors,
     value_option,
 )
-from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.device import Array, current_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate
 
 SOURCE = "neighbors/small_batch/nearest.cu"

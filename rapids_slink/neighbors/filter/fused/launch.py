@@ -15,10 +15,9 @@ from rapids_slink.runtime.cuda import (
     capability,
     check_arrays,
     cuda_kernel,
-    current_gpu,
     multiprocessors,
 )
-from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.device import Array, current_gpu
 
 FUSED = "neighbors/filter/fused/"
 BLOCK_ROWS, TILE = 256, 128  # rows of a work item, points of a tile, as in pass.cuh
