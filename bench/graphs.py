@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.runtime.device import Device, stream_resources
+from rapids_slink.runtime.device import Device, current_gpu, stream_resources
 
 SEED = 20230918
 KEPT = 0.609  # of a grid's edges: 1.218 a node, as in the road network of the USA
@@ -85,7 +85,7 @@ def _rmat_of_pylibraft(scale: int, m: int, device: Device) -> tuple[Any, Any]:
     from pylibraft.random import rmat
 
     xp = device.xp
-    handle = stream_resources(xp.cuda.get_current_stream().ptr)
+    handle = stream_resources(xp.cuda.get_current_stream().ptr, current_gpu())
     pairs = xp.empty((m, 2), np.int32)
     rmat(pairs, xp.asarray(np.tile(np.array(THETA, np.float32), scale)), scale, scale, seed=SEED, handle=handle)
     device.synchronize()
