@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hard_cases import CASES, case_dtypes, full
-from oracles import assert_lists, least, squared_distances, without_self
+from oracles import squared_distances
 from rounding_cases import pairs_hard_to_sum, rows_hard_to_round
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors import neighbor_lists
-from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact.cpu import new_candidates
 from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.filter.blas import ProjectedFilter
@@ -20,7 +18,6 @@ from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.projection import Projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 
 MANY_FEATURES = pytest.mark.parametrize("d", [1, 64, full(7), full(1000)])
@@ -170,32 +167,6 @@ def test_products_keep_their_bound(d, engine, kernels):
     assert (np.abs(found - x @ y.T) < bound).all()
     smaller = to_host(kernels.product(rows.take(slice(3, 9)), points.take(slice(5, 40))))  # in the same memory
     assert (np.abs(smaller - x[3:9] @ y[5:40].T) < bound[3:9, 5:40]).all()
-
-
-@pytest.mark.gpu
-def test_imprecise_products_are_not_used(monkeypatch):
-    """Such as those of tensor cores that cut sums shorter: every distance is computed then."""
-    import cupy
-
-    from rapids_slink.neighbors.filter import cuda
-    from rapids_slink.runtime.device import resolve
-
-    exact_product, engine, report = cuda.form_product, resolve("cuda"), Report()
-    assert cuda.keeps_accumulation_bound()
-
-    def imprecise(a, b, out):
-        exact_product(a, b, out)
-        out *= 1 - 1.5 * accumulation_bound(a.shape[1])
-
-    monkeypatch.setattr(cuda, "_keeps_accumulation_bound", cuda._keeps_accumulation_bound.__wrapped__)
-    assert cuda.keeps_accumulation_bound()
-    monkeypatch.setattr(cuda, "form_product", imprecise)
-    assert not cuda.keeps_accumulation_bound()
-    X = np.random.default_rng(0).normal(size=(600, 20))
-    lists = neighbor_lists(BruteForceSearch(cupy.asarray(X), engine, report), 600, 3, engine)
-    assert_lists(lists, least(without_self(squared_distances(X)), 3))
-    counts = {"rows_certified": 0, "rows_redone": 0, "rows_scanned_exactly": 600}
-    assert report["neighbors"] == {"filter": "none", **counts}
 
 
 # ------------------------------------------------------------------------------------------- quantized points

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache
+from itertools import product
 
 import pytest
 from fake_gpu import (
@@ -199,15 +200,20 @@ def direct_filter():
 
 
 def small_batch():
-    from rapids_slink.neighbors.small_batch import MAX_FEATURES, SmallBatchSearch
+    """Its trial, and searches."""
+    from rapids_slink.neighbors import small_batch
 
-    for d in (2, 128, MAX_FEATURES):
-        for dtype in ("float32", "float64"):
-            search = SmallBatchSearch(300, 5000, d, get_metric("euclidean"))
-            if not search.fits_gpu:
-                continue
-            src, dst = ids(300), ids(300)
-            search.write_edges(points(300, d, dtype), points(5000, d, dtype), src, dst, cuda().xp.zeros(300))
+    dtypes, metric = ("float32", "float64"), get_metric("euclidean")
+    if not small_batch.SmallBatchSearch(300, 5000, 2, metric).fits_gpu:
+        return
+    for dtype in dtypes:
+        small_batch._keeps_bound(dtype, 0)
+    small_batch._keeps_bound = lambda *_: True  # nothing is computed
+    for d, dtype in product((2, 128, small_batch.MAX_FEATURES), dtypes):
+        search = small_batch.SmallBatchSearch(300, 5000, d, metric)
+        if search.fits_gpu:
+            edges = ids(300), ids(300), cuda().xp.zeros(300)
+            search.write_edges(points(300, d, dtype), points(5000, d, dtype), *edges)
 
 
 def component_samples():

@@ -157,7 +157,7 @@ def test_more_candidates_than_there_is_room_for(small_batch, monkeypatch):
     assert edges(small_batch, X, Y) is None
 
 
-def test_what_is_supported(small_batch, monkeypatch):
+def test_what_is_supported(small_batch):
     def supported(m, n, d, metric="euclidean"):
         return small_batch.SmallBatchSearch(m, n, d, METRICS[metric]).is_supported
 
@@ -166,8 +166,6 @@ def test_what_is_supported(small_batch, monkeypatch):
     assert not supported(1000, 1000, 10_000)  # shared memory
     assert not supported(1_000_000, 1_000_000, 10)
     assert not supported(1000, 1000, 300, "cosine")
-    monkeypatch.setattr(small_batch, "keeps_accumulation_bound", lambda: False)
-    assert not supported(1000, 1000, 300)  # imprecise products
 
 
 @pytest.fixture

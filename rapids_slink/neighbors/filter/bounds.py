@@ -50,8 +50,8 @@ def accumulation_bound(n_features: int) -> float:
     time, each addend cut to float32's precision at the largest one's exponent (Fasi et al., "Numerical
     behavior of NVIDIA tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to
     the sum of |x_f y_f|, which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16
-    covers what a library may add when it splits the sum into parts. A GPU is checked against it before its first
-    product: see `cuda.keeps_accumulation_bound`.
+    covers what a library may add when it splits the sum into parts. A GPU's kernels are tried before their first
+    products: see `precision`.
     """
     return (1.25 * n_features + 16) * FLOAT32_EPSILON
 

@@ -37,8 +37,8 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
         return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact
-    fused = fused_filter(device)
-    if exact.points.shape[1] > MAX_FEATURES or (device.is_gpu and fused is None):
+    fused, d = fused_filter(device), exact.points.shape[1]
+    if d > MAX_FEATURES or (device.is_gpu and not (fused and fused.serves(d))):
         return None, exact
     points, queries = exact.points, exact.queries
     if metric.formula == "cosine":
@@ -85,11 +85,10 @@ def scaling_of(*point_sets: Any, device: Device) -> Scaling:
 
 
 def fused_filter(device: Device) -> Any:
-    """The class of the fused filter; None on a CPU, and on a GPU without its products or with less precise sums."""
+    """The class of the fused filter; None on a CPU, and on a GPU without its products."""
     if not device.is_gpu:
         return None
-    from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
     from rapids_slink.neighbors.filter.fused.filter import FusedFilter
     from rapids_slink.neighbors.filter.fused.launch import has_products
 
-    return FusedFilter if has_products() and keeps_accumulation_bound() else None
+    return FusedFilter if has_products() else None

@@ -7,7 +7,8 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.neighbors.filter.bounds import ROUND_UP, TINY, UpperBound, accumulation_bound, shrink_factor
+from rapids_slink.neighbors.filter.bounds import ROUND_UP, TINY, UpperBound, shrink_factor
+from rapids_slink.neighbors.filter.precision import allowed_range, revealing_pairs
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
@@ -28,29 +29,30 @@ FILTER, QUANTIZE = "neighbors/filter/filter.cu", "neighbors/filter/quantize.cu"
 WARP = 32
 QUANTIZE_WARPS = 2  # a block, of which each has a row
 MAX_BUCKETS, MAX_THREADS = 2048, 1024
+PROBED_ROWS, PROBED_POINTS, PROBED_FEATURES = 2**8, 2**11, 2**10  # of the product that is tried
 
 
-def keeps_accumulation_bound() -> bool:
-    """Whether products of fp16 on the current GPU are as precise as `bounds.accumulation_bound` says.
+def products_keep_bound() -> bool:
+    """Whether `product` on the current GPU is as precise as `bounds.accumulation_bound` says, by cuBLAS's kernels.
 
-    Tensor cores of later generations need not be. So this is tested once per process and GPU, by a small product that
-    loses much if sums are truncated. If the error is above the bound, such products are not used.
+    It is tried once per process and GPU, in the shape of first bounds.
     """
-    return _keeps_accumulation_bound(current_gpu())
+    return _products_keep_bound(current_gpu())
 
 
 @cache
-def _keeps_accumulation_bound(_gpu: int) -> bool:
-    # Sums of positive products with all their bits: each addition is cut, and always downwards where it is not rounded.
-    n, d = 16, 4096
-    integers = np.random.default_rng(0).integers(2**10, 2**11, (n, d)).astype(float)
+def _products_keep_bound(_gpu: int) -> bool:
+    rows, points = revealing_pairs(PROBED_FEATURES)
+    least, largest = allowed_range(rows, points)
+    row, point = np.resize(np.arange(len(rows)), PROBED_ROWS), np.resize(np.arange(len(rows)), PROBED_POINTS)
     with outside_pool(cuda()):  # which may have a limit
-        rows, product = cp.asarray((integers / 2**10).astype("float16")), cp.empty((n, n), "float32")
-        form_product(rows, rows, product)
-    exact = integers @ integers.T
-    error = np.abs(product.get().astype(float) * 4.0**10 - exact)
-    norm = np.sqrt((integers**2).sum(axis=1))
-    return bool((error <= accumulation_bound(d) * np.outer(norm, norm)).all())
+        a, b = (cp.asarray(part.astype(np.float16)) for part in (rows[row], points[point]))
+        out = cp.empty((len(a), len(b)), cp.float32)
+        form_product(a, b, out)
+        found = out.get()
+    own = row[:, None] == point
+    pair, found = np.broadcast_to(row[:, None], own.shape)[own], found[own]
+    return bool(((least[pair] <= found) & (found <= largest[pair])).all())
 
 
 def product(rows: QuantizedPoints, points: QuantizedPoints) -> Array:

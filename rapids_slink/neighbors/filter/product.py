@@ -188,7 +188,13 @@ class ProductFilter(TileFilter):
         return quantized
 
     def seed(self, task: SearchTask, rows: Array, bound: Array, most_rows: int) -> None:
-        """Tighten the rows' bounds by the converse of the test, for a sample of points."""
+        """Tighten the rows' bounds by the converse of the test, for a sample of points.
+
+        By surrogate distances if the products are less precise than the converse assumes.
+        """
+        if not self.kernels.products_keep_bound():
+            super().seed(task, rows, bound, most_rows)
+            return
         sample = slice(0, n_seeds(self.points.shape[0], task.k))
         points = self.seed_points(sample)
         upper_bound = UpperBound.of(self.n_features, self.scaling.scale, self.metric)

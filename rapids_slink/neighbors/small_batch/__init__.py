@@ -4,12 +4,13 @@ All other searches quantize, order and bound the points beforehand, which is wor
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.filter.bounds import (
     ROUND_UP,
     TINY,
@@ -18,7 +19,7 @@ from rapids_slink.neighbors.filter.bounds import (
     radius_terms,
     shrink_factor,
 )
-from rapids_slink.neighbors.filter.cuda import keeps_accumulation_bound
+from rapids_slink.neighbors.filter.precision import Trial
 from rapids_slink.runtime.cuda import (
     c_struct,
     capability,
@@ -28,8 +29,9 @@ from rapids_slink.runtime.cuda import (
     multiprocessors,
     value_option,
 )
-from rapids_slink.runtime.device import Array, current_gpu
+from rapids_slink.runtime.device import Array, cuda, current_gpu
 from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import outside_pool
 
 SOURCE = "neighbors/small_batch/nearest.cu"
 TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in sizes.cuh
@@ -64,9 +66,7 @@ class SmallBatchSearch:
         work = self.n * self.m * (max(self.d, STEP) + 2 * STEP)
         few = work <= (MAX_WORK if self.d > 3 else MAX_WORK_IN_SPACE)
         is_plain = self.metric.formula == "squared_euclidean" and self.metric.rows == "given"
-        if not few or self.d > MAX_FEATURES or not is_plain:
-            return False
-        return self.fits_gpu and keeps_accumulation_bound()
+        return few and self.d <= MAX_FEATURES and is_plain and self.fits_gpu
 
     @property
     def fits_gpu(self) -> bool:
@@ -89,25 +89,31 @@ class SmallBatchSearch:
         check_arrays(points.dtype, points, queries)
         check_arrays("int32", src, dst)
         check_arrays("float64", distance)
+        if not _keeps_bound(points.dtype.name, current_gpu()):
+            return False
         padded, options = self._tiles * TILE, (value_option(points.dtype),)
         y, rows = cp.empty((padded, self._width), cp.float16), cp.empty((padded, QUERY_NUMBERS), cp.float32)
         candidates = cp.empty((padded, self._capacity, CANDIDATE_NUMBERS), cp.int32)
-        centring, state, search = cp.empty(self.d + 2), cp.empty(2, cp.int32), self._search
+        centring, state, search = cp.empty(self.d + 2), cp.empty(2, cp.int32), self._search()
         launch_blocks(
             SOURCE, "quantize_queries", (self._tiles,), THREADS, points, queries, search, y, rows, centring, state,
             options=options, shared_memory=8 * self.d,
         )  # fmt: skip
-        cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _most_shared_memory()
         for grid, into in zip(self._grids, (None, candidates), strict=True):
-            arguments = points, search, y, rows, centring, state, into
-            launch_blocks(
-                SOURCE, "find_near", grid, THREADS, *arguments, options=options, shared_memory=self._shared_memory
-            )
+            self.find_near(grid, points, search, y, rows, centring, state, into)
         launch_blocks(
             SOURCE, "rerank_near", (-(-self.m // RERANK_WARPS),), THREADS,
             points, queries, search, rows, state, candidates, src, dst, distance, options=options,
         )  # fmt: skip
         return not int(state[1])
+
+    def find_near(self, grid: tuple[int, int], points: Array, *arguments: Any) -> None:
+        """Start the kernel of this name with a grid of blocks."""
+        options = (value_option(points.dtype),)
+        cuda_kernel(SOURCE, "find_near", *options).max_dynamic_shared_size_bytes = _most_shared_memory()
+        launch_blocks(
+            SOURCE, "find_near", grid, THREADS, points, *arguments, options=options, shared_memory=self._shared_memory
+        )
 
     @property
     def _width(self) -> int:
@@ -138,11 +144,13 @@ class SmallBatchSearch:
         first, last = ((some, min(self._tiles, max(1, resident // some))) for some in (sample, tiles))
         return first, last
 
-    @property
-    def _search(self) -> Any:
-        """The struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1."""
+    def _search(self, has_norms: bool = True) -> Any:
+        """The struct `Search` of nearest.cu, with `UpperBound` and `FilterRadius` for a scale of 1.
+
+        Without norms sums begin at 0.
+        """
         features = self._width + SUM_FEATURES
-        half, norm = shrink_factor(features) / 2, 1 - accumulation_bound(features)
+        half, norm = has_norms * shrink_factor(features) / 2, 1 - accumulation_bound(features)
         rounding = map(np.float32, (half, norm, ROUND_UP, TINY))
         sizes = np.int64(self.n), self.m, self._tiles, self._point_tiles, self._capacity
         upper_bound = UpperBound.of(self._width + 2 * SUM_FEATURES, 1.0, self.metric).terms
@@ -154,3 +162,21 @@ class SmallBatchSearch:
 def _most_shared_memory() -> int:
     """Dynamic shared memory that a block may have: the limit less its static shared memory."""
     return int(cp.cuda.runtime.deviceGetAttribute(MAX_SHARED_MEMORY, current_gpu())) - 1024
+
+
+@cache
+def _keeps_bound(dtype: str, _gpu: int) -> bool:
+    """Whether `find_near` forms products as precisely as assumed; tried once per process, GPU and type of points."""
+    d = min(MAX_FEATURES, ((_most_shared_memory() - STAGE_BYTES) // (2 * TILE) - 8) // STEP * STEP)
+    trial = Trial(d)
+    m, n = len(trial.rows), len(trial.points)
+    search, queries = SmallBatchSearch(m, n, d, EUCLIDEAN), np.zeros((TILE, d), np.float16)
+    queries[:m] = trial.rows
+    state_of_rows = np.zeros((TILE, QUERY_NUMBERS), np.float32)
+    state_of_rows[:, 0] = trial.padded_thresholds(TILE)  # in place of half norms, beside radii of 0
+    with outside_pool(cuda()):  # which may have a limit
+        centring = cp.concatenate((cp.zeros(d), cp.ones(2)))  # the centre, the scale and its inverse
+        rows, found = cp.asarray(state_of_rows), cp.empty((TILE, search._capacity, CANDIDATE_NUMBERS), cp.int32)
+        points, state = cp.asarray(trial.points.astype(dtype)), cp.zeros(2, cp.int32)
+        search.find_near((1, 1), points, search._search(False), cp.asarray(queries), rows, centring, state, found)
+        return trial.is_passed(found[:m, :, 0].get(), rows.get().view(np.int32)[:m, 3])

@@ -56,7 +56,8 @@ ROUNDS = 3  # the estimated number of rounds of searches that this replaces
 def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) -> TypeGuard[BruteForceSearch]:
     """Whether connecting that many components at once costs less than rounds of searches of the `rows`.
 
-    Many points of a well separated component have to search, because all their neighbours are in it.
+    Many points of a well separated component have to search, because all their neighbours are in it. It takes products
+    that are as precise as the separations assume.
     """
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return False
@@ -66,7 +67,7 @@ def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) 
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
     needed = PAIR_BYTES * components**2 / 2 + CENTROID_BYTES * components * search.filter.n_features
-    return bool(needed <= search.free_bytes / 4)
+    return bool(needed <= search.free_bytes / 4) and search.filter.kernels.products_keep_bound()
 
 
 def connect_components(

@@ -20,6 +20,7 @@ from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors.filter.bounds import ABSOLUTE_SLACK, ROUND_UP, SMALLEST_NORMAL, TINY, UpperBound
 from rapids_slink.neighbors.filter.cuda import QUANTIZE, WARP, quantize_rows
 from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, is_hopper
+from rapids_slink.neighbors.filter.fused.precision import fp16_keeps_bound
 from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
@@ -174,12 +175,13 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     """The encoding with which the queries take the least time.
 
     fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
-    `FP16_SURVIVORS` fewer a query. Bytes are exact in int8.
+    `FP16_SURVIVORS` fewer a query. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
     """
     (n, d), cost = points.shape, COSTS[is_hopper()]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    if scaling.byte_values or n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor:
+    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor
+    if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)
     return Fp16(d, scaling)

@@ -21,6 +21,7 @@ from rapids_slink.neighbors.filter.fused.launch import (
     Survivors,
     padded,
 )
+from rapids_slink.neighbors.filter.fused.precision import fp16_keeps_bound
 from rapids_slink.neighbors.filter.fused.surroundings import surroundings
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, scale_of
@@ -67,9 +68,19 @@ class FusedFilter(ImageFilter, ProductFilter):
         terms = radius_terms(self.n_features, self.encoding.scale * self.encoding.stretch, metric)
         self.radius_struct = c_struct(*terms)
 
+    @staticmethod
+    def serves(n_features: int) -> bool:
+        """Whether there is an encoding of this number of features for the current GPU."""
+        return n_features <= MAX_FEATURES or fp16_keeps_bound()
+
+    @property
+    def is_finest(self) -> bool:
+        """Whether no filter is finer: fp16 is none on a GPU whose sums are less precise than the test assumes."""
+        return self.encoding.is_finest or not (isinstance(self.encoding, Projected) or fp16_keeps_bound())
+
     def finer(self) -> TileFilter | None:
         """The same filter with all features in int8, then in fp16; None if that is no finer."""
-        if self.encoding.is_finest:
+        if self.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
         points = self.points, self.queries, self.metric, self.device, self.scaling, self.exact
@@ -79,6 +90,9 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
         """As of a `TileFilter`: in fp16 about points that rows are near for how far they look."""
+        if not fp16_keeps_bound():
+            yield from super().localized(rows, bound)
+            return
         self.points_image = None  # whose memory another image takes
         reach = self.metric.true_distance_bound(bound, self.n_features, cp)
         for members, centre, radius in surroundings(self.queries, rows, reach):
@@ -110,7 +124,7 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """As of an `ImageFilter`."""
-        if self.encoding.is_finest:
+        if self.is_finest:
             return False
         overflowed = int((survivors.count > survivors.capacity).sum())
         return overflowed > MAX_OVERFLOWED * survivors.count.size
