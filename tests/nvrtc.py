@@ -28,6 +28,12 @@ def nvrtc():
     return ctypes.CDLL(str(next(iter(sorted(folder.rglob("libnvrtc.so*"))))))
 
 
+def headers():
+    """The options that name the folders of CUDA's headers."""
+    nvrtc()
+    return [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
+
+
 def compiled(text, name, *options):
     """The PTX that NVRTC makes of a text, None if it does not compile, and the log."""
     library, program = nvrtc(), ctypes.c_void_p()

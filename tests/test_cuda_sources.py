@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fake_gpu import fake_gpu
 from hard_cases import full
-from nvrtc import compiled, nvidia_folder, nvrtc
+from nvrtc import compiled, headers
 
 import rapids_slink
 from bench import sanitize
@@ -33,12 +33,6 @@ def architectures(path: Path) -> list[str]:
         if line.startswith("// architectures:"):
             return re.findall(r"sm_\w+", line)
     return PORTABLE
-
-
-def headers() -> list[str]:
-    """The options that name the folders of CUDA's headers."""
-    nvrtc()
-    return [f"-I{folder}" for folder in sorted(nvidia_folder().glob("*/include"))]
 
 
 def compile_log(text: str, name: str, architecture: str, *options: str) -> tuple[bool, str]:

@@ -1,5 +1,7 @@
 """The tree of points, or of any dissimilarity, from neighbour lists: certificates, the edges' frame, connecting."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hard_cases import CASES, full, shape
@@ -20,7 +22,7 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, connect
+from rapids_slink.spanning_tree import component_pairs, connect, cpu
 from rapids_slink.spanning_tree.connect import connect_forest, spanning_tree
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
 from rapids_slink.spanning_tree.kernels import kernels
@@ -333,6 +335,42 @@ def test_rounds_from_given_components(k, engine):
         assert (float(forest.best_weight[c]), int(forest.best_code[c])) == best.get(c, none)
         assert bool(forest.certified[c]) == (c in certain)
     assert growth.components == 1 or len(certain) < max(1, growth.components / LEAST_SHARE)
+
+
+@given(n=st.integers(2, 60), k=st.integers(1, 4), ties=st.booleans(), seed=st.integers(0, 2**16))
+def test_certified_components_halve_from_round_to_round(n, k, ties, seed):
+    """By lists, and after each search: that bounds the number of rounds. See forest.cu."""
+    rounds, propose, grow = [], cpu._propose_edges, cpu.boruvka_rounds
+    rng = np.random.default_rng(seed)
+    distances = random_matrix(rng, n, [1.0, 2.0, 3.0] if ties else None)
+
+    def noted(*given):
+        rounds[-1].append(propose(*given))
+        return rounds[-1][-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "_propose_edges", noted)
+        patch.setattr(cpu, "boruvka_rounds", lambda *given: rounds.append([]) or grow(*given))
+        tree_by_lists(distances, min(k, n - 1), CPU)
+    for certified in rounds:
+        counts = [count for _, count in certified]
+        assert all(2 * later <= earlier for earlier, later in pairwise(counts))
+
+
+@pytest.mark.parametrize("leaves", [5, 62, 63, 100])
+def test_rounds_end_at_their_bound(leaves, engine):
+    """One point lists all others, which list nothing, and no bound tells: each round finds an edge."""
+    n, xp = leaves + 1, engine.xp
+    rows = np.arange(n, dtype=np.int32)
+    ids, weights = np.repeat(rows[:, None], leaves, axis=1), np.full((n, leaves), np.inf)
+    ids[0], weights[0] = rows[1:], rows[1:]
+    forest = Forest.of_components(engine.asarray(rows), (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), engine)
+    lists = NeighborLists(engine.asarray(ids), engine.asarray(weights))
+    growth = kernels(engine).boruvka_rounds(lists, forest, n)
+    found = min(leaves, tree_kernels(engine).MAX_ROUNDS - 1) if engine.is_gpu else leaves
+    assert (growth.edges, growth.rounds, growth.components) == (found, found, n - found)
+    taken = rows_of(forest.edges.frame.iloc[: growth.edges])
+    assert set(taken) == {(0, leaf, float(leaf)) for leaf in range(1, found + 1)}
 
 
 def test_frame_without_rows(engine):

@@ -170,12 +170,14 @@ def _attribute(which: int) -> int:
     return int(sys.modules["cupy"].cuda.runtime.deviceGetAttribute(which, current_gpu()))
 
 
-def check_arrays(dtype: Any, *arrays: Any) -> None:
-    """Raise unless all arrays have the type and layout that the kernel reads, on its GPU; None is a null pointer."""
+def check_arrays(dtype: Any, *arrays: Any, size: int | None = None) -> None:
+    """Raise unless all arrays are as a kernel reads them: type, layout, GPU and `size`. None is a null pointer."""
     dtype = np.dtype(dtype)
     for array in arrays:
         if array is not None and (array.dtype != dtype or not array.flags.c_contiguous):
             raise TypeError(f"a kernel needs contiguous {dtype} arrays, got {array.dtype} {array.strides}")
+        if array is not None and size is not None and array.size != size:
+            raise ValueError(f"a kernel needs arrays of {size} numbers, got one of shape {array.shape}")
     if has_several_gpus():
         _check_gpus(arrays)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 
 SOURCE = "spanning_tree/forest.cu"
@@ -17,6 +18,7 @@ _launch = partial(launch, SOURCE)
 
 def connected_components(ids: Array) -> int:
     """The number of connected components of the undirected graph of neighbour lists."""
+    check_arrays("int32", ids)
     n, k = ids.shape
     parent = cp.arange(n, dtype=cp.int32)
     _launch("join_neighbors", n * k, np.int64(n), np.int32(k), ids, parent)
@@ -28,6 +30,13 @@ def connected_components(ids: Array) -> int:
 def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """As `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
+    _check(forest)
+    check_arrays("int32", lists.ids)
+    check_arrays("float64", lists.weights, size=n * k)
+    check_arrays("int32", f.component, f.cursor, size=n)
+    check_arrays("int32", f.n_taken, size=1)
+    for name, column in f.edges.columns.items():
+        check_arrays(EDGE_TYPES[name], column, size=n - 1)
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
     launch_resident(
         SOURCE, "boruvka_rounds", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
@@ -42,6 +51,7 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
 def rows_to_search(forest: Any) -> Array:
     """As `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
     f, n = forest, forest.component.size
+    _check(forest)
     size = np.int64(n)
     members, largest = cp.zeros(n, cp.int32), cp.zeros(1, cp.uint64)  # CuPy's bincount would take a gigabyte
     _launch("count_members", n, size, f.component, members)
@@ -54,6 +64,7 @@ def rows_to_search(forest: Any) -> Array:
 
 def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
     """As `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
+    check_arrays("int32", forest.component)
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
     _launch("count_members", rows.size, np.int64(rows.size), own, members)
     return rows[members[own] <= max_rows]
@@ -62,7 +73,17 @@ def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
 def record_search(forest: Any, rows: Array, result: Any) -> None:
     """As `rapids_slink.spanning_tree.cpu.record_search`."""
     f, m = forest, rows.size
-    check_arrays("int32", rows, result.ids)
-    check_arrays("float64", result.weights, result.upper)
+    _check(forest)
+    check_arrays("int32", rows, result.ids, size=m)
+    check_arrays("float64", result.weights, result.upper, size=m)
     state = (f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code)
     _launch("record_search", m, np.int64(m), rows, result.ids, result.weights, result.upper, *state)
+
+
+def _check(forest: Any) -> None:
+    """Raise unless the arrays of the forest's points are as the kernels read them."""
+    f, n = forest, forest.component.size
+    check_arrays("int32", f.component, f.nearest_outside, size=n)
+    check_arrays("float64", f.nearest_outside_weight, f.bound_weight, f.best_weight, size=n)
+    check_arrays("int64", f.bound_code, f.best_code, size=n)
+    check_arrays("bool", f.certified, size=n)

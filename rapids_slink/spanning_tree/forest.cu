@@ -6,7 +6,20 @@
 #include "spanning_tree/boruvka.cuh"
 
 constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multiprocessor
-constexpr int MAX_ROUNDS = 2048;
+// More than can merge components if points have the bounds that forest.py describes: those that are certified at least halve from
+// round to round, so of up to 2^30 points at most 31 rounds merge any, and one more finds none.
+//
+// A certified component merges with another. It remains to show that a union U with a component D that was not certified is not
+// certified either. All other components of U were: pointers lead from them to D, along ever lighter edges of which the last was
+// proposed to D. Let e = {x, y} be the lightest proposal to U in the next round, x in U. If U were certified, no bound of its
+// points would come before e.
+//   x in D: Then x lists y, or a search has found y for it, since all other edges of x come after its bound. So x proposed an edge
+//     out of D that does not come after e, and best(D) does not either. D was not certified: a bound in D comes before best(D).
+//   x in a certified S: best(S) is the lightest edge out of S and so does not come after e, and best(D) not after best(S), by the
+//     pointers. Again a bound in D comes before best(D), and so before e.
+//
+// With bounds that hold for no unlisted edge, as in joins.py, there may be more rounds: all but MAX_ROUNDS - 1 are left out.
+constexpr int MAX_ROUNDS = 64;
 
 // Zeros at first: the counts of all rounds, and the counts of each round.
 struct Rounds {
@@ -28,7 +41,8 @@ __device__ __forceinline__ int proposal(
     return other;
 }
 
-// Runs rounds until the lists certify no more components, or fewer than one in `least_share`. Edges are appended after the taken[0] that are there.
+// Runs rounds until the lists certify no more components, or fewer than one in `least_share`; the last only counts them. Edges are
+// appended after the taken[0] that are there.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
@@ -40,7 +54,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
         return proposal(v, k, ids, weights, component, cursor[v], nearest_outside, nearest_outside_weight, w);
     };
     bool is_first_thread = thread_index() == 0;
-    for (auto* found = rounds->found;; found++) {
+    for (int round = 0;; round++) {
+        auto* found = rounds->found + round;
         blocks.each(n, [&](long long v) {
             if (component[v] == v) best_weight[v] = 1.0 / 0.0, best_code[v] = NO_EDGE, certified[v] = true;
         });
@@ -80,9 +95,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
         });
         blocks.wait();
         int components = found->components, sure = found->certified;
-        bool goes_on = components > 1 && sure && (long long)least_share * sure >= components;
+        bool goes_on = round < MAX_ROUNDS - 1 && components > 1 && sure && (long long)least_share * sure >= components;
         if (is_first_thread) {
-            if (found == rounds->found) rounds->at_first = components;
+            if (round == 0) rounds->at_first = components;
             rounds->components = components;
             if (goes_on) rounds->rounds++, rounds->chosen += sure;
         }

@@ -97,6 +97,15 @@ class BoxSearch:
         lists = m * (12 * size + 8)
         return MemoryEstimate(tree + n * 28 + lists + m * 36, tree + lists)
 
+    def check(self) -> None:
+        """Raise unless the points and the tree are as kernels read them."""
+        n, d = self.values.shape
+        check_arrays(self.values.dtype, self.values, self.queries)
+        check_arrays(self.values.dtype, self.points, size=n * d)
+        check_arrays("int32", self.order, self.leaf_of, size=n)
+        check_arrays("uint8", self.nodes, size=2 * self.leaves * _node_bytes(d, self.values.dtype.itemsize))
+        check_arrays("int32", self.tree[2], size=4 * self.leaves)
+
     @cached_property
     def position(self) -> Any:
         """The inverse of `order`."""
@@ -104,6 +113,7 @@ class BoxSearch:
 
     def mean_visits(self, limit: int) -> float:
         """How many nodes 32 of the points visit together to find their nearest, on average, counted up to `limit`."""
+        self.check()
         n = self.order.size
         warps, visits = min(VISITING_WARPS, n // WARP), cp.zeros(1, cp.uint64)
         step = n // warps
@@ -124,6 +134,10 @@ class BoxSearch:
         ids, weights, upper = cp.empty((m, size), cp.int32), cp.empty((m, size)), task.bounds(cp)
         if not m:
             return SearchResult(ids[:, :k], weights[:, :k], upper)
+        self.check()
+        check_arrays("int32", task.point_group, size=self.order.size)
+        check_arrays("int32", task.rows, task.row_group)
+        check_arrays("float64", upper, size=m)
         group = task.point_group[self.order]
         minima = None
         if task.per_group_minimum:  # otherwise no two points are of one group, or no group holds a point and a query
@@ -135,8 +149,6 @@ class BoxSearch:
         start = (self.position if self.start is None else self.start)[task.rows]
         queue = cp.argsort(start).astype(cp.int32)  # neighbours on the curve visit the same nodes
         queries = self.values if self.queries is None else self.queries
-        check_arrays("int32", task.rows, task.row_group, group)
-        check_arrays("float64", upper)
         arguments = queries, task.rows, np.int64(m), start, task.row_group, self.points, self.order, group, self.leaf_of
         if size > LIST_SIZES[-1]:
             list_size, entries = list_entries(k)
@@ -158,7 +170,7 @@ class BoxSearch:
     def _cores(self, core: Array) -> tuple[Any, Any]:
         """The points' core distances along the curve, and the least of each node."""
         if core is not self.core:
-            check_arrays("float64", core)
+            check_arrays("float64", core, size=self.order.size)
             along, least = core[self.order], cp.empty(2 * self.leaves)
             arrived = cp.zeros(self.leaves, cp.uint32)
             self.launch(

@@ -165,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
     blocks.each(n, [&](long long p) { component[p] = p, size[p] = 1; });
     blocks.wait();
     unsigned long long before = n, taken = 0;  // edges; a round that takes none is the last
-    for (Round* round = counters->round; taken < n - 1 && taken != before; round++) {
+    for (Round* round = counters->round; taken < n - 1 && taken != before && round < counters->round + MAX_ROUNDS; round++) {
         // `parent` serves as scratch memory until components are hooked.
         group_nodes(blocks, component, n, leaves, spans, nodes, (unsigned*)parent, of_blocks);
         blocks.each(n, [&](long long p) {

@@ -19,6 +19,7 @@ def tree_of_boxes(search: BoxSearch, report: Report, max_weight: float = np.inf)
     The tree takes over the search's memory, so the search cannot be used afterwards.
     """
     n = search.order.size
+    search.check()
     tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
     # Arrays of their own fit where the search has left room.
     candidate, component, size, chosen = (cp.empty(n, cp.int32) for _ in range(4))

@@ -11,7 +11,7 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import THREADS, constant, launch, launch_resident
+from rapids_slink.runtime.cuda import THREADS, check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
@@ -76,6 +76,12 @@ def start(edges: EdgeList, part: int) -> State:
 def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
     """As `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
     m, n = edges.src.size, edges.n_nodes
+    columns = _columns(edges)
+    check_arrays("int32", state.parent, size=n)
+    check_arrays("int32", *state.roots)
+    check_arrays("uint64", state.best, state.best_row, size=n)
+    check_arrays("bool", state.in_forest, size=m)
+    check_arrays("uint64", *state.lists)
     state.lists.sort(key=_capacity, reverse=True)
     state.roots.sort(key=len, reverse=True)
     component = None if part in (ALL, LIGHTEST) else state.parent
@@ -83,7 +89,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
         counts = cp.zeros(3, cp.uint64)
         worklist = state.lists[0]
         _launch(
-            "collect_edges", m, np.int64(m), *_columns(edges), np.int32(edges.maximum), np.int32(part),
+            "collect_edges", m, np.int64(m), *columns, np.int32(edges.maximum), np.int32(part),
             np.int64(limit or 0), component, np.int64(_capacity(worklist)), worklist, state.packed, state.best, counts,
         )  # fmt: skip
         collected = m if m <= _capacity(worklist) else int(counts[0])  # without a wait if all m fit
@@ -103,6 +109,7 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
 
 def flatten(parent: Array) -> None:
     """Point every node at its root."""
+    check_arrays("int32", parent)
     while parent.size:
         pending = cp.zeros(1, cp.uint64)
         _launch("flatten", parent.size, np.int64(parent.size), parent, pending)
@@ -112,6 +119,7 @@ def flatten(parent: Array) -> None:
 
 def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
     """The keys of some rows' weights."""
+    check_arrays("int64", rows)
     keys = cp.empty(rows.size, cp.uint64)
     weight = _columns(edges)[3:]
     _launch("keys_of_rows", rows.size, np.int64(rows.size), rows, *weight, np.int32(edges.maximum), keys)
@@ -120,6 +128,7 @@ def keys_of_rows(edges: EdgeList, rows: Array) -> Any:
 
 def number_by_appearance(labels: Array, n_labels: int) -> Any:
     """Labels below `n_labels` as int32 numbers 0..k-1, in order of first appearance."""
+    check_arrays("int32", labels)
     first = cp.full(n_labels, -1, cp.int64).view(cp.uint64)  # `NOTHING` of edges.cu
     _launch("find_first", labels.size, np.int64(labels.size), labels, first)
     first_row = first[labels].astype(cp.int64)
@@ -146,5 +155,7 @@ def _columns(edges: EdgeList) -> tuple[Any, ...]:
         raise TypeError(f"ends must be two int32 or two int64 arrays of one size, got {src.dtype} and {dst.dtype}")
     if weight.dtype.kind not in KINDS or weight.dtype.itemsize not in (4, 8):
         raise TypeError(f"weights must be numbers of four or eight bytes, got {weight.dtype}")
+    check_arrays(src.dtype, src, dst)
+    check_arrays(weight.dtype, weight)
     width, kind = np.int32(weight.dtype.itemsize), np.int32(KINDS[weight.dtype.kind])
     return src, dst, np.int32(src.dtype.itemsize), weight, width, kind

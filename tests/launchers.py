@@ -1,0 +1,369 @@
+"""Calls of all launchers, for GPUs that compute nothing: what each would launch at the sizes that take most."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+from fake_gpu import fake_gpu
+
+from rapids_slink.metrics import get_metric
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import cuda
+
+
+def points(n, d, dtype="float32"):
+    return cuda().xp.zeros((n, d), dtype)
+
+
+def ids(n):
+    return cuda().xp.arange(n, dtype="int32")
+
+
+def exact_kernels():
+    """Lists of one and of as many as there is room for, of rows of each type."""
+    from rapids_slink.neighbors.exact import cuda as exact
+
+    xp, m = cuda().xp, 300
+    for dtype, formula in (("uint8", "euclidean"), ("float32", "euclidean"), ("float64", "cosine")):
+        given = ExactPoints(*[points(m, 784, dtype)] * 2, get_metric(formula))
+        for k in (1, exact.MAX_LIST):
+            top, rows = exact.empty_lists(m, k), ids(m)
+            exact.rerank(given, rows, exact.new_candidates(m, k), (rows, rows), xp.full(m, xp.inf), top)
+            exact.scan(given, rows, (rows, rows), xp.full(m, xp.inf), k)
+        exact.pair_distances(given.points, rows, rows, given.metric)
+    exact.all_distances(given.points, given.metric)
+
+
+def matrix_search():
+    from rapids_slink.neighbors.matrix import search
+
+    metric, rows = get_metric("hamming"), ids(300)
+    among = search.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
+    for k in (1, search.MAX_LIST):
+        among.find(SearchTask(rows, k, rows, rows))
+
+
+def box_search():
+    """Lists that threads and that warps keep; of groups, where blocks wait for each other."""
+    from rapids_slink.neighbors.trees import bvh
+
+    n = 100_000
+    among, rows = bvh.BoxSearch(points(n, 3), cuda(), Report()), ids(n)
+    for k in (1, 8, 16, 17, 300, bvh.MAX_LIST):
+        among.find(SearchTask(rows[:1000], k, rows, rows))
+    among.find(SearchTask(rows, 1, rows, rows.copy(), per_group_minimum=True))
+
+
+def box_tree():
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
+
+    for d, dtype in ((3, "float32"), (32, "float64")):
+        tree_of_boxes(BoxSearch(points(100_000, d, dtype), cuda(), Report()), Report())
+
+
+def int8_points():
+    from rapids_slink.neighbors.filter.fused import encodings
+    from rapids_slink.neighbors.filter.quantize import Scaling
+
+    for d in (1, 784, encodings.MAX_FEATURES):
+        given = points(300, d)
+        encodings.Int8(given, Scaling(cuda().xp.zeros(d), 1.0)).encode(given, ids(300), 512)
+
+
+def fused_filter():
+    """One to twelve atoms of features, of each type and pass, and the tightening of its bounds."""
+    from rapids_slink.neighbors.filter.fused import launch
+
+    for atoms in (*range(1, 10), 12):
+        for sum_type, y_type in (("float32", "float16"), ("int32", "int8"), ("int32", "uint8")):
+            if y_type == "uint8" and not launch.has_bit_products():
+                continue
+            append_survivors(launch, atoms, sum_type, y_type)
+
+
+def append_survivors(launch, atoms, sum_type, y_type):
+    from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+
+    xp, n = cuda().xp, 1024
+    image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
+    radii = launch.Radii(xp.zeros(n, "float32"), xp.zeros(n // launch.TILE, "float32"))
+    survivors = launch.Survivors(xp.zeros((n, 5), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 5), sum_type))
+    products = launch.Products(image, 4, 100, (0, 8), n, (0, 8))
+    into = launch.Destination(survivors, xp.zeros(1, "int32"))
+    launch.append_survivors(products, image, 4 * atoms - 3, radii, radii.of_tile, into)
+
+
+def bounds_of_filters():
+    """Many buckets, and many survivors of a row."""
+    from rapids_slink.neighbors.filter import cuda as filters
+    from rapids_slink.neighbors.filter.bounds import UpperBound
+    from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+
+    xp, n = cuda().xp, 300
+    filters.centre_of_rows(points(n, 100), 1)
+    filters.value_ranges([points(n, 100)], xp.zeros(100))
+    filters.quantize(points(n, 100), Scaling(xp.zeros(100), 1.0))
+    given = QuantizedPoints(points(n, 100, "float16"), *xp.zeros((2, n), "float32"), ids(n))
+    known = UpperBound.of(100, 1.0, get_metric("euclidean"))
+    for k in (1, filters.MAX_BUCKETS // 2):
+        filters.seed_bounds(points(n, n), given, given, SearchTask(ids(n), k, ids(n), ids(n)), known, xp.zeros(n))
+
+
+def tightening():
+    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
+    from rapids_slink.neighbors.filter.fused.launch import Survivors
+    from rapids_slink.neighbors.filter.quantize import Scaling
+
+    xp, n, given = cuda().xp, 300, points(300, 100)
+    scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
+    filter_ = FusedFilter(given, given, metric, cuda(), scaling, ExactPoints(given, given), PRECISE)
+    filter_.arrange(ids(n))
+    for capacity in (60, 8000):
+        found = xp.zeros((n, capacity), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, capacity), "float32")
+        filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
+
+
+def direct_filter():
+    from rapids_slink.neighbors.filter.direct import DirectFilter
+
+    n, metric = 300, get_metric("manhattan")
+    exact = ExactPoints(*[points(n, 20)] * 2, metric)
+    filter_ = DirectFilter(exact, ("manhattan", 2), cuda().xp.zeros(20), 1.0, cuda())
+    from rapids_slink.neighbors.exact.cuda import new_candidates
+
+    rows = filter_.quantize(exact.points)
+    filter_.append(rows, rows, points(n, 1)[:, 0], (ids(n), ids(n)), new_candidates(n, 5))
+
+
+def small_batch():
+    """Its trial, and searches."""
+    from rapids_slink.neighbors import small_batch
+
+    dtypes, metric = ("float32", "float64"), get_metric("euclidean")
+    if not small_batch.SmallBatchSearch(300, 5000, 2, metric).fits_gpu:
+        return
+    for dtype in dtypes:
+        small_batch._keeps_bound(dtype, 0)
+    small_batch._keeps_bound = lambda *_: True  # nothing is computed
+    for d, dtype in product((2, 128, small_batch.MAX_FEATURES), dtypes):
+        search = small_batch.SmallBatchSearch(300, 5000, d, metric)
+        if search.fits_gpu:
+            edges = ids(300), ids(300), cuda().xp.zeros(300)
+            search.write_edges(points(300, d, dtype), points(5000, d, dtype), *edges)
+
+
+def component_samples():
+    from rapids_slink.spanning_tree.component_pairs.components import Components
+    from rapids_slink.spanning_tree.component_pairs.cuda import sample_components
+
+    xp, n = cuda().xp, 300
+    components = Components(ids(n), ids(n), xp.zeros(11, "int64"), ids(n))
+    for dtype in ("float32", "float64"):
+        sample_components(points(n, 20, dtype), components, xp.zeros(n))
+
+
+def dendrogram():
+    from rapids_slink.dendrogram import cuda as kernels
+
+    n = 100_000
+    kernels.merge_in_order(*(ids(n - 1) for _ in range(2)), n, *(ids(n - 1) for _ in range(3)))
+    kernels.label_clusters(ids(n // 2), ids(n // 2), n)
+
+
+def tree_of_matrix():
+    from rapids_slink.spanning_tree.pairs.cuda import tree_of_matrix
+
+    n = 3000
+    for dtype in ("float32", "float64"):
+        columns = ids(n - 1), ids(n - 1), cuda().xp.zeros(n - 1)
+        tree_of_matrix(points(n, n, dtype), None, dict(zip(("src", "dst", "weight"), columns, strict=True)))
+
+
+def tree_of_lists():
+    from rapids_slink.spanning_tree.cuda import boruvka_rounds
+    from rapids_slink.spanning_tree.forest import Forest
+
+    n = 100_000
+    lists = NeighborLists(points(n, 5, "int32"), points(n, 5, "float64"))
+    boruvka_rounds(lists, Forest.of_points(lists, cuda()))
+
+
+def forest_of_edges():
+    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.edges.edge_list import ALL, EdgeList
+
+    n = 100_000
+    for dtype in ("float32", "float64"):
+        edges = EdgeList(ids(n), ids(n), points(n, 1, dtype)[:, 0], n)
+        kernels.boruvka_rounds(edges, kernels.start(edges, ALL), ALL, None)
+
+
+LAUNCHERS = [
+    exact_kernels, matrix_search, box_search, box_tree, int8_points, fused_filter, bounds_of_filters, tightening,
+    direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, tree_of_lists, forest_of_edges,
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------- without bounds on their blocks
+
+
+def points_kernels():
+    from types import SimpleNamespace
+
+    from rapids_slink.points import cuda as kernels
+
+    buffer = SimpleNamespace(ptr=0)
+    column = SimpleNamespace(null_count=lambda: 0, data=lambda: buffer, offset=lambda: 0, size=lambda: 300)
+    for dtype in ("float32", "float64"):
+        kernels.squares_are_finite(points(300, 3, dtype))
+        kernels.is_symmetric(points(300, 300, dtype))
+        kernels.interleave([column] * 3, np.dtype(dtype), np.dtype("float64"))
+
+
+def lists_kernels():
+    from rapids_slink.neighbors.exact import cuda as exact
+
+    xp, n = cuda().xp, 300
+    exact.low_discrepancy_order(n)
+    exact.flatnonzero(xp.zeros(n, bool))
+    exact.scatter_min(xp.zeros(n), ids(n), points(n, 5, "float64"))
+    exact.gather_min(xp.zeros(n), xp.zeros(n), ids(n))
+    exact.drop_above_bound(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact.sort_by_reachability(points(n, 5, "int32"), points(n, 5, "float64"), xp.zeros(n))
+    exact.hash_rows(points(n, 5), xp.arange(9))
+    exact.with_norms(points(n, 5), centre=True)
+    exact.words_of(points(n, 5))
+
+
+def bit_filter():
+    from rapids_slink.neighbors.filter.fused import image
+    from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.filter.fused.launch import Survivors
+
+    xp, n = cuda().xp, 300
+    filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
+    filter_.arrange(image.tiles_in_strides(xp.arange(n), n))
+    filter_.radii(xp.zeros(n), filter_.image().error, 512)
+    found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
+    filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
+
+
+def filter_radii():
+    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
+    from rapids_slink.neighbors.filter.quantize import Scaling
+
+    given, metric = points(300, 20), get_metric("euclidean")
+    exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
+    FusedFilter(given, given, metric, cuda(), scaling, exact, PRECISE).radii(cuda().xp.zeros(300), None, 512)
+
+
+def long_lists_of_codes():
+    from rapids_slink.neighbors.matrix import search
+
+    n, metric = 5000, get_metric("hamming")
+    rows, among = ids(n), search.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
+    among.find(SearchTask(rows[:128], search.MAX_LIST + 1, rows, rows))
+
+
+def boxes_and_cores():
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+    n = 300
+    among, rows = BoxSearch(points(n, 3), cuda(), Report()), ids(n)
+    among.find(SearchTask(rows, 5, rows, rows, core=cuda().xp.zeros(n)))
+    among.mean_visits(10)
+
+
+def order_of_edges():
+    from rapids_slink.ordering import sort_in_place
+
+    columns = ids(300), ids(300), cuda().xp.zeros(300)
+    sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
+
+
+def added_rows():
+    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
+    from rapids_slink.neighbors.filter.quantize import Scaling
+    from rapids_slink.spanning_tree import added
+
+    xp, n = cuda().xp, 1024
+    added.leaf_order(*(ids(n - 1) for _ in range(3)), xp.zeros(n - 1), xp)
+    added.tiles_of_leaves(ids(n), xp.zeros(n), xp.zeros(n - 1), xp)
+    given, scaling = points(n, 20), Scaling(xp.zeros(20), 1.0)
+    filter_ = FusedFilter(given, given, get_metric("euclidean"), cuda(), scaling, ExactPoints(given, given), PRECISE)
+    filter_.arrange(ids(n))
+    added._pairs_within(filter_, xp.zeros(256, "int32"), xp.zeros(256), xp.zeros(768), 2**30)
+
+
+def components():
+    from rapids_slink.spanning_tree.component_pairs import cuda as kernels
+    from rapids_slink.spanning_tree.component_pairs.components import ComponentPairs, Components, SeparationErrors
+
+    xp, n, k = cuda().xp, 300, 10
+    kernels.sort_by_component(ids(n), k)
+    supports = kernels.new_supports(k)
+    kernels.update_supports(points(n, k), ids(n), 0, supports)
+    pairs = ComponentPairs(*kernels.measure_pairs(supports, ids(n), points(k, k, "float64"), SeparationErrors(0, 0, 0)))
+    terms = radius_terms(20, 1.0, get_metric("euclidean"))
+    kernels.overlapping(pairs, xp.zeros(pairs.first.size), terms)
+    kernels.pair_samples(points(k, 64, "int32"), pairs, ids(3), 2)
+    kernels.within_bottlenecks(pairs, points(k, k, "float64"), terms)
+    of_points = Components(ids(n), ids(n), xp.zeros(k + 1, "int64"), ids(n))
+    plan = kernels.plan_items(of_points, pairs)
+    kernels.work_items(of_points, pairs, replace(plan, n_items=9, n_rows=256))
+
+
+def clusters():
+    from rapids_slink.dendrogram.cuda import sum_up_clusters
+
+    sum_up_clusters(ids(300), cuda().xp.zeros(300), np.zeros(5), np.zeros(0))
+
+
+def cores_of_matrix():
+    from rapids_slink.spanning_tree.pairs.cuda import find_cores
+
+    find_cores(points(300, 300), 5)
+
+
+def searched_forest():
+    from rapids_slink.neighbors.task import SearchResult
+    from rapids_slink.spanning_tree import cuda as kernels
+    from rapids_slink.spanning_tree.forest import Forest
+
+    xp, n = cuda().xp, 300
+    forest = Forest.of_components(ids(n), (xp.zeros(n), xp.zeros(n, "int64")), cuda())
+    kernels.connected_components(points(n, 5, "int32"))
+    kernels.rows_to_search(forest)
+    kernels.rows_of_small_components(forest, ids(9), 5)
+    kernels.record_search(forest, ids(9), SearchResult(points(9, 1, "int32"), points(9, 1, "float64"), xp.zeros(9)))
+
+
+def edges_of_graph():
+    from rapids_slink.spanning_tree.edges import cuda as kernels
+    from rapids_slink.spanning_tree.edges.edge_list import EdgeList
+
+    xp, n = cuda().xp, 300
+    for dtype in ("float32", "int64"):
+        weight = points(n, 1, dtype)[:, 0]
+        kernels.keys_of_rows(EdgeList(ids(n), ids(n), weight, n), xp.arange(9))
+        kernels.inspect(ids(n), ids(n), weight)
+    kernels.number_by_appearance(ids(n), n)
+    kernels.flatten(ids(n))
+
+
+OTHERS = [
+    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, order_of_edges,
+    added_rows, components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
+]  # fmt: skip
+
+
+def launches_of(launcher, capability, resident=None):
+    """What a launcher of these launches; `resident(kernel, threads, shared_memory)` is how many blocks fit."""
+    with fake_gpu(capability) as gpu:
+        gpu.resident = resident or gpu.resident
+        launcher()
+    return gpu.launches
