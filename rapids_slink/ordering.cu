@@ -1,4 +1,4 @@
-// An edge list in the total order, as in ordering.py.
+// An edge list in the total order: see ordering.py.
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"
 

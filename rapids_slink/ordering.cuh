@@ -1,4 +1,4 @@
-// The total order on edges, as in ordering.py: (weight, smaller id, larger id).
+// The total order on edges, see ordering.py: (weight, smaller id, larger id).
 #pragma once
 
 // After every edge's code.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.cuda import check_arrays, launch
+from rapids_slink.runtime.cuda import check_arrays, constant, launch
 from rapids_slink.runtime.device import CPU, Array
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
@@ -39,7 +39,7 @@ def lighter(weight, code, other_weight, other_code):
 
 
 #: After every edge's code.
-NO_EDGE = 2**63 - 1
+NO_EDGE = constant("ordering.cuh", "NO_EDGE")
 
 
 def edge_codes(u: Any, v: Any, xp: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from bench import sanitize
 from rapids_slink.metrics import METRICS, get_metric
 from rapids_slink.missing import MISSING, with_missing
 from rapids_slink.neighbors.filter.direct import filter_formula
-from rapids_slink.runtime.cuda import C_NAMES, cuda_source, resident_blocks, value_option
+from rapids_slink.runtime.cuda import C_NAMES, _constants, constant, cuda_source, resident_blocks, value_option
 from rapids_slink.runtime.device import CPU, Device
 
 PACKAGE = Path(rapids_slink.__file__).parent
@@ -258,6 +260,53 @@ def test_blocks_that_wait_for_each_other_fit(jobs, held, expected):
     with fake_gpu() as gpu:
         gpu.resident = lambda *_: held
         assert resident_blocks("spanning_tree/forest.cu", "boruvka_rounds", jobs) == expected
+
+
+# --- constants
+
+
+def test_constants():
+    assert constant("neighbors/small_batch/nearest.cu", "PITCH") == 72  # in a header: STEP * STEPS + 8
+    assert constant("neighbors/filter/quantize.cu", "PADDING_NORM") == 3 << 29
+    assert constant("neighbors/filter/fused/wgmma.cu", "THREADS") == 640  # 128 * (1 + CONSUMERS)
+    assert constant("neighbors/small_batch/sizes.cuh", "RERANK_WARPS") == 8  # THREADS / WARP
+    assert constant("neighbors/trees/bvh.cuh", "NO_NODE") == -1
+    assert constant("ordering.cuh", "NO_EDGE") == 2**63 - 1
+    with pytest.raises(LookupError, match="has 0 constants NONE"):
+        constant("spanning_tree/forest.cu", "NONE")
+    for name in ("TEAMS", "NORM_BYTES"):
+        with pytest.raises(LookupError, match=f"{name} of neighbors/filter/fused/wgmma.cu is no number of its own"):
+            constant("neighbors/filter/fused/wgmma.cu", name)
+
+
+def constants_of_module(path: Path) -> dict[str, object]:
+    """The numbers that a module sets by themselves, such as ``ROWS, TILE = 2**8, 128``."""
+    found = {}
+    for node in ast.parse(path.read_text()).body:
+        for target in node.targets if isinstance(node, ast.Assign) else []:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+            for name, value in zip(names, values, strict=False):
+                if isinstance(name, ast.Name) and not any(isinstance(part, ast.Name) for part in ast.walk(value)):
+                    with suppress(Exception):
+                        found[name.id] = eval(compile(ast.Expression(value), "", "eval"), {})
+    return found
+
+
+def test_no_constant_stands_twice():
+    """Neither in a module and in a source that it launches, or of its folder, nor beside a word that says so."""
+    said, twice = re.compile(r"(?:#|//).*\bas in [\w/.]+\.(?:cu|cuh|py)\b"), []
+    sources = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.cu*")}
+    for module in PACKAGE.rglob("*.py"):
+        text, own = module.read_text(), constants_of_module(module)
+        for source, path in sources.items():
+            if path.parent == module.parent or source in text or "runtime/include" in source:
+                for name in own.keys() & {name for name, _ in _constants(source)}:
+                    with suppress(LookupError):
+                        twice += [f"{name} of {module} and {source}"] * (constant(source, name) == own[name])
+    twice += [f"{path}: {line}" for path in PACKAGE.rglob("*.*") if path.suffix in (".py", ".cu", ".cuh")
+              for line in path.read_text().splitlines() if said.search(line)]  # fmt: skip
+    assert twice == []
 
 
 # --- bench.sanitize, which launches every kernel

@@ -3,7 +3,7 @@
 // order: the points by cluster, and then by number. start: the first place in it of each cluster, and its size. A cluster's
 // points are cut into parts of SUMMED; first_part is the number of each cluster's first part, and the number of all.
 
-constexpr int SUMMED = 256;  // as in cpu.py
+constexpr int SUMMED = 256;
 
 // The sum of the times that the points of a part are in their cluster, and the largest λ at which one of them falls out.
 extern "C" __global__ void sum_parts(

@@ -3,10 +3,11 @@
 import numpy as np
 
 from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
 from rapids_slink.union_find import find_root
 
-#: Points of a cluster whose times are summed at a time, in clusters.cu as well.
-SUMMED = 256
+#: Points of a cluster whose times are summed at a time.
+SUMMED = constant("dendrogram/clusters.cu", "SUMMED")
 
 
 @njit(cache=True)

@@ -5,13 +5,12 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import c_name, check_arrays, launch_blocks, value_option
+from rapids_slink.runtime.cuda import THREADS, c_name, check_arrays, constant, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
 
 SOURCE = "points/points.cu"
-ROWS, COLUMNS = 128, 32  # per block, as in points.cu
-THREADS, BLOCKS = 256, 2048
-TILE = 32  # rows and columns, as in points.cu
+ROWS, COLUMNS, TILE = (constant(SOURCE, name) for name in ("ROWS", "COLUMNS", "TILE"))
+BLOCKS = 2048  # at most, where a thread has several jobs
 
 
 def squares_are_finite(*parts: Any) -> list[bool]:

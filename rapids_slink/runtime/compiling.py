@@ -111,7 +111,7 @@ def cache_folder() -> Path | None:
     none is left, a message is logged, and the result is None.
     """
     sources = hashlib.sha256()
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted(path for kind in ("*.py", "*.cu", "*.cuh") for path in PACKAGE.rglob(kind)):
         sources.update(path.read_bytes())
     name = f"rapids_slink-{sources.hexdigest()[:16]}"
     in_package = PACKAGE / "__pycache__"

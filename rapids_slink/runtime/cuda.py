@@ -1,7 +1,10 @@
 """CUDA sources, their compilation and launches. Modules that hold arrays on a GPU import CuPy; this one does not."""
 
+import ast
+import operator
 import re
 import sys
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,11 @@ NULL = np.uintp(0)
 MIN_SHARED_MEMORY = 48 * 1024  # of a block, on every GPU
 MAJOR, MINOR = 75, 76  # cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor
 MULTIPROCESSORS, MOST_THREADS = 16, 39  # cudaDevAttrMultiProcessorCount, cudaDevAttrMaxThreadsPerMultiProcessor
+#: What a constant may be made by.
+OPERATIONS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+}  # fmt: skip
 #: NumPy's types as C++ calls them.
 C_NAMES = {
     "bool": "bool", "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short",
@@ -45,12 +53,43 @@ def cuda_source(source: str, included: set[str] | None = None) -> str:
 
 @cache
 def constant(source: str, name: str) -> int:
-    """A whole number that a ``.cu`` file or a header of it defines: ``constexpr int THREADS = 256, BLOCKS = 6;``."""
-    declared = re.findall(r"^constexpr \w+ ([^;]*);", cuda_source(source), re.MULTILINE)
-    values = [value for text in declared for value in re.findall(rf"\b{name} = (-?\d+)(?:,|$)", text)]
+    """A whole number of a ``.cu`` file or a header, such as BLOCKS of ``constexpr int SIDE = 3, BLOCKS = 2 * SIDE;``.
+
+    It may be made of others by arithmetic, but not of what an option sets. Numbers that a kernel and its launcher share
+    stand in the source alone. Raises LookupError if there is none of this name, or more than one.
+    """
+    values = [value for of, value in _constants(source) if of == name]
     if len(values) != 1:
-        raise LookupError(f"{source} has {len(values)} numbers {name}")
-    return int(values[0])
+        raise LookupError(f"{source} has {len(values)} constants {name}")
+
+    def number(node: ast.AST) -> int:
+        match node:
+            case ast.Constant(int(value)):
+                return value
+            case ast.Name(other):
+                return constant(source, other)
+            case ast.UnaryOp(ast.USub(), operand):
+                return -number(operand)
+            case ast.BinOp(left, operation, right) if type(operation) in OPERATIONS:
+                return OPERATIONS[type(operation)](number(left), number(right))
+        raise SyntaxError
+
+    try:
+        return number(ast.parse(values[0].replace("/", "//"), mode="eval").body)
+    except SyntaxError:
+        raise LookupError(f"{name} of {source} is no number of its own: {values[0]}") from None
+
+
+@cache
+def _constants(source: str) -> list[tuple[str, str]]:
+    """The names and values of a source's own constants."""
+    declared = re.findall(r"^constexpr ([^;]*);", cuda_source(source), re.MULTILINE)
+    pairs = [pair for text in declared for pair in re.findall(r"(\w+) = ([^,]*)", text)]
+    return [(name, re.sub(r"\b(0x\w+?|\d+)(?:[uU]|[lL]){1,3}\b", r"\1", value.strip())) for name, value in pairs]
+
+
+#: The threads that run together.
+WARP = constant("runtime/include/threads.cuh", "WARP")
 
 
 @cache
@@ -149,8 +188,8 @@ def multiprocessors() -> int:
 
 def resident_blocks(source: str, name: str, jobs: int, *options: str) -> int:
     """How many blocks of a cooperative kernel to start for the jobs: no more than are resident at a time."""
-    most = _most_resident(source, name, options, current_gpu())
-    return max(1, min(most, -(-jobs // constant(source, "THREADS"))))
+    resident = _most_resident(source, name, options, current_gpu())
+    return max(1, min(resident, -(-jobs // constant(source, "THREADS"))))
 
 
 @cache

@@ -127,9 +127,9 @@ def on_current_gpu(x: Any) -> Any:
         return x
     cupy, by_host = sys.modules["cupy"], _package(x) in ("cudf", "cupyx")
     with cupy.cuda.Device(_gpu_of(x)) as its_own:
-        given: Any = pickle.dumps(x, protocol=5) if by_host else cupy.ascontiguousarray(cupy.asarray(x))
+        source: Any = pickle.dumps(x, protocol=5) if by_host else cupy.ascontiguousarray(cupy.asarray(x))
         its_own.synchronize()  # nothing orders a copy between two GPUs after the work of the other one
-    return pickle.loads(given) if by_host else given.copy()
+    return pickle.loads(source) if by_host else source.copy()
 
 
 def _gpu_of(x: Any) -> int:

@@ -1,9 +1,9 @@
 // The old tree's leaves in tiles, and bottlenecks between new points and tiles: see added.py.
+#include "neighbors/filter/fused/image.cuh"
 #include "runtime/include/threads.cuh"
 #include "spanning_tree/component_pairs/first_above.cuh"
 
-constexpr int TILE = 128;  // as in the fused filter
-constexpr int PART = 64;   // tiles of a thread, as in added.py
+constexpr int PART = 64;  // tiles of a thread
 
 typedef unsigned long long u64;
 

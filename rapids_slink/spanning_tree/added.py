@@ -19,11 +19,11 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import Search, SearchTask
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks
+from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_blocks
 from rapids_slink.runtime.device import Array, to_host
 
 SOURCE = "spanning_tree/added.cu"
-BLOCK_ROWS, TILE = 256, 128  # as in the fused filter
+BLOCK_ROWS, TILE = (constant("neighbors/filter/fused/mma.cu", name) for name in ("ROWS", "TILE"))
 #: The near point of a new one is the nearest of one old point in SAMPLED, or of MIN_SAMPLE.
 SAMPLED, MIN_SAMPLE = 16, 2048
 #: A gap between tiles is LARGE times the median, and no more than one point in SEGMENT has one.
@@ -31,7 +31,7 @@ LARGE, SEGMENT = 4, 512
 #: How many pairs there may be, and how many bounds of rows and tiles at a time.
 MAX_PAIRS, MAX_BOUNDS = 2**24, 2**27
 PAIR_BYTES = 64
-PART = 64  # tiles, as in added.cu
+PART = constant(SOURCE, "PART")  # tiles
 MAX_NEW = 2**22
 
 

@@ -11,8 +11,10 @@ from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLis
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
+    WARP,
     c_struct,
     check_arrays,
+    constant,
     launch,
     launch_blocks,
     power_of_two,
@@ -27,11 +29,10 @@ ROWS = "neighbors/rows.cu"
 RERANK, LISTS, REACHABILITY, ALL_DISTANCES = (
     f"neighbors/exact/{name}.cu" for name in ("rerank", "lists", "mutual_reachability", "all_distances")
 )
-DISTANCE_TILE = 32  # as in all_distances.cu
-WARP = 32
-RERANK_WARPS = 2  # a block, in the kernels that give each row a warp
-PAIR_WARPS = 2  # a block, in the kernel that gives each pair a lane
-SEGMENT = 128  # bytes of a candidate that a warp copies into shared memory at a time
+DISTANCE_TILE = constant(ALL_DISTANCES, "TILE")
+#: Warps of a block at most, which give each row a warp, or each pair a lane.
+RERANK_WARPS = PAIR_WARPS = constant(RERANK, "THREADS") // WARP
+SEGMENT = constant(RERANK, "SEGMENT")  # bytes of a candidate that a warp copies into shared memory at a time
 SAMPLED = 32  # the sample of the columns that bounds a long list is one column in this number
 
 

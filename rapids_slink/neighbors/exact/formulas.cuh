@@ -1,4 +1,4 @@
-// The surrogate distance of two rows, as in formulas.py, operation by operation: float64, features in order, no fused
+// The surrogate distance of two rows, that of formulas.py operation by operation: float64, features in order, no fused
 // multiply-add. FORMULA names the struct; `minkowski` also takes HALVES (twice the exponent, an integer) or EXPONENT.
 //
 // A struct sums `summed(d)` of the d columns of two rows, one after the other; `value` turns the sum into the distance.

@@ -2,6 +2,7 @@
 
     choose.py       the filter that suits the metric, the points and the device
     bounds.py       why products lose no neighbour; the true distances of the proof are `Metric.true_distance_bound`
+    precision.py    rows by which a GPU's kernels are tried: do their sums keep the bound of the proof
     quantize.py     points centred, scaled and rounded, and how far each was moved: the errors of the proof
     projection.py   the principal axes that a filter may test
     product.py      what filters have in common; first bounds by products (cpu.py and cuda.py have the kernels)

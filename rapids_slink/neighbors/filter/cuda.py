@@ -12,6 +12,7 @@ from rapids_slink.neighbors.filter.precision import allowed_range, revealing_pai
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
+    WARP,
     c_struct,
     check_arrays,
     launch_blocks,
@@ -26,7 +27,6 @@ TILE_ROWS = 8192
 TILE_POINTS = 8192
 
 FILTER, QUANTIZE = "neighbors/filter/filter.cu", "neighbors/filter/quantize.cu"
-WARP = 32
 QUANTIZE_WARPS = 2  # a block, of which each has a row
 MAX_BUCKETS, MAX_THREADS = 2048, 1024
 PROBED_ROWS, PROBED_POINTS, PROBED_FEATURES = 2**8, 2**11, 2**10  # of the product that is tried
@@ -49,10 +49,10 @@ def _products_keep_bound(_gpu: int) -> bool:
         a, b = (cp.asarray(part.astype(np.float16)) for part in (rows[row], points[point]))
         out = cp.empty((len(a), len(b)), cp.float32)
         form_product(a, b, out)
-        found = out.get()
+        products = out.get()
     own = row[:, None] == point
-    pair, found = np.broadcast_to(row[:, None], own.shape)[own], found[own]
-    return bool(((least[pair] <= found) & (found <= largest[pair])).all())
+    pair, products = np.broadcast_to(row[:, None], own.shape)[own], products[own]
+    return bool(((least[pair] <= products) & (products <= largest[pair])).all())
 
 
 def product(rows: QuantizedPoints, points: QuantizedPoints) -> Array:

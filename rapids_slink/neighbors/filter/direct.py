@@ -34,7 +34,7 @@ from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import SEEDS_BY_DISTANCE, TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.runtime.cuda import check_arrays, launch_blocks
+from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
 from rapids_slink.runtime.device import Device
 
 NORMS = ("manhattan", "chebyshev", "minkowski")
@@ -43,7 +43,7 @@ TINY = 1e-30
 MAX_HALVES = 16  # of the exponent: powers up to the eighth
 MAX_DIRECT_FEATURES = 2**18  # so that d times float32's spacing stays small
 UNIT = 2.0**-23  # 2u
-THREADS, TILE = 256, 128  # as in tiles.cuh
+SOURCE = "neighbors/filter/direct.cu"
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
@@ -124,8 +124,9 @@ class DirectFilter(TileFilter):
         (m, d), n = rows.y.shape, points.y.shape[0]
         check_arrays("float32", rows.y, points.y, radius, rows.error, points.error)
         check_arrays("int32", *groups, points.ids, into.ids, into.count)
+        tile, threads = constant(SOURCE, "TILE"), constant(SOURCE, "THREADS")
         launch_blocks(
-            "neighbors/filter/direct.cu", "append_candidates", (-(-n // TILE), -(-m // TILE)), THREADS,
+            SOURCE, "append_candidates", (-(-n // tile), -(-m // tile)), threads,
             rows.y, np.int64(m), points.y, np.int64(n), np.int32(d), radius, rows.error, points.error, *groups,
             points.ids, np.int32(into.capacity), into.ids, into.count,
             options=(f"-DFORMULA={self.formula}", f"-DHALVES={self.halves}"),

@@ -1,6 +1,7 @@
 // Points rounded to fp16 (quantize.py) and to int8 (encodings.py), their centre, and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
+#include "neighbors/filter/fused/image.cuh"
 #include "runtime/include/atomics.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -8,12 +9,8 @@
 #define VALUE float
 #endif
 
-// With it no sum of a row or column passes: the others' slack is at most 2^30, and their products stay below 2^29.
-constexpr int PADDING_NORM = 3 << 29;
 constexpr int CHUNK = 8;                 // features of fp16 in 16 bytes
 constexpr int WORDS = 4;                 // in as many bytes, each of four int8 features
-constexpr int TILE = 128;                // rows of an image's tile
-constexpr int ATOM = 8;                  // chunks of an atom
 
 union Chunk {
     uint4 bits;

@@ -25,7 +25,7 @@ constexpr int MOST_PLANES = 32;
 constexpr int THREADS = 256, SIDE = 16;                       // of a block, and along either side of its tile
 // Counts below 2^16 share a word, two of them: without others a thread has room for twice the points.
 constexpr bool IS_WIDE = !IS_COUNTED && sizeof(DISTANCE) == 2;
-constexpr int ROWS = 8, POINTS = IS_WIDE ? 8 : 4;             // of a thread
+constexpr int ROWS = 8, FEW = 4, POINTS = IS_WIDE ? ROWS : FEW;  // of a thread
 constexpr int SHARED = IS_WIDE ? 2 : 1;                       // counts in a word
 constexpr int ROW_TILE = SIDE * ROWS, POINT_TILE = SIDE * POINTS;  // of a block
 constexpr int ADJACENT = 4;                                   // rows, or points, that a thread reads at once

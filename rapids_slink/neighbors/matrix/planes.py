@@ -10,12 +10,12 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
-from rapids_slink.runtime.cuda import c_name, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.cuda import WARP, c_name, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
 
 PLANES = "neighbors/matrix/planes.cu"
-WARP = 32
-THREADS, TILE, NARROW_TILE = 256, 128, 64  # as in planes.cu: a tile's rows, and points unless they share words
+THREADS, TILE = constant(PLANES, "THREADS"), constant(PLANES, "ROW_TILE")
+NARROW_TILE = constant(PLANES, "SIDE") * constant(PLANES, "FEW")  # points of a tile whose counts do not share words
 #: Codes of integers that span no more than this are their differences from the least.
 MAX_SPAN = 2.0**16
 #: Distances of fewer features than this, all integers, are stored in 16 bits; see stored.cuh.

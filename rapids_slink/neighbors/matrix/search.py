@@ -20,14 +20,14 @@ from rapids_slink.neighbors.matrix.planes import TILE, bit_planes, distance_opti
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
 from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import check_arrays, launch_blocks, warps_that_fit
+from rapids_slink.runtime.cuda import THREADS, WARP, check_arrays, constant, launch_blocks, warps_that_fit
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import free_bytes
 from rapids_slink.runtime.threads import with_progress
 
 LEAST = "neighbors/matrix/least.cu"
-WARP, LEAST_WARPS, THREADS = 32, 2, 256  # the warps of a block of `least_of_rows`
+LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # of a block of `least_of_rows`
 #: All distances are stored if they take at most this, and at most this share of what is free.
 MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
 #: Bytes of the distances of some rows, where not all are stored.

@@ -24,6 +24,7 @@ from rapids_slink.runtime.cuda import (
     c_struct,
     capability,
     check_arrays,
+    constant,
     cuda_kernel,
     launch_blocks,
     multiprocessors,
@@ -34,9 +35,11 @@ from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.memory import outside_pool
 
 SOURCE = "neighbors/small_batch/nearest.cu"
-TILE, THREADS, STEP, RERANK_WARPS = 128, 256, 16, 8  # as in sizes.cuh
-STAGE_BYTES = 2 * TILE * (2 * (4 * STEP + 8) + 16)
+TILE, THREADS, STEP, RERANK_WARPS, PITCH, PIPELINE_STAGES = (
+    constant(SOURCE, name) for name in ("TILE", "THREADS", "STEP", "RERANK_WARPS", "PITCH", "PIPELINE_STAGES")
+)
 QUERY_NUMBERS, CANDIDATE_NUMBERS = 4, 2  # of 32 bits
+STAGE_BYTES = PIPELINE_STAGES * TILE * (2 * PITCH + 4 * QUERY_NUMBERS)
 #: The float32 sums of norms add the error of this number of features more, and once more for the converse.
 SUM_FEATURES = 72
 #: The most products, weighted by their cost, for which this is faster than quantizing and ordering the points first. It
@@ -176,7 +179,7 @@ def _keeps_bound(dtype: str, _gpu: int) -> bool:
     state_of_rows[:, 0] = trial.padded_thresholds(TILE)  # in place of half norms, beside radii of 0
     with outside_pool(cuda()):  # which may have a limit
         centring = cp.concatenate((cp.zeros(d), cp.ones(2)))  # the centre, the scale and its inverse
-        rows, found = cp.asarray(state_of_rows), cp.empty((TILE, search._capacity, CANDIDATE_NUMBERS), cp.int32)
+        rows, candidates = cp.asarray(state_of_rows), cp.empty((TILE, search._capacity, CANDIDATE_NUMBERS), cp.int32)
         points, state = cp.asarray(trial.points.astype(dtype)), cp.zeros(2, cp.int32)
-        search.find_near((1, 1), points, search._search(False), cp.asarray(queries), rows, centring, state, found)
-        return trial.is_passed(found[:m, :, 0].get(), rows.get().view(np.int32)[:m, 3])
+        search.find_near((1, 1), points, search._search(False), cp.asarray(queries), rows, centring, state, candidates)
+        return trial.is_passed(candidates[:m, :, 0].get(), rows.get().view(np.int32)[:m, 3])

@@ -6,7 +6,7 @@
 // Parameters of the rounding. The centring is the centre, followed by the scale and its inverse.
 struct Rounding {
     int d, steps;
-    float half_shrink, norm_shrink, round_up, tiny;  // as in quantize.cu
+    float half_shrink, norm_shrink, round_up, tiny;  // see quantize.cu
     __device__ float error(float moved, float norm) const {
         // The sums' own roundings, and those of z, by 2^-24 of itself.
         return (sqrtf(moved) * (1 + 0x1p-12f) + sqrtf(norm) * 0x1p-22f) * round_up + tiny;

@@ -1,4 +1,4 @@
-// Sizes, as in __init__.py, and what the kernels of nearest.cu hand to each other.
+// Sizes, which __init__.py reads, and what the kernels of nearest.cu hand to each other.
 #pragma once
 #include "runtime/include/threads.cuh"
 
@@ -26,7 +26,7 @@ constexpr int FEATURES = 16;                   // of two rows that are read at a
 
 // A query's state during the search.
 struct Query {
-    float half_norm, error;  // as in bounds.py
+    float half_norm, error;  // see bounds.py
     float radius;            // tightened by all blocks
     int count;               // of its candidates, including those beyond the capacity
 };

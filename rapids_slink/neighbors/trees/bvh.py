@@ -13,7 +13,9 @@ from rapids_slink.neighbors.slices import inverse
 from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import (
+    WARP,
     check_arrays,
+    constant,
     launch,
     launch_blocks,
     launch_resident,
@@ -24,8 +26,7 @@ from rapids_slink.runtime.device import Array, Device, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 
 SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))
-WARP = 32
-NO_NODE = -1  # as in bvh.cuh
+NO_NODE = constant(SOURCE, "NO_NODE")
 MAX_BITS = 31  # of a code, per feature
 #: A code has 63 bits. Of more than `MAX_CODED` features each would have few: then codes are of principal coordinates.
 MAX_CODED, COORDINATES, PCA_ROWS = 8, 6, 2**12

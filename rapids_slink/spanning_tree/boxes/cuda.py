@@ -3,9 +3,9 @@
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.trees.bvh import WARP, BoxSearch
+from rapids_slink.neighbors.trees.bvh import BoxSearch
 from rapids_slink.report import Report
-from rapids_slink.runtime.cuda import constant, number_a_block
+from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 
 SOURCE = "spanning_tree/boxes/boxes.cu"

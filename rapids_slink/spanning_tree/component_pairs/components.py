@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array
 
-SAMPLED = 64  # points of a component
+SAMPLED = constant("spanning_tree/component_pairs/component_pairs.cu", "SAMPLED")  # points of a component
 
 
 @dataclass(frozen=True)

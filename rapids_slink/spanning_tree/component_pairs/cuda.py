@@ -7,13 +7,13 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
-from rapids_slink.runtime.cuda import c_struct, check_arrays, launch, launch_blocks, value_option
+from rapids_slink.runtime.cuda import c_struct, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
 from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
-ROWS, THREADS = 64, 128  # as there, like SAMPLED
+ROWS, THREADS = constant(SOURCE, "ROWS"), constant(SOURCE, "THREADS")
 
 _launch = partial(launch, SOURCE)
 _launch_blocks = partial(launch_blocks, SOURCE)

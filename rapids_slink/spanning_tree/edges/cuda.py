@@ -19,8 +19,8 @@ ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
 SPARE = 1.25  # capacity, as a multiple of the number of edges that the sample predicts
 LARGE = 2**22  # from this many edges on a second set of rounds, with its synchronizations, is worthwhile
-KINDS = {"u": 0, "i": 1, "f": 2}
 SOURCE = "spanning_tree/edges/edges.cu"
+KINDS = {"u": constant(SOURCE, "UNSIGNED"), "i": constant(SOURCE, "SIGNED"), "f": constant(SOURCE, "FLOATING")}
 ITEMS = constant(SOURCE, "ITEMS")  # of a thread
 _launch = partial(launch, SOURCE, items=ITEMS)
 

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
+from rapids_slink.runtime.cuda import constant
 from rapids_slink.runtime.device import Array
 
 LIGHT_EDGES = 1.5  # edges per node in the part that goes first
 
 #: Parts of the edges.
-ALL, LIGHTEST, REST = range(3)
+ALL, LIGHTEST, REST = (constant("spanning_tree/edges/worklist.cuh", name) for name in ("ALL", "LIGHTEST", "REST"))
 
 
 @dataclass(frozen=True)

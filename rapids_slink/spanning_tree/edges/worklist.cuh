@@ -6,8 +6,8 @@ constexpr int ITEMS = 4;            // edges or components per thread
 constexpr int THREADS = 512, BLOCKS = 2;  // of `boruvka_rounds`: per block, resident per multiprocessor
 constexpr int JUMPS = 16;           // steps towards the root at a time
 constexpr int SINGLE_BLOCK = 4096;  // edges and components up to which one block works alone
-enum Kind { UNSIGNED, SIGNED, FLOATING };
-enum Part { ALL, LIGHTEST, REST };
+constexpr int UNSIGNED = 0, SIGNED = 1, FLOATING = 2;  // kinds of weights
+constexpr int ALL = 0, LIGHTEST = 1, REST = 2;         // parts of the edges
 
 struct Weights {
     const void* values;

@@ -10,11 +10,10 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_resident, value_option
+from rapids_slink.runtime.cuda import WARP, check_arrays, launch, launch_resident, value_option
 from rapids_slink.runtime.device import Array
 
 SOURCE = "spanning_tree/pairs/dense.cu"
-WARP = 32
 
 
 def find_cores(matrix: Array, min_samples: int) -> Any:

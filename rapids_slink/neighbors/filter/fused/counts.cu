@@ -13,6 +13,7 @@
 #define FORMULA bit_jaccard
 #endif
 #include "neighbors/exact/formulas.cuh"
+#include "neighbors/filter/fused/image.cuh"
 #include "neighbors/filter/fused/line.cuh"
 #include "neighbors/filter/upper_bound.cuh"
 #include "runtime/include/threads.cuh"
@@ -21,8 +22,6 @@
 #define KEYS_PER_LANE 4
 #endif
 constexpr double SLACK = 1e-6, INFINITE = 1.0 / 0.0;
-constexpr int PADDING_NORM = 3 << 29;    // as in quantize.cu
-constexpr int TILE = 128, ATOM = 8;      // rows of a tile, chunks of 16 bytes of an atom: see pass.cuh
 constexpr int UNROLLED = KEYS_PER_LANE <= 32 ? KEYS_PER_LANE : 1;
 
 struct __align__(16) Chunk {

@@ -21,11 +21,11 @@ from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.cuda import check_arrays, launch, launch_blocks
+from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_blocks
 from rapids_slink.runtime.device import Array
 
 TIGHTEN = "neighbors/filter/fused/tighten.cu"
-TIGHTEN_WARPS = 2  # a block
+TIGHTEN_WARPS = constant(TIGHTEN, "WARPS")  # of a block
 
 
 class ImageFilter(TileFilter):

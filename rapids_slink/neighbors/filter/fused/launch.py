@@ -14,25 +14,27 @@ from rapids_slink.runtime.cuda import (
     c_struct,
     capability,
     check_arrays,
+    constant,
     cuda_kernel,
     multiprocessors,
 )
 from rapids_slink.runtime.device import Array, current_gpu
 
 FUSED = "neighbors/filter/fused/"
-BLOCK_ROWS, TILE = 256, 128  # rows of a work item, points of a tile, as in pass.cuh
+MMA, WGMMA = FUSED + "mma.cu", FUSED + "wgmma.cu"
+BLOCK_ROWS, TILE = constant(MMA, "ROWS"), constant(MMA, "COLUMNS")  # rows of a work item, points of a tile
 ATOM_STEPS, STEP_BYTES = 4, 32  # tensor core instructions that an atom of features takes, and a row's bytes in each
-PIECE_BYTES, NORM_BYTES = 128 * 128, 128 * 4  # of 128 rows of one atom, and of their half norms
+PIECE_BYTES, NORM_BYTES = constant(MMA, "PIECE_BYTES"), 4 * TILE  # of a tile's rows of one atom; of half norms
 #: Stages of wgmma.cu by the number of atoms that stay in shared memory: with more none stays.
 WGMMA_STAGES = 4, 8, 8, 6, 5, 8, 7, 6, 5
-WGMMA_WARPS, QUEUE_BYTES = 16, 64 * 8  # warps that test; a warp's survivors that are not written yet
+WGMMA_WARPS, QUEUE_BYTES = constant(WGMMA, "WARPS"), 8 * constant(MMA, "QUEUE")  # that test; a warp's survivors
 RESERVED_BYTES = 1024  # of shared memory, by CUDA for each block
 #: Warps of a block of mma.cu, its stages, and blocks of a multiprocessor: the first that fits is taken. The last fits
 #: into Turing's 64 KiB. Copies are not asynchronous there, so a second stage would hide little.
 MMA_SHAPES = (4, 3, 2), (4, 2, 2), (8, 3, 1), (8, 2, 1), (4, 2, 1), (8, 1, 1)
 MIN_CAPABILITY, MIN_BITS_CAPABILITY, HOPPER = 75, 80, 90
 #: Work items per multiprocessor, for load balancing; the least and the most tiles of an item.
-WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, 2**18
+WORK_ITEMS_PER_SM, MIN_ITEM_TILES, MAX_ITEM_TILES = 24, 8, (1 << constant(MMA, "COLUMN_BITS")) // TILE
 
 
 def is_hopper() -> bool:
@@ -118,6 +120,7 @@ def append_survivors(
     """
     rows, survivors = products.rows, into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
+    check_arrays(image.y.dtype, image.y, rows.y)
     check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
     check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
     check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
@@ -176,15 +179,15 @@ def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool,
         stages, rows = WGMMA_STAGES[resident], TILE if resident > 4 else BLOCK_ROWS
         pieces = rows // TILE * resident + (1 if resident else 3) * stages
         shared = pieces * PIECE_BYTES + stages * NORM_BYTES + WGMMA_WARPS * QUEUE_BYTES
-        source, shape, more = "wgmma.cu", (rows, 128 + 32 * WGMMA_WARPS, 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
+        source, shape, more = WGMMA, (rows, constant(WGMMA, "THREADS"), 1), ("-arch=sm_90a", f"-DSTAGES={stages}")
     else:
         resident = int(atoms == 1)
         warps, stages, blocks = _shape(resident, gpu)
         shared = _mma_bytes(resident, warps, stages)
-        source, shape, more = "mma.cu", (32 * warps, 32 * warps, blocks), (f"-DWARPS={warps}", f"-DSTAGES={stages}")
+        source, shape, more = MMA, (32 * warps, 32 * warps, blocks), (f"-DWARPS={warps}", f"-DSTAGES={stages}")
     values = resident, last_steps, *kind
     options = (*more, *(f"-D{name}={int(value)}" for name, value in zip(names, values, strict=True)))
-    kernel = cuda_kernel(FUSED + source, "append_survivors", *options)
+    kernel = cuda_kernel(source, "append_survivors", *options)
     kernel.max_dynamic_shared_size_bytes = shared
     return _Body(kernel, *shape, shared)
 

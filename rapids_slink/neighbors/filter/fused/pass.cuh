@@ -37,6 +37,7 @@
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
 // are started. BY_TILE: `threshold` has one for each of `threshold_rows`, tile by tile.
 #pragma once
+#include "neighbors/filter/fused/image.cuh"
 #include "runtime/include/copies.cuh"
 #include "runtime/include/threads.cuh"
 
@@ -58,8 +59,8 @@ typedef Line radius_t;
 typedef float radius_t;
 #endif
 
-constexpr int ROWS = 256, COLUMNS = 128;
-constexpr int PIECE_BYTES = 128 * 128;               // of 128 rows of one atom
+constexpr int ROWS = 2 * TILE, COLUMNS = TILE;
+constexpr int PIECE_BYTES = TILE * 128;              // of a tile's rows of one atom
 constexpr int NORM_BYTES = COLUMNS * sizeof(sum_t);  // of a tile's half norms
 constexpr int QUEUE = 64;  // survivors: fewer than 32 stay, and no more than 32 come at a time
 

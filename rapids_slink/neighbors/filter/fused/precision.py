@@ -42,10 +42,10 @@ def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
         rows = QuantizedPoints(rows.y, cp.asarray(-trial.padded_thresholds(BLOCK_ROWS)), rows.error)
         points = QuantizedPoints(points.y, cp.zeros(BLOCK_ROWS, cp.float32), points.error)
         none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
-        found = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
-        into = Destination(found, cp.zeros(1, cp.int32))
+        candidates = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
+        into = Destination(candidates, cp.zeros(1, cp.int32))
         append_survivors(Products(rows, 1, 1, (0, 1), n), points, STEPS, none, none.of_tile, into)
-        return trial.is_passed(found.ids.get(), found.count.get())
+        return trial.is_passed(candidates.ids.get(), candidates.count.get())
 
 
 def _image(values: np.ndarray) -> QuantizedPoints:

@@ -2,6 +2,7 @@
 //
 // KEYS_PER_LANE times the lanes of a warp is at least the capacity for a row's survivors.
 #include "neighbors/exact/formulas.cuh"
+#include "neighbors/filter/fused/image.cuh"
 #include "neighbors/filter/radius.cuh"
 #include "neighbors/filter/upper_bound.cuh"
 #include "runtime/include/threads.cuh"
@@ -27,8 +28,7 @@ __device__ __forceinline__ int key_of(float half) { return __float_as_int(fmaxf(
 __device__ __forceinline__ float half_of(int key) { return __int_as_float(key); }
 #endif
 
-constexpr int TILE = 128;  // rows, as in pass.cuh
-constexpr int WARPS = 2;  // of a block, as in image.py
+constexpr int WARPS = 2;  // of a block
 // Keys that are closer count as equal: by a row's scaled bound, squared, and by spacings of float32.
 constexpr double INT8_TOLERANCE = 0x1p-12;
 constexpr int FLOAT_TOLERANCE = 1 << 12;
