@@ -4,7 +4,7 @@
   counts.py, the filter of bits
 - surroundings.py: groups of rows that have filters of their own
 - launch.py: what the kernel is given; precision.py: whether its fp16 sums keep the bound on their error
-- pass.cuh: what the kernel's two bodies share (image.cuh, tile_test.cuh, survivors.cuh); wgmma.cu (wgmma.cuh, ring.cuh) is for
-  Hopper, mma.cu (mma.cuh, ../tensor_cores.cuh) for all others
+- pass.cuh: what the kernel's two bodies share (image.cuh, tile_test.cuh, survivors.cuh); wgmma.cu (wgmma.cuh,
+  ring.cuh) is for Hopper, mma.cu (mma.cuh, ../tensor_cores.cuh) for all others
 - tighten.cu: bounds from what passed
 """
