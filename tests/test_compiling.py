@@ -119,6 +119,19 @@ def test_an_edit_reaches_what_calls_it(copy_of_package):
     assert len(list((folder / "__pycache__").iterdir())) == 1  # what the old sources left is gone
 
 
+def test_a_folder_that_another_process_has_just_made_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "PACKAGE", tmp_path)
+    monkeypatch.setattr(compiling.CONFIG, "CACHE_DIR", "")
+    older = tmp_path / "__pycache__" / "rapids_slink-0"
+    folder = compiling.cache_folder.__wrapped__()
+    (folder / "code").touch()
+    older.mkdir()
+    monkeypatch.setattr(compiling.Path, "exists", lambda path: False)  # as if it was made after this look
+    assert compiling.cache_folder.__wrapped__() == folder
+    assert (folder / "code").is_file()
+    assert not older.is_dir()
+
+
 @pytest.mark.full
 def test_no_writable_folder(copy_of_package):
     folder, run = copy_of_package

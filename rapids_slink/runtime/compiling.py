@@ -117,7 +117,8 @@ def cache_folder() -> Path | None:
     in_package = PACKAGE / "__pycache__"
     for parent in filter(None, (CONFIG.CACHE_DIR, in_package, _home_cache())):
         folder = Path(parent, name)
-        older = list(in_package.glob("rapids_slink-*")) if parent == in_package and not folder.exists() else []
+        is_new = parent == in_package and not folder.exists()
+        older = {*in_package.glob("rapids_slink-*")} - {folder} if is_new else set()  # another process may make it now
         try:
             folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
