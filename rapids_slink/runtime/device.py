@@ -138,7 +138,8 @@ def _gpu_of(x: Any) -> int:
     for part in parts():
         described = getattr(part, "__cuda_array_interface__", None)
         if described and described["data"][0]:
-            return int(sys.modules["cupy"].cuda.runtime.pointerGetAttributes(described["data"][0]).device)
+            gpu = int(sys.modules["cupy"].cuda.runtime.pointerGetAttributes(described["data"][0]).device)
+            return gpu if gpu >= 0 else current_gpu()  # the host's memory, which all GPUs read
     return current_gpu()
 
 
