@@ -30,6 +30,8 @@ def small_batch():
 
     if not small_batch.SmallBatchSearch(1, 1, 1, EUCLIDEAN).is_supported:
         pytest.skip("needs compute capability 8.0")
+    for dtype in ("float32", "float64"):  # which is tried once, before a test changes what the module has
+        assert small_batch._keeps_bound(dtype, 0)
     return small_batch
 
 
@@ -221,7 +223,7 @@ class Launches:
 
 def constants(search):
     """Of nearest.cu's `Search`: how norms are rounded, the terms of the upper bound, those of the radius."""
-    fields = search._search.tolist()
+    fields = search._search().tolist()
     assert len(fields) == 25
     return fields[8:12], fields[12:18], fields[18:]
 

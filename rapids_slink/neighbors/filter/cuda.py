@@ -46,7 +46,7 @@ def _products_keep_bound(_gpu: int) -> bool:
     least, largest = allowed_range(rows, points)
     row, point = np.resize(np.arange(len(rows)), PROBED_ROWS), np.resize(np.arange(len(rows)), PROBED_POINTS)
     with outside_pool(cuda()):  # which may have a limit
-        a, b = (cp.asarray(part.astype(np.float16)) for part in (rows[row], points[point]))
+        a, b = cp.asarray(rows.astype(np.float16)[row]), cp.asarray(points.astype(np.float16)[point])
         out = cp.empty((len(a), len(b)), cp.float32)
         form_product(a, b, out)
         products = out.get()
