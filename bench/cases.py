@@ -287,6 +287,108 @@ def near_duplicates(n: int, d: int, moved: float = 0.005) -> Rows:
     return rows
 
 
+def nested(n: int, d: int) -> Rows:
+    """Ten clusters of ten of ten of ten, each level ten times tighter, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        points, size = np.float32(1e-4) * rng.standard_normal((n + extra, d), np.float32), 1
+        of_point = np.zeros(n + extra, np.int64)
+        for scale in (1.0, 0.1, 0.01, 0.001):
+            size, of_point = 10 * size, 10 * of_point + rng.integers(10, size=n + extra)
+            points += np.float32(scale) * rng.standard_normal((size, d), np.float32)[of_point]
+        return points
+
+    return rows
+
+
+def core(n: int, d: int) -> Rows:
+    """Standard normal points, of which half are a thousand times as dense, in the middle of the others, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        points = np.random.default_rng(SEED).standard_normal((n + extra, d), np.float32)
+        points[::2] *= np.float32(1e-3)
+        return points
+
+    return rows
+
+
+def line(n: int, d: int) -> Rows:
+    """Points along one direction, with noise of a hundred-thousandth of its length, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        direction = rng.standard_normal((1, d), np.float32)
+        points = np.float32(1e-5) * rng.standard_normal((n + extra, d), np.float32)
+        return points + rng.random((n + extra, 1), np.float32) * direction / np.linalg.norm(direction)
+
+    return rows
+
+
+def blobs(n: int, d: int) -> Rows:
+    """Twenty normal clusters in a cube of 40, and a tenth of the points uniform in one of 50, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        centres = rng.uniform(-20, 20, (20, d)).astype(np.float32)
+        points = rng.standard_normal((n + extra, d), np.float32) + centres[rng.integers(20, size=n + extra)]
+        points[::10] = rng.uniform(-25, 25, points[::10].shape)
+        return points
+
+    return rows
+
+
+def activations(n: int, d: int) -> Rows:
+    """What a layer of rectifiers gives, max(N - 1, 0) times a scale a feature, float32: zeros, and equal rows."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        points = np.maximum(rng.standard_normal((n + extra, d), np.float32) - 1, 0)
+        return points * rng.gamma(1.0, 1.0, d).astype(np.float32)
+
+    return rows
+
+
+def cells(n: int, d: int) -> Rows:
+    """Thirty clusters of uneven sizes; feature j = 1, 2, ... has a standard deviation of 1/√j, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        deviation = np.arange(1, d + 1, dtype=np.float32) ** np.float32(-0.5)
+        centres = 3 * rng.standard_normal((30, d), np.float32)
+        of_point = rng.choice(30, n + extra, p=rng.dirichlet(np.full(30, 0.7)))
+        return (rng.standard_normal((n + extra, d), np.float32) + centres[of_point]) * deviation
+
+    return rows
+
+
+def topics(n: int, d: int) -> Rows:
+    """Unit rows about the leaves of a tree of topics, ten of ten of ten, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        of_point = rng.integers(1000, size=n + extra)
+        points = np.float32(0.5) * rng.standard_normal((n + extra, d), np.float32)
+        for size, scale in ((10, 1.0), (100, 0.7), (1000, 0.5)):
+            points += np.float32(scale) * rng.standard_normal((size, d), np.float32)[of_point * size // 1000]
+        points /= np.linalg.norm(points, axis=1, keepdims=True)
+        return points
+
+    return rows
+
+
+def twins(n: int, d: int) -> Rows:
+    """Standard normal points, each four times within 10⁻⁴, in no order, float32."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        of_point = rng.permutation(n + extra) // 4
+        points = rng.standard_normal((int(of_point.max()) + 1, d), np.float32)[of_point]
+        return points + np.float32(1e-4 / d**0.5) * rng.standard_normal(points.shape, np.float32)
+
+    return rows
+
+
 def digits(_folder: Path | None, _extra: int) -> np.ndarray:
     """scikit-learn's handwritten digits, (1797, 64) float64 holding small integers."""
     from sklearn.datasets import load_digits
@@ -365,6 +467,22 @@ BITS_AND_ALLELES = (
         for n in (5000, 20_000, 53_000, 100_000)
     ),
 )
+FAR = (("200k-64", 200_000, 64), ("200k-384", 200_000, 384), ("1m-50", 1_000_000, 50), ("20k-64", 20_000, 64))
+#: Data with structure: clusters within clusters, scales, repeats, few true dimensions.
+STRUCTURED = tuple(
+    Case(f"{kind.__name__}-{n // 10**6}m-{d}" if n >= 10**6 else f"{kind.__name__}-{n // 1000}k-{d}", kind(n, d))
+    for kind, sizes in (
+        (nested, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
+        (core, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
+        (line, ((200_000, 64), (200_000, 384), (1_000_000, 50))),
+        (blobs, ((1_000_000, 8), (1_000_000, 16), (20_000, 64))),
+        (activations, ((1_000_000, 16), (1_000_000, 8))),
+        (cells, ((1_000_000, 50), (50_000, 1536), (20_000, 8192), (20_000, 64))),
+        (topics, ((1_000_000, 50), (200_000, 384), (50_000, 1536))),
+        (twins, ((1_000_000, 50), (1_000_000, 8))),
+    )
+    for n, d in sizes
+)
 TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
@@ -406,11 +524,14 @@ CASES: dict[str, Case | Tree | Graph] = {
         Case("curve-1m-16", curve(1_000_000, 16)),
         *(Case(f"cloud-{n}m-9", cloud(n * 1_000_000)) for n in (1, 4)),
         Case("gauss-1m-1", gauss(1_000_000, 1, np.float64)),
+        Case("gauss-50k-1536", gauss(50_000, 1536, np.float32)),
+        *(Case(f"far-{name}", mixture(n, d, 8, 1e4)) for name, n, d in FAR),
         *NEAREST,
         *METRICS,
         *SCALING,
         *FEW_FEATURES,
         *BITS_AND_ALLELES,
+        *STRUCTURED,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -423,5 +544,6 @@ GROUPS = {
         ("scaling", SCALING),
         ("few-features", FEW_FEATURES),
         ("bits-and-alleles", BITS_AND_ALLELES),
+        ("structured", STRUCTURED),
     )
 }
