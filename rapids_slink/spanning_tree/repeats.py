@@ -1,9 +1,10 @@
-"""Repeated rows: they join at zero first, in the total order, and only distinct rows are searched.
+"""Repeated rows: they join first, in the total order, and only distinct rows are searched.
 
-The equal row with the smallest id represents the others. Its edges to the others have weight zero and come first in the
-total order among their ids. Between two distinct rows the first edge in that order joins their representatives. So
-these edges and the tree of the distinct rows form the tree of all rows, unless two distinct rows are at distance zero
-as well, because products of tiny numbers underflow. Then all rows are searched.
+The equal row with the smallest id represents the others. Its edges to them weigh what the metric says of the row with
+itself, which is zero or, for cosine, what rounding leaves of it. Among edges of equal rows these come first by their
+ids. Between two distinct rows the first edge in the total order joins their representatives. So these edges and the
+tree of the distinct rows form the tree of all rows if no edge of that tree is as light as one of them. Otherwise, for
+instance if products of tiny numbers underflow, all rows are searched.
 """
 
 from dataclasses import dataclass, replace
@@ -23,14 +24,14 @@ from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.
 SAMPLE_FACTOR = 4
-#: All rows are compared if the sample has at least this many equal pairs.
-MIN_EQUAL = 16
+#: All rows are compared if the sample has at least this many equal pairs, and joined if this share of them is repeated.
+MIN_EQUAL, MIN_REPEATED = 16, 1 / 64
 BLOCK = 2**18  # values that are compared at a time
 ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
 ROW_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
 JOIN_BYTES = 50  # of a row while its edges are sorted and joined to those of distinct rows
-#: Formulas whose value for equal rows is not zero, or not the least value.
-OTHER_FORMULAS = ("cosine", "inner_product", "given")
+#: Formulas whose value for equal rows is not the least value.
+OTHER_FORMULAS = ("inner_product", "given")
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,27 @@ class Repeats:
     repeated: Array  # (n - m,) array, the other ids, ascending
     of_repeated: Array  # (n - m,) array, for each of them, the smallest id of its row
 
-    def join(self, tree: PreallocatedFrame, device: Device) -> PreallocatedFrame | None:
-        """The tree of all rows from the tree of the distinct ones; None if two distinct rows are at distance zero."""
+    def join(self, tree: PreallocatedFrame, of_equal: Array, device: Device) -> PreallocatedFrame | None:
+        """The tree of all rows from that of the distinct ones, None if that has an edge as light as of equal rows.
+
+        `of_equal`, (n - m,) float64, are the weights between each repeated row and the first one.
+        """
         src, dst, weight = tree.columns.values()
-        if weight.size and not float(weight[0]) > 0:
-            return None
         xp, m = device.xp, self.repeated.size
+        if weight.size and not float(weight[0]) > float(of_equal.max()):
+            return None
         whole = PreallocatedFrame.empty(device, m + weight.size, EDGE_TYPES)
         order = stable_order(self.of_repeated, xp)
-        parts = (self.of_repeated, self.first[src]), (self.repeated, self.first[dst]), (None, weight)
-        for column, (at_zero, of_tree) in zip(whole.columns.values(), parts, strict=True):
-            column[:m] = 0 if at_zero is None else at_zero[order]
+        order = order[stable_order(of_equal[order], xp)]
+        parts = (self.of_repeated, self.first[src]), (self.repeated, self.first[dst]), (of_equal, weight)
+        for column, (equal, of_tree) in zip(whole.columns.values(), parts, strict=True):
+            column[:m] = equal[order]
             column[m:] = of_tree
         return whole
 
 
 def serves(problem: Problem) -> bool:
-    """Points whose equal rows are at distance zero, without core distances, which would separate them.
+    """Points whose equal rows are nearest to each other, without core distances, which would separate them.
 
     Rows with missing values are often at zero from rows that are not equal.
     """
@@ -79,7 +84,9 @@ def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Pre
         if tree is None:
             return None
         with report.stage("spanning_tree", device):
-            edges = repeats.join(tree[0], device)
+            first, other = repeats.of_repeated.astype("int32"), repeats.repeated.astype("int32")
+            of_equal = kernels(device).pair_distances(rows, first, other, problem.metric)
+            edges = repeats.join(tree[0], of_equal, device)
         return None if edges is None else (edges, tree[1])
 
     n, m = problem.n, repeats.first.size
@@ -101,7 +108,7 @@ def find_repeats(values: Array, device: Device) -> Repeats | None:
     if (sample[1:] == sample[:-1]).sum() < MIN_EQUAL:
         return None
     _, first, number = xp.unique(hash_rows(values), return_index=True, return_inverse=True)
-    if 2 * first.size > n:
+    if first.size > n * (1 - MIN_REPEATED):
         return None
     of_row = first[number.reshape(-1)]  # the smallest id with the same hash
     if not all(all_true(values[rows] == values[of_row[rows]]) for rows in row_blocks(n, d, BLOCK)):
