@@ -47,6 +47,8 @@ COSTS = {
     hopper: FilterCosts(product, survivor=3e-10, byte=4e-13, rounding=1 / 25 / 12**0.5)
     for hopper, product in ((True, 1.0e-15), (False, 1.9e-15))
 }
+#: With more features fp16 takes less time whatever the number of points: see bench/NOTES.md.
+MAX_INT8 = 1024
 #: Seconds by which a product of one feature takes longer in fp16, and how many survivors of a Gaussian point it saves.
 FP16_TIME, FP16_SURVIVORS = {True: 0.85e-15, False: 1.7e-15}, 200
 
@@ -175,13 +177,14 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     """The encoding with which the queries take the least time.
 
     fp16 takes longer for the products, by `FP16_TIME` for each, and leaves fewer survivors: of Gaussian points
-    `FP16_SURVIVORS` fewer a query. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
+    `FP16_SURVIVORS` fewer a query, and more with many features, since distances then differ by less than eight bits
+    move a point. Bytes are exact in int8, and only int8 serves where sums of fp16 are not precise.
     """
     (n, d), cost = points.shape, COSTS[is_hopper()]
     projection = worthwhile_projection(points, n_queries, scaling, cost, device, within)
     if projection:
         return Projected(points, projection)
-    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor
+    saves_time = n * d * FP16_TIME[is_hopper()] > FP16_SURVIVORS * cost.survivor and d <= MAX_INT8
     if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)
     return Fp16(d, scaling)
