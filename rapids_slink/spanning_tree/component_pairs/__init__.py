@@ -46,8 +46,8 @@ PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured,
 MAX_OVERLAPPING = 32  # pairs of small or negative separation, per component
 MIN_SAMPLED = 8  # points of a component that are compared with another's
 FEW_EDGES = 2**15  # the tree of fewer edges takes less time on the host than a GPU's calls do
-#: Rounds of searches of fewer pairs of points take less time than connecting at once.
-MIN_ROUND_PAIRS = {"cpu": 2**23, "cuda": 2**32}
+#: Rounds of searches of fewer pairs of points, of up to `FEATURES` features, take less time than connecting at once.
+MIN_ROUND_PAIRS, FEATURES = {"cpu": 2**23, "cuda": 2**32}, 128
 #: The least share of all points, and the least rows per component, that have to search if components are separated.
 MIN_ROW_SHARE, MIN_ROWS_PER_COMPONENT = 1 / 16, 48
 ROUNDS = 3  # the estimated number of rounds of searches that this replaces
@@ -62,7 +62,8 @@ def is_worthwhile(search: Search, components: int, forest: Forest, rows: Array) 
     if not isinstance(search, BruteForceSearch) or not isinstance(search.filter, ProductFilter):
         return False
     n, m = forest.component.size, rows.size
-    if components > MAX_COMPONENTS or m * n < MIN_ROUND_PAIRS[search.device.name]:
+    products = m * n * max(1.0, search.filter.n_features / FEATURES)
+    if components > MAX_COMPONENTS or products < MIN_ROUND_PAIRS[search.device.name]:
         return False
     if m < max(MIN_ROWS_PER_COMPONENT * components, MIN_ROW_SHARE * n):
         return False
