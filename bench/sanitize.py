@@ -30,6 +30,8 @@ from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
+from rapids_slink.neighbors.tiles import TileSearch
+from rapids_slink.neighbors.trees import dimension
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.distances import as_distances
 from rapids_slink.points.kernels import kernels as point_kernels
@@ -56,7 +58,7 @@ Step = Callable[[Device], tuple[Any, ...]]
 def search(kind: str, values: Any, device: Device, queries: Any = None) -> Any:
     """One of the searches; the CPU has a tree for boxes."""
     if kind != "boxes":
-        return BruteForceSearch(values, device, Report(), queries)
+        return (TileSearch if kind == "tiles" else BruteForceSearch)(values, device, Report(), queries)
     if device.is_gpu:
         from rapids_slink.neighbors.trees.bvh import BoxSearch
 
@@ -123,6 +125,11 @@ def count_visits(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """How many nodes of a tree of boxes searches visit, counted up to one."""
     visits = search("boxes", device.asarray(points), device).mean_visits(1) if device.is_gpu else 1.0
     return (np.array(visits),)
+
+
+def expands(device: Device, points: np.ndarray) -> tuple[Any, ...]:
+    """The expansion of points."""
+    return (np.array(dimension.expansion(device.asarray(points), device)),)
 
 
 def equal_rows(device: Device, points: np.ndarray) -> tuple[Any, ...]:
@@ -253,7 +260,11 @@ def steps() -> Iterator[tuple[str, Step]]:
     }
     for name, rows in points.items():
         yield f"lists, {name}", partial(cluster, kind="all pairs", points=rows, k=3)
+        yield f"lists in tiles, {name}", partial(cluster, kind="tiles", points=rows, k=3)
     yield "lists, mutual reachability", partial(cluster, kind="all pairs", points=islands, k=6, min_samples=4)
+    tight = np.concatenate([1e-5 * rng.normal(size=(700, 20)), rng.normal(size=(700, 20))])
+    yield "lists in tiles, twice the digits", partial(cluster, kind="tiles", points=tight, k=3)
+    yield "lists in tiles, mutual reachability", partial(cluster, kind="tiles", points=islands, k=6, min_samples=4)
     yield "lists, two sets", partial(find_nearest, kind="all pairs", queries=islands[:100], points=islands[100:])
     for dtype in ("float32", "float64"):
         for d in (1, 3):
@@ -276,6 +287,8 @@ def steps() -> Iterator[tuple[str, Step]]:
     for name in ("float32", "float64, 70 features"):
         yield f"all pairs, {name}", partial(tree_of_pairs, points=points[name])
     yield "all pairs, mutual reachability", partial(tree_of_pairs, points=islands, min_samples=4)
+    for dtype in ("float32", "float64"):
+        yield f"expansion, {dtype}", partial(expands, points=rng.integers(0, 99, (2500, 40)).astype(dtype))
     yield "equal rows", partial(equal_rows, points=islands[np.arange(900) % 300])
     yield "a distance matrix", partial(tree_of_matrix, points=points["bytes"])
     yield "a distance matrix, many samples", partial(tree_of_matrix, points=islands, min_samples=40)

@@ -117,7 +117,7 @@ def uneven_blobs_32d(rng, dtype):
 @case
 def few_big_clusters(rng, dtype):
     """Well separated: the last components hold all rows, so that they are joined at once."""
-    return _blobs(rng, 8400, 16, rng.normal(size=(6, 16)) * 50, np.ones(6))
+    return _blobs(rng, 8400, 16, rng.normal(size=(6, 16)) * 6, np.ones(6))
 
 
 @case

@@ -10,6 +10,7 @@ from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.task import NeighborLists, SearchTask
+from rapids_slink.neighbors.tiles import Encoded
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda
 
@@ -127,6 +128,41 @@ def tightening():
         filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
 
 
+def tiles_of_near_points():
+    """The order, what is listed for blocks of rows, and products; of both types and tiers."""
+    from rapids_slink.neighbors.exact.cuda import new_candidates
+    from rapids_slink.neighbors.tiles import cuda as kernels
+    from rapids_slink.neighbors.tiles.order import Slots
+
+    xp, n, d, m = cuda().xp, 1024, 100, 17
+    kernels.leaves(kernels.cut(points(n, m), 128, 512), points(n, m))
+    tiles, blocks, cells = n // 128, n // 256, 2
+    slots = Slots(ids(n), xp.arange(tiles, dtype="int32") // 4, cells)
+    centres, scales, origin = points(cells, d, "float64"), xp.zeros(cells), xp.zeros(d)
+    boxes = kernels.boxes(points(n, m, "float64"), points(n, 2, "float64"), slots.rows)
+    within, reaches, of_blocks = kernels.reach(xp.zeros(n), slots.rows, (0.0,) * 4, 1.0)
+    groups = ids(blocks), ids(tiles)
+    listed, _ = kernels.near_tiles(xp.zeros((blocks, 2, m)), boxes, of_blocks, *groups)
+    kernels.refine(listed, xp.zeros((blocks, 2, m)), boxes, points(m, n), ids(n), reaches, 0.0)
+    kernels.groups_of_slots(slots.rows, ids(n), 128)
+    kernels.runs(ids(n), ids(n), 64)
+    spread, first_tile = xp.zeros(cells), xp.arange(cells + 1, dtype="int32") * 4
+    kernels.near_cells(slots.cell_of_tile, xp.zeros((cells, cells)), spread, first_tile, *groups[::-1])
+    for dtype, fine in product(("float32", "float64"), (False, True)):
+        rows = points(n, d, dtype)
+        products = xp.zeros((cells, n)), xp.zeros(cells), kernels.centred(rows, slots.rows, origin)[1]
+        kernels.largest_differences(rows, slots, origin, centres)
+        y, error, length = kernels.encode(rows, slots, origin, centres, scales, fine, columns=True)
+        largest_error, largest_length, spread, _ = kernels.sums_of_cells(slots, error, length)
+        encoded = Encoded(slots, centres, scales, y, error, length, largest_error, largest_length, spread, fine)
+        begins, least = points(cells, n), points(cells, n)
+        kernels.put_begins(products, xp.zeros((cells, cells)), encoded, slice(0, cells), 0.0, begins)
+        needed = kernels.needed_cells(listed, slice(0, 2), slots)
+        kernels.put_thresholds(products, ids(n), within, encoded, encoded, 0.0, needed, least)
+        into, of_rows = new_candidates(n, 5), (ids(n), ids(n))
+        kernels.append(encoded, encoded, (least, begins, 0), (*listed, slice(0, 2)), of_rows, into, fine)
+
+
 def direct_filter():
     from rapids_slink.neighbors.filter.direct import DirectFilter
 
@@ -204,7 +240,8 @@ def forest_of_edges():
 
 LAUNCHERS = [
     exact_kernels, matrix_search, box_search, box_tree, int8_points, fused_filter, bounds_of_filters, tightening,
-    direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, tree_of_lists, forest_of_edges,
+    tiles_of_near_points, direct_filter, small_batch, component_samples, dendrogram, tree_of_matrix, tree_of_lists,
+    forest_of_edges,
 ]  # fmt: skip
 
 
@@ -276,6 +313,13 @@ def boxes_and_cores():
     among, rows = BoxSearch(points(n, 3), cuda(), Report()), ids(n)
     among.find(SearchTask(rows, 5, rows, rows, core=cuda().xp.zeros(n)))
     among.mean_visits(10)
+
+
+def expansion_of_points():
+    from rapids_slink.neighbors.trees.dimension import expansion
+
+    for dtype in ("float32", "float64"):
+        expansion(points(3000, 9, dtype), cuda())
 
 
 def order_of_edges():
@@ -356,7 +400,8 @@ def edges_of_graph():
 
 
 OTHERS = [
-    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, order_of_edges,
+    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores,
+    expansion_of_points, order_of_edges,
     added_rows, components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
 ]  # fmt: skip
 

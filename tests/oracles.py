@@ -11,6 +11,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree as scipys_tree
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
@@ -132,7 +133,7 @@ class SearchKind(NamedTuple):
         return self.way != "tree" or self.device == "cpu" or d <= MAX_TREE_FEATURES
 
     def __call__(self, values, queries=None, report=None, **options):
-        kind = BruteForceSearch
+        kind = TileSearch if self.way == "tiles" else BruteForceSearch
         if self.way == "tree":
             in_boxes = self.device == "cuda"
             kind = importlib.import_module("rapids_slink.neighbors.trees.bvh").BoxSearch if in_boxes else TreeSearch
@@ -141,18 +142,22 @@ class SearchKind(NamedTuple):
         return kind(self.engine.asarray(values), self.engine, report or Report(), queries, **options)
 
 
-SEARCHES = [(device, way) for device in ("cpu", "cuda") for way in ("brute_force", "tree")]
+OF_QUERIES = "brute_force", "tree"  # searches among points for neighbours of others
+SEARCHES = [(device, way) for device in ("cpu", "cuda") for way in (*OF_QUERIES, "tiles")]
 
 
-def searches(*parameters, features=None):
+def searches(*parameters, features=None, two_sets=False):
     """Parameters ``make_search, ...``: every search with each of the others that it serves, maybe one alone.
 
-    `features` tells how many features the points of some parameters have; by default they are few.
+    `features` tells how many features the points of some parameters have; by default they are few. `two_sets` is
+    whether the queries are other rows than the points.
     """
     found = []
     for given in parameters or [()]:
         given = given if isinstance(given, type(pytest.param())) else pytest.param(*given)
         for kind in (SearchKind(*search) for search in SEARCHES):
+            if two_sets and kind.way not in OF_QUERIES:
+                continue
             if features is None or kind.serves(features(*given.values)):
                 on_gpu = [pytest.mark.gpu] if kind.device == "cuda" else []
                 id_ = "-".join([*kind, *map(str, given.values)])

@@ -83,7 +83,7 @@ TWO_SETS = combinations(
 
 
 @pytest.mark.parametrize(
-    ("make_search", "name", "dtype"), searches(*TWO_SETS, features=lambda name, dtype: shape(name)[1])
+    ("make_search", "name", "dtype"), searches(*TWO_SETS, features=lambda name, dtype: shape(name)[1], two_sets=True)
 )
 def test_queries_and_points_that_differ(make_search, name, dtype):
     X = CASES[name](dtype)

@@ -68,7 +68,7 @@ def half_a_curve(rng, n, d):
         (far_clusters, 10_000, 12, "k-d tree"),
         (lambda rng, n, d: rng.normal(size=(n, d)), 10_000, 16, "float32 tiles"),
         (curve, 1_000, 16, "float32 tiles"),  # too few
-        (curve, 10_000, 65, "float32 tiles"),  # too many features
+        (curve, 10_000, 65, "tiles of near points"),  # too many features
     ],
 )
 def test_trees_serve_points_of_low_dimension(points, n, d, expected):

@@ -6,18 +6,20 @@ Points are visited in a low-discrepancy order, in bands of which each extends th
 g·k candidates a row. A GPU takes few pairs in one band. If points have core distances they are visited in ascending
 order of these instead, and a search stops where they exceed the bounds of all its rows. A row whose candidates all
 fitted into its buffer is proven (filter/bounds.py says why). The others are searched again with the bound that they
-have reached, on a GPU then by a finer filter and by filters of groups of rows, at last by computing every distance.
+have reached. On a GPU a finer filter follows, and tiles of near points, which have scales of their own; for queries,
+which have no such tiles, filters of groups of rows; at last every distance is computed.
 
 For the k-NN graph the fused filter and a CPU's form each pair of points once and test it for both: a symmetric pass. If
 the lists within two parts of the points are known, only pairs between the parts are formed.
 """
 
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import ExactPoints, candidate_capacity, same_candidates
+from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
 from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
@@ -25,6 +27,7 @@ from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter
 from rapids_slink.neighbors.memory import estimate_brute_force, row_bytes
 from rapids_slink.neighbors.slices import chunks_of, geometric_slices
 from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
+from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.memory import free_bytes
@@ -35,7 +38,7 @@ from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
 ROWS_OF_SIMILAR_BOUND = 2**15
 #: How many times as many chunks rows are in that are searched again, so that each has more room for candidates.
 MORE_ROOM = 8
-#: How often rows are searched with a filter of their own, at most: each pass tightens their bounds.
+#: How often queries are searched with a filter of their own, at most: each pass tightens their bounds.
 PASSES = 2
 #: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
 ONE_BAND = 2**26
@@ -105,6 +108,17 @@ class BruteForceSearch:
             self.kernels.drop_above_bound(ids, weights, upper)
         return SearchResult(ids, weights, upper)
 
+    @cached_property
+    def _may_have_tiles(self) -> bool:
+        """Whether what the filter does not tell apart is searched in tiles of near points, of one set of points."""
+        one_set = self.queries is self.values
+        return self.device.is_gpu and one_set and TileSearch.serves(self.values, self.device, self.metric)
+
+    @cached_property
+    def tiles(self) -> TileSearch:
+        """The search in tiles of near points."""
+        return TileSearch(self.values, self.device, self.report, progress=self.progress, metric=self.metric)
+
     def distances(self, src: Array, dst: Array) -> Array:
         """The surrogate distances of pairs of points."""
         return self.kernels.pair_distances(self.exact.points, src, dst, self.metric)
@@ -141,6 +155,11 @@ class BruteForceSearch:
             filter_ = filter_.finer() if unproven.size else None
         if not unproven.size:
             return unproven
+        if self._may_have_tiles and unproven.size >= MIN_ROWS:
+            rows = task.rows[unproven]
+            found = self.tiles.find(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
+            reached.put(unproven, found.upper, TopLists(found.ids, found.weights, None))
+            return unproven[:0]
         remaining = []
         for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
             rows = unproven[some]
@@ -225,7 +244,15 @@ class BruteForceSearch:
         for at, offsets in enumerate(with_progress(slices, len(slices), task.progress(self.progress))):
             filter_.append_both(offsets, bound, survivors, split)
             if at % 2 and filter_.is_coarse(survivors):  # which waits for the GPU
-                self.filter = filter_.finer()
+                finer = filter_.finer()
+                if finer is None and not self._may_have_tiles:
+                    continue
+                del survivors, top
+                if finer is None:
+                    found = self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
+                    reached.put(slice(None), found.upper, TopLists(found.ids, found.weights, None))
+                    return rows[:0], rows[:0]
+                self.filter = finer
                 self.report.count("neighbors", filter=self.filter.name)
                 return self._symmetric_pass(task, reached)
             is_last = offsets is slices[-1]

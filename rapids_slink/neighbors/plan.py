@@ -10,6 +10,8 @@ from rapids_slink.neighbors.filter.choose import fused_filter
 from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.neighbors.task import Search
+from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
+from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
@@ -27,6 +29,10 @@ LOW_DIMENSIONAL = {"cpu": (range(9, 65), 2**13), "cuda": (range(9, 33), 2**18)}
 MAX_TOUCHED_SHARE = 1 / 16  # on a CPU
 #: The largest expansion, of trees/dimension.py, for which a GPU makes a tree.
 MAX_EXPANSION = 0.015
+#: Points may be searched in tiles of near points from this number on, if by trees/dimension.py their expansion is at
+#: most `MAX_SPREAD` and the nearest within this share of their spread, and if few pairs of tiles are needed.
+STRUCTURED_POINTS = {"cpu": 2**13, "cuda": 2**16}
+MAX_SPREAD, MAX_NEAREST = 0.4, 0.1
 #: Neighbours a row when none are asked for. More cost time in the k-NN graph, fewer in connecting, for one result.
 DEFAULT_NEIGHBORS = 8
 #: Bytes of a value while a CPU looks for codes, beside the rows that it reads.
@@ -58,8 +64,15 @@ def prepare_search(
         if search is not None:
             return search
     kind = _search_class(n, d, metric, device)
-    more = {"max_weight": max_weight} if kind is BruteForceSearch else {}
-    return kind(values, device, report, queries, progress, metric=metric, **more)
+    if kind is not BruteForceSearch:
+        search_by: Search = kind(values, device, report, queries, progress, metric=metric)
+        return search_by
+    if by_values and queries is None and _may_be_structured(values, device, metric):
+        tiles = TileSearch(values, device, report, progress=progress, metric=metric)
+        if tiles.share() <= MAX_SHARE[device.name]:
+            report.count("neighbors", filter="tiles of near points")
+            return tiles
+    return BruteForceSearch(values, device, report, queries, progress, metric, max_weight)
 
 
 def estimate_search(
@@ -134,12 +147,18 @@ def _may_be_low_dimensional(n: int, d: int, metric: Metric, device: Device) -> b
     return metric.boxes and d in features and n >= min_points
 
 
+def _may_be_structured(values: Array, device: Device, metric: Metric) -> bool:
+    """Whether to see if points are searched in tiles: if most lie much nearer to others than all are far apart."""
+    if metric.filter != "product" or len(values) < STRUCTURED_POINTS[device.name]:
+        return False
+    near = expansion(values, device) <= MAX_SPREAD and nearest_by_spread(values, device) <= MAX_NEAREST
+    return near and TileSearch.serves(values, device, metric)
+
+
 def _low_dimensional(values: Array, device: Device, report: Report, progress: bool, metric: Metric) -> Search | None:
     """The search by a tree, or None if a ball of neighbours touches too many of its nodes."""
     kind: Any = _tree_class(device)
     if device.is_gpu:
-        from rapids_slink.neighbors.trees.dimension import expansion
-
         (n, d), itemsize = values.shape, values.dtype.itemsize
         needed = kind.estimate(n, n, d, DEFAULT_NEIGHBORS, itemsize, device, metric).peak
         if needed > free_bytes() or expansion(values, device) > MAX_EXPANSION:

@@ -100,6 +100,11 @@ def unit_rows(rows: Array) -> Array:
     return rows[:, :-1] / rows[:, -1:]
 
 
+def product_form(rows: Array, metric: Metric) -> Array:
+    """The rows of which the surrogate distance is a function of Euclidean distances: unit rows of the cosine's."""
+    return unit_rows(rows) if metric.formula == "cosine" else rows
+
+
 def _on_sphere(values: Array, name: str, device: Device) -> Array:
     """Unit vectors."""
     if values.shape[1] != 2:

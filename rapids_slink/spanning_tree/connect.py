@@ -10,6 +10,7 @@ searched for alone: when few large ones remain, component_pairs/ may connect the
 from math import inf
 from typing import Any
 
+from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
@@ -90,7 +91,7 @@ def connect_forest(
                 rows = rows[(weight < max_weight) | ((weight == max_weight) & (code < NO_EDGE))]
                 if not rows.size:
                     return
-            small = _of_small_components(forest, rows, device)
+            small = _of_small_components(forest, rows, whole)
             if 0 < small.size <= rows.size / 2:
                 rows, least_share = small, forest.component.size  # of all components few may be small
             elif (
@@ -108,9 +109,12 @@ def connect_forest(
             searched = True
 
 
-def _of_small_components(forest: Forest, rows: Array, device: Device) -> Array:
+def _of_small_components(forest: Forest, rows: Array, search: Search) -> Array:
     """Those of the rows that are in components with few of them; none if all rows take little time."""
     m, n = rows.size, forest.component.size
+    if not isinstance(search, BruteForceSearch):
+        return rows[:0]
+    device = search.device
     if m < n / 4 or m * n < MIN_ROUND_PAIRS[device.name]:
         return rows[:0]
     return kernels(device).rows_of_small_components(forest, rows, MIN_ROWS_PER_COMPONENT)

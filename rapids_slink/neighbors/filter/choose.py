@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
 from rapids_slink.neighbors.filter.direct import direct_filter
@@ -13,8 +14,8 @@ from rapids_slink.neighbors.filter.kernels import kernels
 from rapids_slink.neighbors.filter.product import TileFilter
 from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
 from rapids_slink.neighbors.filter.quantize import Scaling, scale_of
-from rapids_slink.neighbors.rows import unit_rows
-from rapids_slink.runtime.device import Device
+from rapids_slink.neighbors.rows import product_form
+from rapids_slink.runtime.device import Array, Device
 
 #: Rows, about, that the centre is found by.
 CENTRE_ROWS = 2**10
@@ -37,15 +38,10 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
         return None, exact
     if metric.filter == "direct":
         return direct_filter(exact, device) if device.is_gpu else None, exact
-    fused, d = fused_filter(device), exact.points.shape[1]
-    if d > MAX_FEATURES or (device.is_gpu and not (fused and fused.serves(d))):
+    if not all(serves_products(rows, metric, device) for rows in (exact.points, exact.queries)):
         return None, exact
-    points, queries = exact.points, exact.queries
-    if metric.formula == "cosine":
-        if float(min(points[:, -1].min(), queries[:, -1].min())) < SHORTEST_ROW:
-            return None, exact
-        points = unit_rows(exact.points)
-        queries = points if exact.queries is exact.points else unit_rows(exact.queries)
+    fused, points = fused_filter(device), product_form(exact.points, metric)
+    queries = points if exact.queries is exact.points else product_form(exact.queries, metric)
     scaling = scaling_of(*([points] if queries is points else [points, queries]), device=device)
     within = float(metric.true_distance_bound(np.float64(max_weight), points.shape[1], np))
     if fused:
@@ -61,6 +57,14 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
     if projection is None:
         return BlasFilter(points, queries, metric, device, scaling), exact
     return ProjectedFilter(points, queries, metric, device, scaling, projection), exact
+
+
+def serves_products(rows: Array, metric: Metric, device: Device) -> bool:
+    """Whether products of low precision prove something of such rows of a metric with a product form."""
+    fused, d = fused_filter(device), rows.shape[1]
+    if d > MAX_FEATURES or (device.is_gpu and not (fused and fused.serves(d))):
+        return False
+    return metric.formula != "cosine" or float(rows[:, -1].min()) >= SHORTEST_ROW
 
 
 def _filter_of_bits(exact: ExactPoints, device: Device) -> TileFilter | None:

@@ -123,8 +123,6 @@ class FusedFilter(ImageFilter, ProductFilter):
 
     def is_coarse(self, survivors: Survivors) -> bool:
         """As of an `ImageFilter`."""
-        if self.is_finest:
-            return False
         overflowed = int((survivors.count > survivors.capacity).sum())
         return overflowed > MAX_OVERFLOWED * survivors.count.size
 

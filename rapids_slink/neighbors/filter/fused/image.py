@@ -55,7 +55,7 @@ class ImageFilter(TileFilter):
         raise NotImplementedError
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """Whether too many rows have more survivors than there is room for: a finer encoding takes less time."""
+        """Whether too many rows have more survivors than there is room for: a finer one takes less time."""
         return False
 
     def image(self) -> QuantizedPoints:

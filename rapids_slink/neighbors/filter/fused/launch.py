@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy as cp
 import numpy as np
@@ -99,8 +99,24 @@ class Destination:
     first_row: int = 0  # of the rows that have thresholds by tile
 
 
+class LocalTerms(NamedTuple):
+    """What products of rows and points of several cells are tested by; see `tiles`."""
+
+    tiles: Array  # int32, lists of tiles of points
+    row_cell: Array  # (tiles of rows,) int32
+    point_cell: Array  # (tiles,) int32
+    begins: Array  # (cells of rows, points) float32
+    thresholds: Array  # (cells of points, rows) float32
+
+
 def append_survivors(
-    products: Products, image: QuantizedPoints, steps: int, radii: Radii, tile_error: Array, into: Destination
+    products: Products,
+    image: QuantizedPoints,
+    steps: int,
+    radii: Radii | None,
+    tile_error: Array,
+    into: Destination,
+    local: LocalTerms | None = None,
 ) -> None:
     """Form the products of some rows with tiles of an image, and append the pairs that pass.
 
@@ -117,26 +133,36 @@ def append_survivors(
         The largest error of each tile of the image.
     into : Destination
         `Survivors` if every pair is tested for both its points.
+    local : LocalTerms, optional
+        Between cells: the items' tiles, and what takes the place of `radii` and half norms.
     """
     rows, survivors = products.rows, into.candidates
     half_sq_dist = getattr(survivors, "half_sq_dist", None)
+    radii = radii or Radii(None, None)
     check_arrays(image.y.dtype, image.y, rows.y)
-    check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
-    check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
+    if local is None:
+        check_arrays(image.half_norm.dtype, image.half_norm, rows.half_norm, half_sq_dist)
+        check_arrays("float32", radii.of_row, radii.of_tile, tile_error, into.thresholds)
+        if len(radii.of_row) != rows.half_norm.size:
+            raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.of_row)} have a radius")
+    else:
+        check_arrays("int32", local.tiles, local.row_cell, local.point_cell)
+        check_arrays("float32", local.begins, local.thresholds)
     check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
-    if len(radii.of_row) != rows.half_norm.size:
-        raise ValueError(f"{rows.half_norm.size} rows, of which {len(radii.of_row)} have a radius")
     atoms = -(-steps // ATOM_STEPS)
-    types = image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
+    types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
     by_tile = into.thresholds is not None and into.thresholds.ndim == 2
-    kind = half_sq_dist is not None, into.items is not None, by_tile, *types
+    kind = half_sq_dist is not None, into.items is not None and local is None, by_tile, local is not None, *types
     body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
+    addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
+    sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
     arguments = (
         rows.y, image.y, image.half_norm, np.int32(atoms), np.int32(products.blocks), np.int32(products.splits),
         *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
         radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
         survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
         c_struct(into.first_row, into.thresholds.shape[1] if by_tile else 0),
+        c_struct(*addresses, *map(np.int64, sizes)),
     )  # fmt: skip
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
     if blocks := min(items, body.blocks * multiprocessors()):
@@ -172,7 +198,7 @@ class _Body:
 
 @cache
 def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BY_TILE", "INT8", "BITS"
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BY_TILE", "LOCAL", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms < len(WGMMA_STAGES) else 0

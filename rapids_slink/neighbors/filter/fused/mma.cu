@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold, RowRange threshold_rows) {
+    const float* __restrict__ threshold, RowRange threshold_rows, const LocalTerms local) {
     extern __shared__ __align__(128) char shared[];
     constexpr int STAGE_BYTES = STAGE_PIECES * PIECE_BYTES + NORM_BYTES, PARTS = ROWS / (BLOCK_TILES * COLUMNS);
     char *resident = shared, *stages = shared + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;
@@ -39,7 +39,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     Survivors survivors{queues[warp], out, half_sq_dist, count, row_group, column_group, radius, tile_error,
                         among, capacity, lane, 0, 0};
     for (int taken = blockIdx.x; taken < blocks * splits * PARTS; taken = next) {
-        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given);
+        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
+        const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
         int row_tile = item.row_tile + taken % PARTS * BLOCK_TILES;
         survivors.first_row = row_tile * COLUMNS + warp * 32;
         Strip strips[2];
@@ -49,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
                            BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) copy_bytes<RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES>(resident, own);
-        int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0;
+        int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0, number = item.first;
         auto load = [&] {  // the piece, or pieces, that come next
             if (loaded < turns) {
                 char* stage = stages + loaded % STAGES * STAGE_BYTES;
@@ -58,15 +59,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
                 if (!RESIDENT_ATOMS)
                     for (int g = 0; g < BLOCK_TILES; g++)
                         copy_bytes<PIECE_BYTES>(stage + (1 + g) * PIECE_BYTES, own + (g * atoms + atom_loaded) * PIECE_BYTES);
-                if (!atom_loaded) copy_bytes<NORM_BYTES>(stage + STAGE_PIECES * PIECE_BYTES, (const char*)(column_norm + t * COLUMNS));
-                if (++atom_loaded == atoms) atom_loaded = 0, tile_loaded = item.next(tile_loaded, among);
+                if (!atom_loaded) copy_bytes<NORM_BYTES>(stage + STAGE_PIECES * PIECE_BYTES, (const char*)(norms + t * COLUMNS));
+                if (++atom_loaded == atoms) atom_loaded = 0, tile_loaded = item.next(tile_loaded, ++number, among);
             }
             loaded++;
             commit_copies();
         };
         for (int s = 0; s < AHEAD; s++) load();
         int turn = 0;
-        for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, among)) {
+        for (int i = item.first, t = item.tile(i, among); i < item.last; i++, t = item.next(t, i, among)) {
             sum_t sum[2][64];
             for (int a = 0; a < (RESIDENT_ATOMS ? RESIDENT_ATOMS : atoms); a++, turn++) {
                 wait_for_copies<AHEAD ? AHEAD - 1 : 0>();
@@ -77,17 +78,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
                 int tile = warp * 32 / COLUMNS, row = warp * 32 % COLUMNS;
                 const char* piece = RESIDENT_ATOMS ? resident + (tile * atoms + a) * PIECE_BYTES : stage + (1 + tile) * PIECE_BYTES;
                 u32 own_rows = shared_address(piece), tile_columns = shared_address(stage);
-                const Pair* norms = (const Pair*)(stage + STAGE_PIECES * PIECE_BYTES);
+                const Pair* begins = (const Pair*)(stage + STAGE_PIECES * PIECE_BYTES);
                 int steps = RESIDENT_ATOMS || a == atoms - 1 ? LAST_STEPS : 4;
-                if (a) mma_piece<false>(sum, norms, own_rows, row, tile_columns, steps, lane);
-                else mma_piece<true>(sum, norms, own_rows, row, tile_columns, steps, lane);
+                if (a) mma_piece<false>(sum, begins, own_rows, row, tile_columns, steps, lane);
+                else mma_piece<true>(sum, begins, own_rows, row, tile_columns, steps, lane);
             }
             TileTerms tile;
-            tile.load(t, lane, radius, tile_radius, tile_error);
+            tile.load(t, lane, radius, tile_radius, tile_error, local, survivors.first_row);
             bool both = for_columns(i, blocks, among);
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                TileTest test = strips[s].test_of(t, tile, both, lane, threshold, threshold_rows);
+                TileTest test = strips[s].test_of(t, tile, both, lane, threshold, threshold_rows, s);
                 push_passing(sum[s], test, strips[s], survivors, item, i, t, n_columns);
             }
         }

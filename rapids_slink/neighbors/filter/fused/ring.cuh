@@ -41,7 +41,7 @@ struct Memory {
 __device__ __forceinline__ void produce(
     Ring& ring, const Memory& memory, const char* rows, const char* columns, const sum_t* column_norm, int atoms, int blocks,
     int splits, int first_tile, int last_tile, ColumnTiles among, int capacity, const u32* count, int* next_item,
-    const int4* given) {
+    const int4* given, const LocalTerms& local) {
     u32 turn = 0, items = 0;  // stages used, items done
     for (int i = blockIdx.x;; i = gridDim.x + atomicAdd(next_item, 1), items++) {
         int slot = items % SLOTS;
@@ -51,7 +51,8 @@ __device__ __forceinline__ void produce(
         bool done = i >= blocks * splits * PARTS;
         barrier_expect(ring.item_full + slot, RESIDENT_ATOMS && !done ? BLOCK_TILES * atoms * PIECE_BYTES : 0);
         if (done) return;
-        WorkItem item(i / PARTS, splits, first_tile, last_tile, given);
+        WorkItem item(i / PARTS, splits, first_tile, last_tile, given, local);
+        const sum_t* norms = LOCAL ? (const sum_t*)local.begin + (u64)local.row_cell[item.row_tile] * local.columns : column_norm;
         const char* own = rows + (u64)(item.row_tile + i % PARTS * BLOCK_TILES) * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) bulk_copy(memory.resident, own, BLOCK_TILES * atoms * PIECE_BYTES, ring.item_full + slot);
         for (int i = item.first; i < item.last; i++) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ void produce(
                 if (TEAMS > 1)
                     asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(&ring.begun)), "r"(turn + 1) : "memory");
                 bulk_copy(stage, columns + (t * atoms + a) * PIECE_BYTES, PIECE_BYTES, ring.full + s);
-                if (!a) bulk_copy(memory.norms + s * COLUMNS, column_norm + t * COLUMNS, NORM_BYTES, ring.full + s);
+                if (!a) bulk_copy(memory.norms + s * COLUMNS, norms + t * COLUMNS, NORM_BYTES, ring.full + s);
                 if (!RESIDENT_ATOMS)
                     for (int g = 0; g < 2; g++) {
                         const char* piece = own + (g * atoms + a) * PIECE_BYTES;

@@ -5,6 +5,14 @@ struct ColumnTiles {
     int first, n;
 };
 
+// Lists of tiles, and the terms of products between cells: `begin` by cells of rows and columns, `threshold` by cells of columns and
+// rows.
+struct LocalTerms {
+    const int *list, *row_cell, *column_cell;
+    const float *begin, *threshold;
+    long long rows, columns;
+};
+
 // The rows that have thresholds by tile: `n` from `first` on.
 struct RowRange {
     int first, n;
@@ -13,8 +21,10 @@ struct RowRange {
 // A work item: the tile at which its rows begin, and its range of column tiles; `tile` maps these to tiles of the image.
 struct WorkItem {
     int row_tile, first, last, component_pair;
-    __device__ WorkItem(int item, int splits, int first_tile, int last_tile, const int4* given) {
-        if (BETWEEN_COMPONENTS) {
+    const int* list;
+    __device__ WorkItem(int item, int splits, int first_tile, int last_tile, const int4* given, const LocalTerms& local) {
+        list = local.list;
+        if (BETWEEN_COMPONENTS || LOCAL) {
             int4 of = given[item];
             row_tile = of.x, first = of.y, last = of.z, component_pair = of.w;
             return;
@@ -25,10 +35,12 @@ struct WorkItem {
         last = min(first + share, last_tile);
     }
     __device__ int tile(int t, ColumnTiles among) const {
+        if (LOCAL) return list[min(t, last - 1)];
         return SYMMETRIC ? among.first + (t + row_tile) % among.n : t;
     }
-    // The tile after this one.
-    __device__ int next(int tile, ColumnTiles among) const {
+    // The tile after this one, which is that of number t.
+    __device__ int next(int tile, int t, ColumnTiles among) const {
+        if (LOCAL) return this->tile(t, among);
         return SYMMETRIC && tile + 1 == among.first + among.n ? among.first : tile + 1;
     }
 };

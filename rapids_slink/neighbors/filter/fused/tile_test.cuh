@@ -5,13 +5,25 @@ struct __align__(2 * sizeof(radius_t)) TwoRadii {
     radius_t first, second;
 };
 
+#ifndef LOCAL_ROWS
+#define LOCAL_ROWS 4
+#endif
+
 // What the test reads of a tile of points.
 struct TileTerms {
     float error;              // the largest of the tile's
     radius_t largest_radius;  // and of these
     TwoRadii radius[2];       // lane 4u + q has those of columns 16u + 2q, + 1, and + 8, + 9
+    float threshold[LOCAL_ROWS];  // LOCAL: of this thread's rows, eight apart
     __device__ __forceinline__ void load(
-        int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error) {
+        int t, int lane, const radius_t* radii, const radius_t* tile_radius, const float* tile_error, const LocalTerms& local,
+        u32 first_row) {
+        if (LOCAL) {
+            const float* own = local.threshold + (u64)local.column_cell[t] * local.rows + first_row + (lane >> 2);
+#pragma unroll
+            for (int r = 0; r < LOCAL_ROWS; r++) threshold[r] = own[8 * r];
+            return;
+        }
         error = tile_error[t];
         if (!SYMMETRIC) return;
         largest_radius = tile_radius[t];
@@ -42,6 +54,12 @@ struct TileTest {
     // Sets bit j of `passed` if sum j passes for its row or its column. Sum j belongs to the first row or, if j has the bit 2, to
     // the other, and to column 8 (j / 4) + (j & 1) of this thread's. `any`: the warp's hits.
     __device__ __forceinline__ void test(const sum_t (&sum)[64], u32 any, float error, int lane, u32 (&passed)[2]) const {
+#if LOCAL
+#pragma unroll
+        for (int j = 0; j < 64; j++)
+            if (sum[j] >= threshold[j >> 1 & 1]) passed[j / 32] |= 1u << j % 32;
+        return;
+#endif
         sum_t own_slack[2] = {rounded(row_slack[0]), rounded(row_slack[1])}, column_slack[4];
 #pragma unroll
         for (int c = 0; c < 4; c++) {
@@ -75,6 +93,7 @@ struct Strip {
     __device__ __forceinline__ void load(
         u32 first, int lane, const sum_t* norms, const radius_t* radii, const float* tile_error, float more) {
         first_row = first;
+        if (LOCAL) return;
         for (int r = 0; r < 2; r++)
             radius[r] = radii[first + (lane >> 2) + 8 * r], half_norm[r] = -norms[first + (lane >> 2) + 8 * r];
 #if BETWEEN_COMPONENTS
@@ -84,8 +103,13 @@ struct Strip {
     }
     // The test with tile t. BY_TILE: `threshold` has what is added to the radii of `threshold_rows`, tile by tile.
     __device__ __forceinline__ TileTest test_of(
-        int t, const TileTerms& tile, bool for_columns, int lane, const float* threshold, RowRange threshold_rows) const {
+        int t, const TileTerms& tile, bool for_columns, int lane, const float* threshold, RowRange threshold_rows,
+        int strip = 0) const {
         TileTest test{{half_norm[0], half_norm[1]}, {}, {}, tile, for_columns};
+#if LOCAL
+        for (int r = 0; r < 2; r++) test.threshold[r] = tile.threshold[(2 * strip + r) % LOCAL_ROWS];
+        return test;
+#endif
         float of_columns = SYMMETRIC && for_columns ? slack_of(tile.largest_radius, error) : NO_SLACK;
 #pragma unroll
         for (int r = 0; r < 2; r++) {

@@ -8,6 +8,7 @@
 //
 // Rows of up to four atoms stay in shared memory, 256 of them. Of five to eight atoms 128 rows do, and two teams of two
 // warpgroups take tiles of columns in turn: the second-level cache brings two thirds of what it would if rows came with each tile.
+#define LOCAL_ROWS 2  // of a thread
 #include "neighbors/filter/fused/pass.cuh"
 #include "neighbors/filter/fused/wgmma.cuh"
 
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold, RowRange threshold_rows) {
+    const float* __restrict__ threshold, RowRange threshold_rows, const LocalTerms local) {
     extern __shared__ __align__(1024) char shared[];
     __shared__ __align__(8) Ring ring;
     const Memory memory(shared);
@@ -95,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         if (thread == 0)
             produce(ring, memory, rows, columns, column_norm, atoms, blocks, splits, first_tile, last_tile, among, capacity,
-                    count, next_item, given);
+                    count, next_item, given, local);
         return;
     }
     asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         barrier_wait(ring.item_full + slot, items / SLOTS & 1);
         int taken = __shfl_sync(~0u, lane ? 0 : atomicOr(ring.item + slot, 0), 0);
         if (taken >= blocks * splits * PARTS) return;
-        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given);
+        WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
         Strip strip;
         survivors.first_row = (item.row_tile + taken % PARTS * BLOCK_TILES) * COLUMNS + g * 64 + warp * 16;
         strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         turn += team * RESIDENT_ATOMS;
         for (int i = item.first + team, t = item.tile(i, among); i < item.last; i += TEAMS) {
             TileTerms tile;  // read ahead of the products, since memory takes its time
-            tile.load(t, lane, radius, tile_radius, tile_error);
+            tile.load(t, lane, radius, tile_radius, tile_error, local, survivors.first_row);
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
             TileTest test = strip.test_of(t, tile, for_columns(i, blocks, among), lane, threshold, threshold_rows);
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
             for (int j = 0; j < 64; j++) asm volatile("" : IN_OUT(sum[j])::"memory");
             push_passing(sum, test, strip, survivors, item, i, t, n_columns);
             turn += (TEAMS - 1) * RESIDENT_ATOMS;
-            for (int s = 0; s < TEAMS; s++) t = item.next(t, among);
+            for (int s = 0; s < TEAMS; s++) t = item.next(t, i + 1 + s, among);
         }
         if (RESIDENT_ATOMS) turn = ended;
         survivors.append(survivors.queued, item);

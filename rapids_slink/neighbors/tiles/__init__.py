@@ -1,0 +1,449 @@
+"""Search in tiles of near points: boxes rule pairs of tiles out, and the others are tested at the scale of their cells.
+
+    places ──▶ near order ──▶ tiles ──▶ list of pairs ──▶ products ──▶ candidates ──▶ lists
+    order.py                            of boxes          of a cell's own scale       exact distances
+
+Points are in tiles, rows in blocks, and a cell of a few tiles has a centre and a scale of its own. Let x = a + u be a
+row, a the centre of its cell, and y = b + v a point. Then
+
+    ‖x - y‖² = ‖x - b‖² + (‖y - a‖² - ‖a - b‖²) - 2 u·v,
+
+and only u·v is multiplied in low precision. The other terms are distances of points from centres: the products of all
+points with one centre for a thousand of them, in float64.
+
+*The test.* Let p and q be s·u and t·v, scaled by powers of two, as they are rounded, moved by at most e and f, and let
+h = st/2. A pair within U has 2h u·v >= h(‖x - b‖² - U²) + h(‖y - a‖² - ‖a - b‖²), and 2h u·v is at most
+p·q + ‖p‖f + (‖q‖ + f)e. So it passes the test product >= threshold, in which
+
+    the product's sum begins at -h(‖y - a‖² - ‖a - b‖²) + L f and what sums may lose,
+    the threshold is h(‖x - b‖² - U² - E) - M e,
+
+with L the largest ‖p‖ of the row's cell, M the largest ‖q‖ and the largest f of the point's, added up, and E what the
+three squares may be off by. With d features a float64 product and the squares of lengths are off by (d + 8)2⁻⁵² of
+(‖x‖ + ‖y‖)² at most, counted from the origin of the places.
+
+*Two steps.* Rows are bounded by neighbours in the order and by the points of the nearest cells first. Then each is
+tested with all tiles that its bound leaves, in bands: each tightens the bounds for the next. A row with more candidates
+than there is room for is tested again, with more room and with twice the digits.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.exact import Candidates, ExactPoints
+from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.filter.bounds import accumulation_bound
+from rapids_slink.neighbors.filter.choose import serves_products
+from rapids_slink.neighbors.rows import product_form
+from rapids_slink.neighbors.slices import equal_slices, geometric_slices
+from rapids_slink.neighbors.task import SearchResult, SearchTask
+from rapids_slink.neighbors.tiles.kernels import kernels
+from rapids_slink.neighbors.tiles.order import AXES, EPSILON, Axes, Slots, near_order
+from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, cell_size
+from rapids_slink.report import Report
+from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.threads import with_progress
+
+#: Points of a cell that its centre is the mean of, and the binary digits of its points' largest differences, scaled.
+CENTRE_POINTS, DIGITS = 32, 14
+MAX_EXPONENT = 500  # of a scale: the product of two fits into float64
+#: Neighbours in the order that bound a row at first.
+IN_ORDER = 32
+#: Tiles of the first band of a block's list, of near tiles and of all; the factor by which each further band extends
+#: it, for lists and for minima per group.
+FIRST_NEAR, FIRST_BAND, GROWTH, GROWTH_OF_MINIMA = 2, 32, 4, 64
+#: Candidates that a row has room for, beside 12 k, and how many times as many when it is tested again.
+ROOM, MORE_ROOM = 256, 8
+#: Blocks of rows, and neighbours of each row, by which the share of needed tiles is estimated.
+SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
+#: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
+MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
+#: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
+MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**34}, {"cpu": 32, "cuda": 4}, 8
+#: Rows of a group in a cell that have blocks of their own.
+MIN_GROUP = 64
+
+
+def estimate_tiles(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
+    """Bytes of a search in tiles among n points of d features for the k neighbours of m of them."""
+    slots = n + n // 2 + 2 * BLOCK  # of many blocks the last are empty
+    size, axes, tiles, blocks = cell_size(n), min(AXES, d) + 1, slots // TILE, slots // BLOCK
+    cells, unit_rows = slots // size + 1, n * d * itemsize * (metric.formula == "cosine")
+    a_row = 8 * -(-d // 64) * 64 if device.is_gpu else 12 * d  # once rounded and once with twice the digits
+    retained = unit_rows + n * (8 * axes + 28) + slots * (a_row + 4 * axes + 28)
+    listed = int(tiles * blocks * (1 / 2 + 16 * MAX_SHARE[device.name]))
+    peak = retained + max(8 * slots * (d + cells), 2 * m * (12 * k + 8) + listed)
+    of_term = TERM_BYTES[device.name]
+    of_slot, of_cell = 4 * (ROOM + 12 * k) + (PRODUCT_BYTES + of_term) * cells, (PRODUCT_BYTES + 2 * of_term) * slots
+    preferred = min(of_slot * slots + of_cell * cells, MAX_BYTES[device.name])
+    return MemoryEstimate(peak, retained, of_slot * size + of_cell, preferred)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows in slots as products read them."""
+
+    slots: Slots
+    centres: Array  # (cells, d) float64, counted from the origin of the places
+    scales: Array  # (cells,) float64, powers of two
+    y: Array  # on a CPU (s, d), on a GPU an image of fp16: see fused/pass.cuh
+    error: Array  # (s,) float32, how far a row was moved, at most
+    length: Array  # (s,) float32, how long it is, at most
+    #: (cells,) float64: the largest of these two, and the mean square of the points' distances from the centre
+    largest_error: Array
+    largest_length: Array
+    spread: Array
+    fine: bool
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of some cells of rows: see the test."""
+
+    first_cell: int
+    first_slot: int  # of the cells' points
+    products: tuple[
+        Array, Array, Array
+    ]  # of all centres with these points, float64, and the squares of either's lengths
+    begins: Array  # (these cells, all points' slots) float32
+
+
+class TileSearch:
+    """Search among points for neighbours of the same points, in tiles.
+
+    `values` are as `rows.metric_rows` makes them for a metric with a product form.
+    """
+
+    estimate = staticmethod(estimate_tiles)
+
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows is not ruled out
+    def __init__(
+        self,
+        values: Array,
+        device: Device,
+        report: Report,
+        queries: Array = None,
+        progress: bool = False,
+        metric: Metric = EUCLIDEAN,
+    ) -> None:
+        if queries is not None:
+            raise ValueError("tiles are of one set of points")
+        self.values, self.device, self.report, self.progress, self.metric = values, device, report, progress, metric
+        self.exact, self.points = ExactPoints(values, values, metric), product_form(values, metric)
+        points, xp = self.points, device.xp
+        self.n_features, self.free_bytes = points.shape[1], free_bytes() - self._peak(values, device, metric)
+        self.kernels, self.exact_kernels = kernels(device), exact_kernels(device)
+        self.axes = Axes.of(points, device)
+        self.places, self.errors = self.axes.places(points)
+        far_place = float(xp.sqrt((self.places * self.places).sum(axis=1).max())) * (1 + 1e-9)
+        self.farthest = far_place / self.axes.unit  # of the points from the origin
+        self.order, run = near_order(self.places, device)
+        self.cell_size = cell_size(len(points))
+        slots = Slots.of(self.order, run, device)
+        self.slot_of = xp.empty(len(points), "int32")
+        self.slot_of[self.order] = xp.flatnonzero(slots.rows >= 0)
+        self.place_of = xp.empty(len(points), "int32")
+        self.place_of[self.order] = xp.arange(len(points), dtype="int32")
+        self.slots, self.boxes = slots, self.kernels.boxes(self.places, self.errors, slots.rows)
+        tiles = xp.arange(slots.cells + 1, dtype="int32")
+        self.first_tile = xp.searchsorted(slots.cell_of_tile, tiles).astype("int32")  # of each cell, and their number
+        #: what float32 places may be off by, and E of the test
+        self.lost = 16 * EPSILON**0.5 * far_place + 2 * float(self.errors.max())
+        self.missing = 12 * (self.n_features + 8) * EPSILON * self.farthest**2
+        self.places_of_slots = xp.ascontiguousarray(self.places[xp.maximum(slots.rows, 0)].T.astype("float32"))
+        self._kept_of: slice | None = None  # the cells whose terms are kept, in `_buffer`s
+        self._kept = dict[bool, Terms]()
+        self._kept_products: Any = None
+        self._buffers = dict[str, Array]()
+
+    @classmethod
+    def serves(cls, values: Array, device: Device, metric: Metric) -> bool:
+        """Whether the device's products prove something of such points, and there is memory beside what others take."""
+        if metric.filter != "product" or values.dtype.kind != "f" or not serves_products(values, metric, device):
+            return False
+        return kernels(device).products_are_precise() and cls._peak(values, device, metric) < free_bytes()
+
+    @staticmethod
+    def _peak(values: Array, device: Device, metric: Metric) -> int:
+        (n, d), itemsize = values.shape, values.dtype.itemsize
+        return estimate_tiles(n, n, d, IN_ORDER, itemsize, device, metric).least
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def share(self) -> float:
+        """The share of pairs of tiles that lists of few neighbours need, about, by some blocks of rows."""
+        xp, slots = self.device.xp, self.slots
+        some = xp.arange(0, slots.rows.size // BLOCK, max(1, slots.rows.size // BLOCK // SHARE_BLOCKS))
+        at = (some[:, None] * BLOCK + xp.arange(BLOCK)).ravel()
+        ids = xp.maximum(slots.rows[at], 0)
+        part = Slots(slots.rows[at], slots.cell_of_tile[at[::TILE] // TILE], slots.cells)
+        everyone = xp.arange(len(self.points), dtype="int32")
+        task, bound = SearchTask(everyone, SHARE_NEIGHBORS, everyone, everyone), xp.full(ids.size, xp.inf)
+        self._bound_in_order(task, ids, (ids, everyone), bound)
+        boxes = self.kernels.boxes(self.places, self.errors, part.rows)
+        listed, _ = self._near_tiles(part, boxes, self.slot_of[ids], bound, *self._groups_of(task, part)[1:])
+        return float(listed[1].size) / (some.size * len(self.boxes))
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def find(self, task: SearchTask) -> SearchResult:
+        """The neighbours of a task's rows."""
+        xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
+        if task.k > kernels.MAX_LIST:
+            return self._scan(task)
+        upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
+        minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
+        index, room, redone = xp.arange(m, dtype="int32"), ROOM + 12 * task.k, 0
+        while index.size:
+            columns, steps = (self.fine, (False,)) if redone else (self.columns, (True, False))
+            self._search(task, index, (upper, top, minima), min(room, len(self.points)), columns, steps)
+            index = index[top.overflowed[index]]
+            top.overflowed[index] = False
+            room, redone = MORE_ROOM * room, redone + index.size
+        counts = {"rows_certified": m - redone, "rows_redone": redone, "rows_scanned_exactly": 0}
+        self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
+        if task.per_group_minimum:
+            kernels.drop_above_bound(top.ids, top.weights, upper)
+        return SearchResult(top.ids, top.weights, upper)
+
+    def distances(self, src: Array, dst: Array) -> Array:
+        """The surrogate distances of pairs of points."""
+        return self.exact_kernels.pair_distances(self.exact.points, src, dst, self.metric)
+
+    def _scan(self, task: SearchTask) -> SearchResult:
+        """Compute every distance, for lists that are too long to be kept beside candidates."""
+        upper, top = task.bounds(self.device.xp), []
+        size = max(
+            1,
+            int(
+                min(self.free_bytes / 4, MAX_BYTES[self.device.name])
+                // self.exact_kernels.scan_bytes(len(self.points), task.k)
+            ),
+        )
+        for rows in equal_slices(slice(0, task.rows.size), size):
+            groups = task.groups(task.rows[rows]), task.point_group
+            top.append(self.exact_kernels.scan(self.exact, task.rows[rows], groups, upper[rows], task.k, task.core))
+        ids, weights = (
+            self.device.xp.concatenate([getattr(part, name) for part in top]) for name in ("ids", "weights")
+        )
+        return SearchResult(ids, weights, upper)
+
+    @cached_property
+    def columns(self) -> Encoded:
+        """All points in their slots, with a centre and a scale for each cell."""
+        xp, rows = self.device.xp, self.slots.rows
+        begins, ends = TILE * self.first_tile[:-1], TILE * self.first_tile[1:]
+        some = rows[begins[:, None] + (ends - begins)[:, None] * xp.arange(CENTRE_POINTS) // CENTRE_POINTS]
+        some = xp.where(some < 0, rows[begins][:, None], some)
+        centres = (self.points[some].astype("float64") - self.axes.centre).sum(axis=1) / CENTRE_POINTS
+        largest = self.kernels.largest_differences(self.points, self.slots, self.axes.centre, centres)
+        exponent = xp.clip(DIGITS - xp.frexp(largest)[1], -MAX_EXPONENT, MAX_EXPONENT)
+        scales = xp.where(largest > 0, xp.exp2(exponent.astype("float64")), 1.0)
+        return self._encode(self.slots, (centres, scales), fine=False, columns=True)
+
+    @cached_property
+    def fine(self) -> Encoded:
+        """The same with twice the digits."""
+        return self._encode(self.slots, (self.columns.centres, self.columns.scales), fine=True, columns=True)
+
+    @cached_property
+    def between(self) -> Array:
+        """The squared distances between the centres of cells."""
+        return self._squares(self.columns.centres, self.columns.centres)
+
+    def _encode(self, slots: Slots, cells: tuple[Array, Array], fine: bool, columns: bool = False) -> Encoded:
+        """Points in slots about the centres of `cells` and by their scales, as rows or `columns` of products."""
+        y, error, length = self.kernels.encode(self.points, slots, self.axes.centre, *cells, fine, columns)
+        largest_error, largest_length, squares, size = self.kernels.sums_of_cells(slots, error, length)
+        spread = squares / self.device.xp.maximum(size, 1) / cells[1] ** 2
+        return Encoded(slots, *cells, y, error, length, largest_error, largest_length, spread, fine)
+
+    def _search(
+        self, task: SearchTask, index: Array, state: Any, room: int, columns: Encoded, steps: tuple[bool, ...]
+    ) -> None:
+        """Search for some of the task's rows. A first step, if it is wanted, bounds them by near points alone."""
+        slots = self._slots_of(task, index)
+        chunks = self._chunks(slots, room)
+        sweeps = [steps] if not task.per_group_minimum or len(chunks) == 1 else [(step,) for step in steps]
+        work = [(sweep, chunk) for sweep in sweeps for chunk in chunks]
+        for sweep, (cells, part) in with_progress(work, len(work), task.progress(self.progress and not columns.fine)):
+            self._search_slots(task, part, self._terms(columns, cells), columns, state, room, sweep)
+
+    def _slots_of(self, task: SearchTask, index: Array) -> Slots:
+        """Rows of the task in slots, a block of one cell of points; many rows of a group have blocks of their own."""
+        xp = self.device.xp
+        if task.is_knn_graph and index.size == len(self.points):
+            return self.slots
+        ids = task.rows[index]
+        slot, group = self.slot_of[ids], task.row_group[ids] if task.per_group_minimum else None
+        cell = self.slots.cell_of_tile[slot // TILE]
+        key = slot if group is None else (cell.astype("int64") << 31 | group) * self.cell_size + slot % self.cell_size
+        order = xp.argsort(key)
+        cell, group = cell[order], None if group is None else group[order]
+        run = self.kernels.runs(cell, group, MIN_GROUP)
+        return Slots.of(index[order], run, self.device, cell, self.slots.cells)
+
+    def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
+        """Ranges of cells whose terms and candidates fit into memory, with their slots."""
+        xp, columns, of_term = self.device.xp, self.slots, TERM_BYTES[self.device.name]
+        most = min(self.free_bytes / 2, MAX_BYTES[self.device.name])
+        of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
+        if of_slot * slots.rows.size + of_cell * columns.cells <= most:
+            return [(slice(0, columns.cells), slots)]
+        of_slot += PRODUCT_BYTES * columns.cells  # which are others than those of the cells' centres
+        ends = to_host(xp.searchsorted(slots.cell_of_tile, xp.arange(columns.cells), side="right"))  # tiles up to each
+        bytes_ = of_slot * TILE * ends + of_cell * np.arange(1, columns.cells + 1)
+        chunks, first, begin, taken = [], 0, 0, 0
+        while first < columns.cells:
+            last = max(first + 1, int(np.searchsorted(bytes_, taken + most, side="right")))
+            end, taken = int(ends[last - 1]), int(bytes_[last - 1])
+            if begin < end:
+                part = Slots(slots.rows[begin * TILE : end * TILE], slots.cell_of_tile[begin:end], slots.cells)
+                chunks.append((slice(first, last), part))
+            first, begin = last, end
+        return chunks
+
+    def _buffer(self, name: str, shape: tuple[int, ...], dtype: str) -> Array:
+        """An array that has the memory of the last one of this name: others of that size would be sought for long."""
+        size, kept = prod(shape), self._buffers.get(name)
+        if kept is None or kept.size < size:
+            self._buffers.pop(name, None)
+            kept = self._buffers[name] = self.device.xp.empty(size + size // 4, dtype)
+        return kept[:size].reshape(shape)
+
+    def _terms(self, columns: Encoded, cells: slice) -> Terms:
+        """The terms of the rows of some cells; those of the last cells are kept, also for the other digits."""
+        if self._kept_of != cells:
+            self._kept, self._kept_of = {}, cells
+            xp, slots = self.device.xp, self.slots
+            at = TILE * xp.searchsorted(slots.cell_of_tile, xp.asarray([cells.start, cells.stop]))
+            begin, end = at.tolist()
+            products = self._products("products", self.columns.centres, slots.rows[begin:end])
+            of_centres = products
+            if cells != slice(0, slots.cells):
+                of_centres = self._products("products of centres", self.columns.centres[cells], slots.rows)
+            self._kept_products = begin, products, of_centres
+        if columns.fine not in self._kept:
+            begin, products, of_centres = self._kept_products
+            eta = accumulation_bound((3 if columns.fine else 1) * (self.n_features + 16))
+            begins = self._buffer(f"begins, {columns.fine}", of_centres[0].shape, "float32")
+            self.kernels.put_begins(of_centres, self.between[cells], columns, cells, eta, begins)
+            self._kept[columns.fine] = Terms(cells.start, begin, products, begins)
+        return self._kept[columns.fine]
+
+    def _products(self, name: str, centres: Array, rows: Array) -> tuple[Array, Array, Array]:
+        """The products of centres with the points of some slots, in float64, and the squares of either's lengths."""
+        w, norms = self.kernels.centred(self.points, rows, self.axes.centre)
+        products = self._buffer(name, (len(centres), len(w)), "float64")
+        return self.device.xp.matmul(centres, w.T, out=products), (centres * centres).sum(axis=1), norms
+
+    def _search_slots(
+        self, task: SearchTask, slots: Slots, terms: Terms, columns: Encoded, state: Any, room: int, steps: Any
+    ) -> None:
+        xp, kernels, (upper, top, minima) = self.device.xp, self.exact_kernels, state
+        places = xp.flatnonzero(slots.rows >= 0)
+        index = xp.where(slots.rows >= 0, slots.rows, slots.rows[0])  # any row where a slot is empty
+        ids = task.rows[index]
+        groups = task.groups(ids), task.point_group
+        rows, boxes = columns, self.boxes
+        if columns.fine or slots is not self.slots:
+            slots = replace(slots, rows=xp.where(slots.rows >= 0, ids, xp.int32(-1)))
+            boxes = self.kernels.boxes(self.places, self.errors, slots.rows)
+            rows = self._encode(slots, (columns.centres, columns.scales), columns.fine)
+        bound = xp.where(slots.rows >= 0, upper[index], -xp.inf)
+        if minima is not None:
+            kernels.gather_min(bound, minima, groups[0])
+        of_points, of_tiles, of_blocks = self._groups_of(task, slots)
+        where, lists = self.slot_of[ids], kernels.empty_lists(0, task.k)
+        in_terms = where - xp.int32(terms.first_slot)
+        for nearest in steps:
+            if nearest and not task.per_group_minimum:
+                self._bound_in_order(task, ids, groups, bound)
+            lists = kernels.empty_lists(index.size, task.k)
+            if nearest:
+                growth, first, capacity = GROWTH, FIRST_NEAR + 4 * task.k // TILE, max(room, 2 * TILE + 4 * task.k)
+                listed, longest = self._near_cells(slots, of_tiles, of_blocks), 2 * self.cell_size // TILE
+            else:
+                growth, first, capacity = GROWTH, FIRST_BAND, room
+                listed, longest = self._near_tiles(slots, boxes, where, bound, of_tiles, of_blocks)
+                counts = {"tile_pairs": of_blocks.size * of_tiles.size, "tile_pairs_formed": listed[1].size}
+                self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
+            if task.per_group_minimum:  # a minimum bounds many rows at once
+                first, growth = longest if nearest else FIRST_BAND, GROWTH_OF_MINIMA
+            for band in geometric_slices(first, longest, growth):
+                within, _, _ = self._reach(bound, slots)
+                needed = self.kernels.needed_cells(listed, band, columns.slots)
+                least = self._buffer("thresholds", (self.slots.cells, bound.size), "float32")
+                of_rows = terms.products, in_terms, within
+                self.kernels.put_thresholds(*of_rows, rows, columns, self.missing, needed, least)
+                found = self._buffer("candidates", (bound.size, capacity), "int32")
+                into = Candidates(found, xp.zeros(bound.size, "int32"), self.slots.rows)
+                sums = least, terms.begins, terms.first_cell
+                self.kernels.append(rows, columns, sums, (*listed, band), (groups[0], of_points), into, columns.fine)
+                kernels.rerank(self.exact, ids, into, groups, bound, lists, task.core)
+                if minima is not None:  # lists of empty slots weigh nothing that is finite
+                    kernels.scatter_min(minima, groups[0], lists.weights)
+                    kernels.gather_min(bound, minima, groups[0])
+        index = index[places]
+        upper[index] = bound[places]
+        if not steps[-1]:
+            top.ids[index], top.weights[index], top.overflowed[index] = (
+                part[places] for part in (lists.ids, lists.weights, lists.overflowed)
+            )
+
+    def _groups_of(self, task: SearchTask, slots: Slots) -> tuple[Array, Array, Array]:
+        """The group of each point in its slot, and those that all of a tile and all rows of a block have in common."""
+        xp = self.device.xp
+        if task.is_knn_graph:
+            nothing = (xp.full(part.rows.size // n, -1, "int32") for part, n in ((self.slots, TILE), (slots, BLOCK)))
+            return self.slots.rows, *nothing
+        of_points, of_tiles = self.kernels.groups_of_slots(self.slots.rows, task.point_group, TILE)
+        return of_points, of_tiles, self.kernels.groups_of_slots(slots.rows, task.row_group, BLOCK)[1]
+
+    def _bound_in_order(self, task: SearchTask, ids: Array, groups: Any, bound: Array) -> None:
+        """Bounds by the distances of neighbours in the order."""
+        xp, n = self.device.xp, len(self.points)
+        width = min(n, max(IN_ORDER, 4 * task.k) + 1)
+        first = xp.clip(self.place_of[ids] - width // 2, 0, n - width)
+        near = self.order[first[:, None] + xp.arange(width, dtype="int32")]
+        top = self.exact_kernels.empty_lists(ids.size, task.k)
+        candidates = self.kernels.outside_candidates(near, groups)
+        self.exact_kernels.rerank(self.exact, ids, candidates, groups, bound, top, task.core)
+
+    def _near_tiles(
+        self, slots: Slots, boxes: Array, where: Array, bound: Array, of_tiles: Array, of_blocks: Array
+    ) -> tuple[Any, int]:
+        """The tiles that may have a point within the bound of a row of each block, by boxes and places.
+
+        Where each block's begin, and the tiles; and the number of the longest list.
+        """
+        xp = self.device.xp
+        boxes = boxes.reshape(-1, 2, 2, boxes.shape[2])
+        blocks = xp.stack((boxes[:, :, 0].min(axis=1), boxes[:, :, 1].max(axis=1)), axis=1)
+        _, reaches, largest = self._reach(bound, slots)
+        listed, _ = self.kernels.near_tiles(blocks, self.boxes, largest, of_blocks, of_tiles)
+        refined: tuple[Any, int] = self.kernels.refine(
+            listed, blocks, self.boxes, self.places_of_slots, where, reaches, self.lost
+        )
+        return refined
+
+    def _near_cells(self, slots: Slots, of_tiles: Array, of_blocks: Array) -> Any:
+        """For each block of rows the tiles of the cells whose points are nearest on average."""
+        return self.kernels.near_cells(
+            slots.cell_of_tile, self.between, self.columns.spread, self.first_tile, of_tiles, of_blocks
+        )
+
+    def _reach(self, bound: Array, slots: Slots) -> tuple[Array, Array, Array]:
+        """The distances up to which points are wanted, of each row, of its place, and of the places of a block."""
+        terms = *self.metric.rounding_terms(self.n_features), 1 + 1e-12, 8 * EPSILON * self.farthest
+        reached: tuple[Array, Array, Array] = self.kernels.reach(bound, slots.rows, terms, self.axes.stretch)
+        return reached
+
+    def _squares(self, a: Array, b: Array) -> Array:
+        """The squared distances of all of some points from all of others, by products in float64."""
+        return (a * a).sum(axis=1)[:, None] + (b * b).sum(axis=1) - 2 * (a @ b.T)

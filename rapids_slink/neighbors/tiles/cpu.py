@@ -1,0 +1,493 @@
+"""Tiles on a CPU: BLAS for products, Numba for the rest."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rapids_slink.metrics import true_distance_bound
+from rapids_slink.neighbors.exact import Candidates, Groups
+from rapids_slink.neighbors.slices import golden_stride, row_blocks
+from rapids_slink.neighbors.tiles.sizes import BLOCK, ORDER, TILE
+from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
+from rapids_slink.runtime.device import CPU, Array
+from rapids_slink.runtime.threads import for_each_chunk
+
+#: A cut: along an axis, its number; a radius; none, in a leaf.
+#: See order.cu.
+BALL, LEAF, JUMP, INNERMOST, MIN_JUMP, MEDIAN_ROWS = (
+    constant(ORDER, name) for name in ("BALL", "LEAF", "JUMP", "INNERMOST", "MIN_JUMP", "MEDIAN_ROWS")
+)
+GAP = 0.2  # of the extent
+ROUTED = 2**14  # rows at a time
+TILES_AT_ONCE = 16  # in a product
+LARGEST = 1e30  # beyond it nothing is ruled out
+EPSILON, ROUND_UP, TINY = 2.0**-52, 1 + 2.0**-22, 1e-30
+
+
+class Cuts(NamedTuple):
+    """A tree of cuts over a sample of places."""
+
+    nodes: Array  # (nodes, 4) int32: an axis, `BALL` or `LEAF`; its children; where its points begin
+    values: Array  # (nodes,) float32: what is below it goes to the first child, of coordinates or squared radii
+    middles: Array  # (nodes, m) float32: of radii
+    breaks: Array  # int32, ascending: where points begin that are apart from those before
+
+
+def products_are_precise() -> bool:
+    """Whether sums of products lose no more than the bounds assume."""
+    return True
+
+
+def cut(sample: Array, leaf: int, min_run: int) -> Cuts:
+    """Cut a sample of places, (s, m) float32, into leaves of up to `leaf` rows.
+
+    `min_run` is the fewest rows on either side of a gap or a jump that is a break.
+    """
+    s, m = sample.shape
+    size = 2 * s + 1
+    nodes, values, middles = np.empty((size, 4), np.int32), np.zeros(size, np.float32), np.zeros((size, m), np.float32)
+    breaks = np.zeros(s + 1, np.bool_)
+    used = _cut(sample, leaf, min_run, nodes, values, middles, breaks)
+    return Cuts(nodes[:used], values[:used], middles[:used], np.flatnonzero(breaks).astype(np.int32))
+
+
+def leaves(cuts: Cuts, places: Array) -> Array:
+    """Where the leaf of each place begins, (n,) int32."""
+    out = np.empty(len(places), np.int32)
+    tree = cuts.nodes, cuts.values, cuts.middles
+
+    def route(rows: slice) -> None:
+        _route(*tree, places, rows.start, rows.stop, out)
+
+    for_each_chunk(CPU, route, row_blocks(len(places), 1, ROUTED))
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _square(x, middle):
+    total = np.float32(0)
+    for f in range(middle.size):
+        difference = x[f] - middle[f]
+        total += difference * difference
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _route(nodes, values, middles, places, begin, end, out):
+    for i in range(begin, end):
+        v = 0
+        while nodes[v, 0] != LEAF:
+            key = _square(places[i], middles[v]) if nodes[v, 0] == BALL else places[i, nodes[v, 0]]
+            v = nodes[v, 1] if key < values[v] else nodes[v, 2]
+        out[i] = nodes[v, 3]
+
+
+@njit(nogil=True, cache=True)
+def _widest_axis(sample, rows):
+    """The axis of the largest variance."""
+    best, most = 0, np.float64(-1)
+    for f in range(sample.shape[1]):
+        total, square, first = 0.0, 0.0, np.float64(sample[rows[0], f])
+        for r in rows:
+            value = sample[r, f] - first
+            total += value
+            square += value * value
+        variance = square - total * total / rows.size
+        if variance > most:
+            best, most = f, variance
+    return best
+
+
+@njit(nogil=True, cache=True)
+def _middle(sample, rows, middle):
+    """The median of some of the rows, axis by axis."""
+    some = rows[:: max(1, rows.size // MEDIAN_ROWS)]
+    for f in range(middle.size):
+        middle[f] = np.sort(sample[some, f])[some.size // 2]
+
+
+@njit(nogil=True, cache=True)
+def _find_cut(sample, rows, middle):
+    """The axis or `BALL`, the value to cut at, the number of rows below it, and whether that is a gap or a jump.
+
+    The rows are put in order.
+    """
+    axis = _widest_axis(sample, rows)
+    key = np.empty(rows.size, np.float32)
+    for i in range(rows.size):
+        key[i] = sample[rows[i], axis]
+    order = np.argsort(key, kind="mergesort")
+    key, rows[:] = key[order], rows[order]
+    extent = key[-1] - key[0]
+    if not extent > 0:
+        return np.int64(LEAF), np.float32(0), 0, False
+    gap = np.diff(key)
+    at = np.argmax(gap)
+    if gap[at] > GAP * extent:
+        return axis, key[at] + gap[at] / 2, at + 1, True
+    if rows.size >= MIN_JUMP:
+        _middle(sample, rows, middle)
+        square = np.empty(rows.size, np.float32)
+        for i in range(rows.size):
+            square[i] = _square(sample[rows[i]], middle)
+        by_radius = np.argsort(square, kind="mergesort")
+        square = square[by_radius]
+        best, ratio = 0, np.float32(JUMP)
+        for i in range(INNERMOST, rows.size):
+            if square[i] > ratio * square[i - 1]:
+                best = i
+                ratio = square[i] / square[i - 1] if square[i - 1] > 0 else np.float32(np.inf)
+        if best:
+            rows[:] = rows[by_radius]
+            return np.int64(BALL), np.sqrt(square[best - 1]) * np.sqrt(square[best]), best, True
+    low = high = rows.size // 2
+    while low > 0 and key[low - 1] == key[low]:
+        low -= 1
+    while high < rows.size and key[high] == key[high - 1]:
+        high += 1
+    at = low if low > 0 and (high == rows.size or rows.size // 2 - low <= high - rows.size // 2) else high
+    return axis, key[at], at, False
+
+
+@njit(nogil=True, cache=True)
+def _cut(sample, leaf, min_run, nodes, values, middles, breaks):
+    rows = np.arange(sample.shape[0])
+    ends = np.empty(nodes.shape[0], np.int64)
+    nodes[0, 3], ends[0], used = 0, rows.size, 1
+    for v in range(nodes.shape[0]):
+        if v == used:
+            break
+        begin, end = np.int64(nodes[v, 3]), ends[v]
+        nodes[v, 0] = LEAF
+        if end - begin <= leaf:
+            continue
+        axis, value, below, apart = _find_cut(sample, rows[begin:end], middles[v])
+        if axis == LEAF:
+            continue
+        nodes[v, 0], nodes[v, 1], nodes[v, 2], values[v] = axis, used, used + 1, value
+        nodes[used, 3], ends[used] = begin, begin + below
+        nodes[used + 1, 3], ends[used + 1] = begin + below, end
+        if apart and min(below, end - begin - below) >= min_run:
+            breaks[begin + below] = True
+        used += 2
+    return used
+
+
+def boxes(places: Array, errors: Array, slots: Array) -> Array:
+    """The boxes of tiles, (tiles, 2, m) float64: the lowest and the highest of their places, and infinite of none."""
+    tiles, m = slots.size // TILE, places.shape[1]
+    out = np.empty((tiles, 2, m))
+    for_each_chunk(CPU, lambda t: _boxes(places, errors, slots, t.start, t.stop, out), row_blocks(tiles, TILE * m))
+    return out
+
+
+@njit(nogil=True, cache=True)
+def _boxes(places, errors, slots, begin, end, out):
+    m = places.shape[1]
+    for t in range(begin, end):
+        out[t, 0] = np.inf
+        out[t, 1] = -np.inf
+        for s in range(t * TILE, (t + 1) * TILE):
+            i = slots[s]
+            if i >= 0:
+                for f in range(m):
+                    error = errors[i, 1 if f == m - 1 else 0]
+                    out[t, 0, f] = min(out[t, 0, f], places[i, f] - error)
+                    out[t, 1, f] = max(out[t, 1, f], places[i, f] + error)
+
+
+@njit(nogil=True, cache=True)
+def _gap(block, tile, limit):
+    """The squared distance of two boxes, or some of it above the limit."""
+    total = 0.0
+    for f in range(block.shape[1]):
+        gap = max(tile[0, f] - block[1, f], block[0, f] - tile[1, f], 0.0)
+        total += gap * gap
+        if total > limit:
+            break
+    return total
+
+
+def near_tiles(
+    blocks: Array, tiles: Array, reach: Array, block_group: Array, tile_group: Array
+) -> tuple[tuple[Array, Array], int]:
+    """The tiles within the reach of each block of rows: where each block's begin, and the tiles; the most of a block.
+
+    All lists are in one low-discrepancy order.
+    """
+    flags = np.empty((len(blocks), len(tiles)), np.bool_)
+    order = np.arange(len(tiles)) * golden_stride(len(tiles)) % len(tiles)
+
+    def mark(rows: slice) -> None:
+        _mark_near(blocks, tiles, reach, block_group, tile_group, rows.start, rows.stop, flags)
+
+    for_each_chunk(CPU, mark, row_blocks(len(blocks), 1, 16))
+    count = flags.sum(axis=1)
+    listed = order[np.nonzero(flags[:, order])[1]].astype(np.int32)
+    return (np.concatenate(([0], np.cumsum(count))), listed), int(count.max())
+
+
+@njit(nogil=True, cache=True)
+def _mark_near(blocks, tiles, reach, block_group, tile_group, begin, end, flags):
+    for b in range(begin, end):
+        limit = reach[b] * reach[b] if reach[b] >= 0 else -1.0
+        for t in range(len(tiles)):
+            same = block_group[b] >= 0 and block_group[b] == tile_group[t]
+            flags[b, t] = not same and _gap(blocks[b], tiles[t], limit) <= limit
+
+
+def refine(
+    listed: tuple[Array, Array], blocks: Array, boxes: Array, places: Array, where: Array, reach: Array, lost: float
+) -> tuple[tuple[Array, Array], int]:
+    """The listed tiles that have a point within the reach of a row of their block, as `near_tiles` has them.
+
+    `places`, (m, slots) float32, are off by at most `lost`, with the boxes' edges; `where` are the rows' slots.
+    """
+    starts, tiles = listed
+    kept = np.empty(tiles.size, np.bool_)
+
+    def look(some: slice) -> None:
+        _refine(starts, tiles, blocks, boxes, places, where, reach, np.float32(lost), some.start, some.stop, kept)
+
+    for_each_chunk(CPU, look, row_blocks(len(blocks), 1, 4))
+    begins = np.concatenate(([0], np.cumsum(kept)))[starts]
+    return (begins, tiles[kept]), int((begins[1:] - begins[:-1]).max())
+
+
+@njit(nogil=True, cache=True)
+def _any_near(places, where, limits, box, lost, square):
+    """Whether a place is within its reach of a box."""
+    square[:] = 0
+    for f in range(places.shape[0]):
+        low, high = np.float32(box[0, f]) - lost, np.float32(box[1, f]) + lost
+        for i in range(square.size):
+            gap = max(low - places[f, where[i]], places[f, where[i]] - high, np.float32(0))
+            square[i] += gap * gap
+    near = False
+    for i in range(square.size):
+        near |= square[i] <= limits[i]
+    return near
+
+
+@njit(nogil=True, cache=True)
+def _refine(starts, tiles, blocks, boxes, places, where, reach, lost, begin, end, kept):
+    of_rows, of_points = np.empty(BLOCK, np.float32), np.empty(TILE, np.float32)
+    points = np.arange(places.shape[1])
+    for b in range(begin, end):
+        first, farthest = b * BLOCK, np.float32(-1)
+        limits = np.empty(BLOCK, np.float32)
+        for i in range(BLOCK):
+            own = reach[first + i]
+            limits[i] = own * own * np.float32(1 + 2.0**-16) if own >= 0 else np.float32(-1)
+            farthest = max(farthest, limits[i])
+        of_block = np.full(TILE, farthest, np.float32)
+        own_rows = where[first : first + BLOCK]
+        for p in range(starts[b], starts[b + 1]):
+            t = tiles[p]
+            kept[p] = _any_near(places, own_rows, limits, boxes[t], lost, of_rows) and _any_near(
+                places, points[t * TILE : (t + 1) * TILE], of_block, blocks[b], lost, of_points
+            )
+
+
+def centred(points: Array, rows: Array, origin: Array) -> tuple[Array, Array]:
+    """Points in slots counted from the origin, (s, d) float64, zeros in empty slots; the squares of their lengths."""
+    w = points[rows] - origin
+    w[rows < 0] = 0
+    return w, np.einsum("ij,ij->i", w, w)
+
+
+def groups_of_slots(rows: Array, group: Array, size: int) -> tuple[Array, Array]:
+    """The groups of rows in slots, -1 where one is empty, and that of all of each `size`, -1 if there is none."""
+    of_slots = np.where(rows >= 0, group[rows], np.int32(-1))
+    parts = of_slots.reshape(-1, size)
+    most = parts.max(axis=1)
+    least = np.where(parts < 0, most[:, None], parts).min(axis=1)
+    return of_slots, np.where(least == most, most, np.int32(-1))
+
+
+def reach(bound: Array, rows: Array, terms: tuple[float, ...], stretch: float) -> tuple[Array, Array, Array]:
+    """How far points may be from each row in a slot, -1 of none; that times `stretch`, float32; the most of a block.
+
+    `terms` are those of `Metric.true_distance_bound`, a factor and what is added last.
+    """
+    *rounding, longer, more = terms
+    wanted = (rows >= 0) & (bound > -np.inf)
+    within = np.where(wanted, true_distance_bound(np.where(wanted, bound, 0), rounding, np) * longer + more, -1.0)
+    stretched = np.where(within < 0, -1.0, within * stretch)
+    up = np.nextafter(stretched.astype(np.float32), np.float32(np.inf))
+    return within, up, stretched.reshape(-1, BLOCK).max(axis=1)
+
+
+def runs(cell: Array, group: Array, many: int) -> Array:
+    """How often rows in the order of cells and groups begin a block, up to each.
+
+    They do at another cell, and at another group if that or the one before has at least `many` rows of the cell.
+    """
+    next_cell, change = (
+        cell[1:] != cell[:-1],
+        np.zeros(cell.size - 1, bool) if group is None else group[1:] != group[:-1],
+    )
+    part = np.concatenate(([0], np.cumsum(change | next_cell)))
+    is_large = (np.bincount(part) >= many)[part]
+    return np.concatenate(([0], np.cumsum(next_cell | (change & (is_large[1:] | is_large[:-1])))))
+
+
+def near_cells(
+    row_cell: Array, between: Array, spread: Array, first_tile: Array, tile_group: Array, block_group: Array
+) -> tuple[Array, Array]:
+    """For each block the tiles of the two cells whose points are nearest on average, as `near_tiles` has them.
+
+    Cells whose first tile is of the block's group are left out.
+    """
+    squares = (between + spread)[row_cell[:: BLOCK // TILE]]
+    squares[(block_group[:, None] >= 0) & (block_group[:, None] == tile_group[first_tile[:-1]])] = np.inf
+    near = np.argsort(squares, axis=1, kind="stable")[:, :2]
+    found = np.take_along_axis(squares, near, axis=1) < np.inf
+    none = np.empty(0, np.int32)
+    lists = [
+        np.concatenate([none, *(np.arange(first_tile[c], first_tile[c + 1], dtype=np.int32) for c in cells[is_found])])
+        for cells, is_found in zip(near, found, strict=True)
+    ]
+    return np.concatenate(([0], np.cumsum([part.size for part in lists]))), np.concatenate(lists)
+
+
+def largest_differences(points: Array, slots: Any, origin: Array, centres: Array) -> Array:
+    """The largest |x - origin - centre| of any feature of a cell's points, (cells,) float64."""
+    of_tile, cells = np.zeros(slots.cell_of_tile.size), slots.cell_of_tile
+
+    def measure(tiles: slice) -> None:
+        for t in range(tiles.start, tiles.stop):
+            rows = slots.rows[t * TILE : (t + 1) * TILE]
+            of_tile[t] = np.abs(points[rows[rows >= 0]] - origin - centres[cells[t]]).max(initial=0)
+
+    for_each_chunk(CPU, measure, row_blocks(of_tile.size, 1, 64))
+    largest = np.zeros(len(centres))
+    np.maximum.at(largest, cells, of_tile)
+    return largest
+
+
+def encode(
+    points: Array, slots: Any, origin: Array, centres: Array, scales: Array, fine: bool, columns: bool
+) -> tuple[Array, Array, Array]:
+    """Rows in slots, zeros where a slot is empty; how far rounding moved each, and how long it is, at most.
+
+    They are (x - origin - centre) scale in float32, or `fine`, in float64.
+    """
+    cells, y = slots.cell_of_tile, np.zeros((slots.rows.size, points.shape[1]), np.float64 if fine else np.float32)
+    error, length = np.zeros((2, slots.rows.size), np.float32)
+
+    def fill(tiles: slice) -> None:
+        for t in range(tiles.start, tiles.stop):
+            at = slice(t * TILE, (t + 1) * TILE)
+            real = slots.rows[at] >= 0
+            z = (points[slots.rows[at][real]] - origin - centres[cells[t]]) * scales[cells[t]]
+            y[at][real] = z
+            rounded = y[at][real].astype(np.float64)
+            moved = np.sqrt(((rounded - z) ** 2).sum(axis=1)) + np.sqrt((z * z).sum(axis=1)) * EPSILON
+            error[at][real] = moved * ROUND_UP + TINY
+            length[at][real] = np.sqrt((rounded * rounded).sum(axis=1)) * ROUND_UP
+
+    for_each_chunk(CPU, fill, row_blocks(cells.size, 1, 64))
+    return y, error, length
+
+
+def sums_of_cells(slots: Any, error: Array, length: Array) -> Array:
+    """By cell the largest error and length, the sum of squared lengths and the number of rows, (4, cells) float64."""
+    by_tile = error.reshape(-1, TILE), length.reshape(-1, TILE).astype(np.float64)
+    sums = np.zeros((4, slots.cells))
+    for of_cells, of_tiles in zip(sums, by_tile, strict=False):
+        np.maximum.at(of_cells, slots.cell_of_tile, of_tiles.max(axis=1))
+    np.add.at(sums[2], slots.cell_of_tile, (by_tile[1] ** 2).sum(axis=1))
+    np.add.at(sums[3], slots.cell_of_tile, (slots.rows.reshape(-1, TILE) >= 0).sum(axis=1))
+    return sums
+
+
+def outside_candidates(ids: Array, groups: Groups) -> Candidates:
+    """Candidates of rows, (m, c) int32, without those of a row's own group."""
+    outside = groups[1][ids] != groups[0][:, None]
+    ids = np.take_along_axis(ids, np.argsort(~outside, axis=1, kind="stable"), axis=1)
+    return Candidates(ids, outside.sum(axis=1).astype(np.int32))
+
+
+def needed_cells(listed: Any, band: slice, slots: Any) -> None:
+    """Which cells of points a band of each block's list has: not looked at on a CPU."""
+
+
+def put_thresholds(
+    products: Any, where: Array, within: Array, rows: Any, points: Any, missing: float, needed: None, out: Array
+) -> None:
+    """Put what products of rows are compared with, by cells of points, (cells, rows) float32.
+
+    `products` are of the cells' centres with points, of which `where` are the rows, and the squares of either's
+    lengths. Nothing beyond `within` is wanted of a row, and nothing at all if that is negative.
+    """
+    product, centre_norms, norms = products
+    scale = np.repeat(points.scales[rows.slots.cell_of_tile] / 2, TILE)
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = norms[where] + centre_norms[:, None] - 2 * product[:, where] - within**2 - missing
+        value *= scale * points.scales[:, None]
+        value -= (points.largest_length + points.largest_error)[:, None] * rows.error
+        np.nextafter(value.astype(np.float32), np.float32(-np.inf), out=out)
+    out[~(abs(out) < LARGEST)] = -np.inf
+    out[:, within < 0] = np.inf
+
+
+def put_begins(products: Any, between: Array, points: Any, cells: slice, eta: float, out: Array) -> None:
+    """Put what sums of all points begin at, by some cells of rows, (cells, points) float32.
+
+    `products` are of these cells' centres with the points, and the squares of either's lengths; `between` are the
+    squared distances of the centres from those of all cells.
+    """
+    product, centre_norms, norms = products
+    cell = points.slots.cell_of_tile
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = np.repeat(between[:, cell], TILE, axis=1) - (norms + centre_norms[:, None] - 2 * product)
+        value *= np.repeat(points.scales[cell] / 2, TILE) * points.scales[cells, None]
+        value += 2 * eta * abs(value) + points.largest_length[cells, None] * (points.error + eta * points.length)
+        np.nextafter(value.astype(np.float32), np.float32(np.inf), out=out)
+    out[~(abs(out) < LARGEST)] = np.inf
+    out[:, points.slots.rows < 0] = -np.inf
+
+
+def append(rows: Any, points: Any, terms: Any, listed: Any, groups: Any, into: Candidates, fine: bool) -> None:
+    """Append the points that pass to the candidates of each block's rows, of the tiles in a band of its list."""
+    starts, tiles, band = listed
+    (least, first_sums, first_cell), (row_group, point_group) = terms, groups
+    of_rows, of_points = (part.slots.cell_of_tile for part in (rows, points))
+    some, (d, kind) = TILE * TILES_AT_ONCE, (points.y.shape[1], points.y.dtype)
+
+    def fill(blocks: slice) -> None:
+        columns, product = np.empty((TILES_AT_ONCE, TILE, d), kind), np.empty(BLOCK * some, kind)
+        for b in range(blocks.start, blocks.stop):
+            at = slice(b * BLOCK, (b + 1) * BLOCK)
+            cell = of_rows[b * BLOCK // TILE] - first_cell
+            of_block = tiles[starts[b] : starts[b + 1]][band]
+            for part in row_blocks(of_block.size, TILE, some):
+                own = of_block[part]
+                np.take(points.y.reshape(-1, TILE, d), own, axis=0, out=columns[: own.size])
+                sums = product[: BLOCK * own.size * TILE].reshape(BLOCK, -1)
+                np.matmul(rows.y[at], columns[: own.size].reshape(-1, d).T, out=sums)
+                _append(sums, own, of_points, least[:, at], first_sums[cell], row_group[at], point_group,
+                        points.slots.rows, into.ids[at], into.count[at])  # fmt: skip
+
+    for_each_chunk(CPU, fill, row_blocks(len(starts) - 1, 1, 4))
+
+
+@njit(nogil=True, cache=True)
+def _append(product, tiles, cell_of_tile, thresholds, begin, row_group, point_group, ids, out, count):
+    for t in range(tiles.size):
+        first, threshold = tiles[t] * TILE, thresholds[cell_of_tile[tiles[t]]]
+        for i in range(product.shape[0]):
+            passed = np.uint8(0)
+            for j in range(TILE):
+                passed |= product[i, t * TILE + j] + begin[first + j] >= threshold[i]
+            if not passed:
+                continue
+            for j in range(TILE):
+                if product[i, t * TILE + j] + begin[first + j] >= threshold[i]:
+                    if row_group[i] == point_group[first + j]:
+                        continue
+                    if count[i] < out.shape[1]:
+                        out[i, count[i]] = ids[first + j]
+                    count[i] += 1
