@@ -423,6 +423,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
     capacity = "survivor_capacity" if is_knn_graph else "candidate_capacity"
     monkeypatch.setattr(f"{FUSED}.image.{capacity}", lambda k, *_: k + 1)
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.ONE_BAND", 0)
+    monkeypatch.setattr(BruteForceSearch, "_may_have_tiles", False)  # as if they did not fit
     report, rows = Report(), engine.xp.arange(n, dtype="int32")
     search = BruteForceSearch(engine.asarray(X), engine, report)
     task = SearchTask(rows, k, rows, rows) if is_knn_graph else SearchTask(rows, k, rows.copy(), rows.copy())

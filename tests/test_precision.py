@@ -196,8 +196,8 @@ def test_the_other_kernels_keep_the_bound(dtype):
 
 @pytest.fixture
 def without_fp16(monkeypatch):
-    for module in ("encodings", "filter"):
-        monkeypatch.setattr(f"rapids_slink.neighbors.filter.fused.{module}.fp16_keeps_bound", lambda: False)
+    for module in ("filter.fused.encodings", "filter.fused.filter", "tiles.cuda"):
+        monkeypatch.setattr(f"rapids_slink.neighbors.{module}.fp16_keeps_bound", lambda: False)
 
 
 def assert_exact(X, k=5, **expected):

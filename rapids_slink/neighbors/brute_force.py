@@ -89,7 +89,11 @@ class BruteForceSearch:
         reached = Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
         far, certified, redone = task.rows[:0], 0, 0
         if filtered := self._is_filtered(task):
-            unproven, far = self._first_pass(task, reached)
+            passed = self._first_pass(task, reached)
+            if passed is None:
+                self.report.count("neighbors", filter="tiles of near points")
+                return self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
+            unproven, far = passed
             certified, redone = m - unproven.size - far.size, unproven.size
             unproven = self._search_again(task, unproven, reached)
         else:
@@ -111,8 +115,10 @@ class BruteForceSearch:
     @cached_property
     def _may_have_tiles(self) -> bool:
         """Whether what the filter does not tell apart is searched in tiles of near points, of one set of points."""
-        one_set = self.queries is self.values
-        return self.device.is_gpu and one_set and TileSearch.serves(self.values, self.device, self.metric)
+        of_products = self.device.is_gpu and self.metric.filter == "product"
+        if not of_products or self.queries is not self.values or self.filter.scaling.byte_values:
+            return False  # bytes are multiplied exactly
+        return TileSearch.serves(self.values, self.device, self.metric)
 
     @cached_property
     def tiles(self) -> TileSearch:
@@ -128,8 +134,11 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
-        """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out."""
+    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array] | None:
+        """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.
+
+        None if the finest filter does not tell the points apart, and tiles of near points may.
+        """
         m, none = task.rows.size, task.rows[:0]
         symmetric = self.filter.is_symmetric and task.is_knn_graph
         if symmetric and self.filter.symmetric_bytes(m, task.k, self.values.shape[1]) <= self.free_bytes:
@@ -157,7 +166,7 @@ class BruteForceSearch:
             return unproven
         if self._may_have_tiles and unproven.size >= MIN_ROWS:
             rows = task.rows[unproven]
-            found = self.tiles.find(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
+            found, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
             reached.put(unproven, found.upper, TopLists(found.ids, found.weights, None))
             return unproven[:0]
         remaining = []
@@ -217,7 +226,7 @@ class BruteForceSearch:
         chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array]:
+    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array] | None:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
@@ -249,9 +258,7 @@ class BruteForceSearch:
                     continue
                 del survivors, top
                 if finer is None:
-                    found = self.tiles.find(replace(task, upper=reached.upper, part_lists=None))
-                    reached.put(slice(None), found.upper, TopLists(found.ids, found.weights, None))
-                    return rows[:0], rows[:0]
+                    return None
                 self.filter = finer
                 self.report.count("neighbors", filter=self.filter.name)
                 return self._symmetric_pass(task, reached)

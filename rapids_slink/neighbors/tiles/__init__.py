@@ -190,26 +190,33 @@ class TileSearch:
         listed, _ = self._near_tiles(part, boxes, self.slot_of[ids], bound, *self._groups_of(task, part)[1:])
         return float(listed[1].size) / (some.size * len(self.boxes))
 
-    @np.errstate(over="ignore", invalid="ignore")
     def find(self, task: SearchTask) -> SearchResult:
         """The neighbours of a task's rows."""
+        if task.k > self.exact_kernels.MAX_LIST:
+            found, redone, scanned = self._scan(task), 0, task.rows.size
+        else:
+            (found, redone), scanned = self.search(task), 0
+        counts = {"rows_certified": task.rows.size - redone - scanned, "rows_redone": redone}
+        stage = "connect" if task.per_group_minimum else "neighbors"
+        self.report.count(stage, **counts, rows_scanned_exactly=scanned)
+        return found
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def search(self, task: SearchTask) -> tuple[SearchResult, int]:
+        """The neighbours of a task's rows, up to `MAX_LIST`, and how many of these rows were searched again."""
         xp, m, kernels = self.device.xp, task.rows.size, self.exact_kernels
-        if task.k > kernels.MAX_LIST:
-            return self._scan(task)
         upper, top = task.bounds(xp), kernels.empty_lists(m, task.k)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        index, room, redone = xp.arange(m, dtype="int32"), ROOM + 12 * task.k, 0
+        index, room, redone = xp.arange(m, dtype="int32"), ROOM + 12 * task.k, None
         while index.size:
-            columns, steps = (self.fine, (False,)) if redone else (self.columns, (True, False))
+            columns, steps = (self.columns, (True, False)) if redone is None else (self.fine, (False,))
             self._search(task, index, (upper, top, minima), min(room, len(self.points)), columns, steps)
             index = index[top.overflowed[index]]
             top.overflowed[index] = False
-            room, redone = MORE_ROOM * room, redone + index.size
-        counts = {"rows_certified": m - redone, "rows_redone": redone, "rows_scanned_exactly": 0}
-        self.report.count("connect" if task.per_group_minimum else "neighbors", **counts)
+            room, redone = MORE_ROOM * room, index.size if redone is None else redone
         if task.per_group_minimum:
             kernels.drop_above_bound(top.ids, top.weights, upper)
-        return SearchResult(top.ids, top.weights, upper)
+        return SearchResult(top.ids, top.weights, upper), redone or 0
 
     def distances(self, src: Array, dst: Array) -> Array:
         """The surrogate distances of pairs of points."""
