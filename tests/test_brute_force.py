@@ -117,9 +117,10 @@ def test_surroundings():
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("d", [6, 40])
 def test_rows_that_fp16_tells_apart_by_their_surroundings(points, d, dtype, monkeypatch):
-    """With room for few candidates, too, so that a whole cluster has none."""
+    """With room for few candidates, too, so that a whole cluster has none. As of queries, which have no tiles."""
     engine, n, k = resolve("cuda"), 6000, 3
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.candidate_capacity", lambda k: 16)
+    monkeypatch.setattr(BruteForceSearch, "_may_have_tiles", False)
     X, report = points(np.random.default_rng(d), n, d).astype(dtype), Report()
     search = BruteForceSearch(engine.asarray(X), engine, report)
     rows, distances = engine.xp.arange(n, dtype="int32"), squared_distances(X)

@@ -96,7 +96,11 @@ def _numbers(
     if str(column.dtype).startswith("dictionary"):  # pandas makes no categories of one with nulls
         column = column.astype(object)
     try:
-        categories = column.astype("category").cat
+        try:
+            categories = column.astype("category").cat
+        except OverflowError:  # pandas reads integers beyond float64 as float64 in some versions
+            exact = column.map(lambda value: Decimal(value) if type(value) is int else value)
+            categories = exact.astype("category").cat
     except TypeError as error:
         raise InputTypeError(f"{label} has dtype {column.dtype}, and its values are no categories: {error}") from error
     codes, values = array_of(categories.codes.fillna(-1)), on_host(categories.categories)
