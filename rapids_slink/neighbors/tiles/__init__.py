@@ -66,7 +66,7 @@ SHARE_BLOCKS, SHARE_NEIGHBORS = 64, 2
 #: The largest share of pairs of tiles of a search that takes less time than one of all pairs.
 MAX_SHARE = {"cpu": 0.6, "cuda": 0.3}
 #: Bytes of terms and candidates at a time, and of what a row's or a point's term of a cell takes beside its product.
-MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**34}, {"cpu": 32, "cuda": 4}, 8
+MAX_BYTES, TERM_BYTES, PRODUCT_BYTES = {"cpu": 2**31, "cuda": 2**35}, {"cpu": 32, "cuda": 4}, 8
 #: Rows of a group in a cell that have blocks of their own.
 MIN_GROUP = 64
 
@@ -298,7 +298,7 @@ class TileSearch:
     def _chunks(self, slots: Slots, room: int) -> list[tuple[slice, Slots]]:
         """Ranges of cells whose terms and candidates fit into memory, with their slots."""
         xp, columns, of_term = self.device.xp, self.slots, TERM_BYTES[self.device.name]
-        most = min(self.free_bytes / 2, MAX_BYTES[self.device.name])
+        most = min(self.free_bytes / 3, MAX_BYTES[self.device.name])
         of_slot, of_cell = 4 * room + of_term * columns.cells, (PRODUCT_BYTES + 2 * of_term) * columns.rows.size
         if of_slot * slots.rows.size + of_cell * columns.cells <= most:
             return [(slice(0, columns.cells), slots)]
