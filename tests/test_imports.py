@@ -18,7 +18,7 @@ GPU_PACKAGES = ["cudf", "cugraph", "cuml", "cupy", "cuvs", "pylibraft", "rmm"]
 SLOW_PACKAGES = ["dask", "distributed", "numba", "pandas", "scipy", "sklearn"]
 #: The rooms of the package, each of which imports from those after it alone.
 ROOMS = [
-    "__main__", "cli", "tables", "demo", "datasets", "networkx_backend", "scipy", "sklearn", "__init__", "api",
+    "__main__", "cli", "tables", "demo", "datasets", "scipy", "sklearn", "__init__", "api",
     "stages", "single_linkage", "hdbscan", "density_model", "point_hierarchy", "engines", "distributed", "local",
     "planning", "pipeline", "graph", "density", "prediction", "centers", "hierarchy", "spanning_tree", "dendrogram",
     "neighbors", "settings", "points", "missing", "metrics", "trigonometry", "ordering", "union_find", "report",
