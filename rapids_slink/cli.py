@@ -21,9 +21,7 @@ from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve
-from rapids_slink.tables import NO_PYARROW, STANDARD_INPUT, read_table
-from rapids_slink.tables.layout import DECIMAL_SIGNS
-from rapids_slink.tables.text import NAMED_SEPARATORS
+from rapids_slink.tables import DECIMAL_SIGNS, NAMED_SEPARATORS, NO_PYARROW, STANDARD_INPUT, read_table
 
 TABLES = (".csv", ".parquet")
 PICTURES = (".pdf", ".png", ".svg")
@@ -97,16 +95,18 @@ def _parser() -> Parser:
     points = "table of one row a point: CSV or its like, also compressed, or Parquet; - is the standard input"
     parser.add_argument("points", nargs="?", type=Path, help=points)
     parser.add_argument("--demo", action="store_true", help="cluster the world's cities instead, on a map")
-    group = parser.add_argument_group("table", "How the table is read. What is not given is recognised.")
+    group = parser.add_argument_group("table", "How the table is read.")
     group.add_argument("--columns", metavar="NAMES", help="columns to use, separated by commas (default: all)")
     group.add_argument("--exclude", metavar="NAMES", help="columns to leave out, separated by commas")
     group.add_argument(
         "--index-column", metavar="NAMES", help="columns that name the rows, by default the first ones without a name"
     )
-    group.add_argument("--sep", type=_separator, help="what separates columns: a character, tab or blanks")
-    group.add_argument("--decimal", choices=DECIMAL_SIGNS, metavar="SIGN", help="decimal sign: . or ,")
     group.add_argument(
-        "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns; else 0, 1, ..."
+        "--sep", type=_separator, help="what separates columns: a character, tab or blanks (default: found)"
+    )
+    group.add_argument("--decimal", choices=DECIMAL_SIGNS, metavar="SIGN", help="decimal sign: . or , (default: .)")
+    group.add_argument(
+        "--header", action=argparse.BooleanOptionalAction, help="whether the first row names columns (default: found)"
     )
     group.add_argument("--encoding", type=_encoding, help="of the text, such as latin-1 (default: UTF-8)")
     stop = parser.add_mutually_exclusive_group()

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from rapids_slink import cli
-from rapids_slink.tables import read_table, text
+from rapids_slink.tables import SAMPLE_LINES, read_table
 
 XY = "x,y\n0.1,0\n0.9,0\n1.1,0\n"
 ROWS = ["0", "1", "2"]
@@ -49,12 +49,12 @@ def run(tmp_path, monkeypatch, capsys):
     [
         (XY, "", ROWS, "3 rows of 2 columns: 'x', 'y'\n"),
         # separators
-        ("x;y\n0,1;0,0\n0,9;0,0\n1,1;0,0\n", "", ROWS, f"'x', 'y'; {SEMICOLONS}"),
-        ("x\ty\n0,1\t0\n0,9\t0\n1,1\t0\n", "", ROWS, "separator tab; decimal comma\n"),
+        ("x;y\n0,1;0,0\n0,9;0,0\n1,1;0,0\n", "--decimal ,", ROWS, f"'x', 'y'; {SEMICOLONS}"),
+        ("x\ty\n0,1\t0\n0,9\t0\n1,1\t0\n", "--decimal ,", ROWS, "separator tab; decimal comma\n"),
         ("x|y\n0.1|0\n0.9|0\n1.1|0\n", "", ROWS, "separator '|'\n"),
         ("  x     y\n0.1   0\n 0.9\t0 \n1.1   0\n", "", ROWS, "separator blanks\n"),
-        ("x y\n0,1 0\n0,9 0\n1,1 0\n", "", ROWS, "separator blanks; decimal comma\n"),
-        ("New York\t.1\nRio\t.9\nLima\t1.1\n", "--exclude 0", ROWS, "separator tab; no header\n"),
+        ("x y\n0,1 0\n0,9 0\n1,1 0\n", "--decimal ,", ROWS, "separator blanks; decimal comma\n"),
+        ("New York\t.1\nRio\t.9\nLima\t1.1\n", "--exclude 0 --no-header", ROWS, "separator tab; no header\n"),
         ("x:y\n0.1:0\n0.9:0\n1.1:0\n", "--sep :", ROWS, "separator ':'\n"),
         ("x\ty\n.1\t0\n.9\t0\n1.1\t0\n", "--sep tab", ROWS, "separator tab\n"),
         # decimal signs
@@ -63,7 +63,7 @@ def run(tmp_path, monkeypatch, capsys):
         ('"0,1"\n"0,9"\n"1,1"\n', "--decimal ,", ROWS, "1 column: '0'; decimal comma; no header\n"),
         ("x;y\n1,000;2\n1,800;2\n2,000;2\n", "--decimal ,", ROWS, SEMICOLONS),
         # headers
-        ("0,1;0,0\n0,9;0,0\n1,1;0,0\n", "", ROWS, "'0', '1'; separator ';'; decimal comma; no header\n"),
+        ("0,1;0,0\n0,9;0,0\n1,1;0,0\n", "--decimal ,", ROWS, "'0', '1'; separator ';'; decimal comma; no header\n"),
         ("0.1,0\n0.9,0\n1.1,0\n", "", ROWS, "'0', '1'; no header\n"),
         ("0.1\n0.9\n1.1\n", "", ROWS, "1 column: '0'; no header\n"),
         ("petal length\n0.1\n0.9\n1.1\n", "", ROWS, "1 column: 'petal length'\n"),
@@ -77,14 +77,19 @@ def run(tmp_path, monkeypatch, capsys):
         (",0,1\nNA,0.1,0\n007,0.9,0\n1e3,1.1,0\n", "", ["NA", "007", "1e3"], "'0', '1'; index without a name\n"),
         (",,x\na,1,.1\na,2,.9\nb,1,1.1\n", "", ["a,1", "a,2", "b,1"], "1 column: 'x'; index without a name\n"),
         ('"x" "y"\n"a" .1 0\n"b" .9 0\n"c" 1.1 0\n', "", list("abc"), "index without a name; separator blanks\n"),
-        ('"";"x"\n"a";0,1\n"b";0,9\n"c";1,1\n', "", list("abc"), f"index without a name; {SEMICOLONS}"),
+        ('"";"x"\n"a";0,1\n"b";0,9\n"c";1,1\n', "--decimal ,", list("abc"), f"index without a name; {SEMICOLONS}"),
         (",k,x\n5,a,.1\n6,b,.9\n7,c,1.1\n", "--index-column k", list("abc"), "without 'Unnamed: 0' (no name)\n"),
         ("1,.1\n2,.9\n3,1.1\n", "--index-column 0", ["1", "2", "3"], "1 column: '1'; index '0'; no header\n"),
         ("0,8\n1,.9\n2,1.1\n", "--columns 0,1", ROWS, "2 columns: '0', '1'; no header\n"),
         # columns that are left out
         ("n,x,y\na,.1,0\nb,.9,0\nc,1.1,0\n", "--exclude n", ROWS, "'x', 'y'; without 'n' (--exclude)\n"),
         ("n,x,y\na,.1,0\nb,.9,0\nc,1.1,0\n", "--columns x", ROWS, "'x'; without 'n', 'y' (not in --columns)\n"),
-        ("x;y;\n0,1;0;\n0,9;0;\n1,1;0;\n", "", ROWS, f"'x', 'y'; without 'Unnamed: 2' (empty); {SEMICOLONS}"),
+        (
+            "x;y;\n0,1;0;\n0,9;0;\n1,1;0;\n",
+            "--decimal ,",
+            ROWS,
+            f"'x', 'y'; without 'Unnamed: 2' (empty); {SEMICOLONS}",
+        ),
         ("x,y\n.1,0,\n.9,0,\n1.1,0,\n", "", ROWS, "'x', 'y'; without 'Unnamed: 2' (empty)\n"),
     ],
 )
@@ -109,22 +114,18 @@ def test_text(run, content, arguments, index, said):
         ("x" * 200_000, "", "its lines are long and have no separator: say --sep"),
         # separators and decimal signs
         ("12,5\n3\n", "", "say --sep or --decimal"),
-        ("x\n1,5\n2,5\n", "", "'2,5' may be one number or two: say --decimal , or --sep ,"),
-        ("1,5\n2,05\n", "", "'2,05' may be one number or two"),
+        ("x\n1,5\n2,5\n", "", "row 1 has 1 cell, others have 2: correct it, or say --sep or --decimal"),
+        ("x;y\n0,1;0,0\n0,9;0,0\n1,1;0,0\n", "", "column 'x' is not of numbers, as '0,1' in row 0"),
+        ("x\ty\n0,1\t0\n0,9\t0\n1,1\t0\n", "", "or say how it is written (--decimal, --sep)"),
+        ("x y\n0,1 0\n0,9 0\n1,1 0\n", "", "column 'x' is not of numbers, as '0,1' in row 0"),
+        ("0,1;0,0\n0,9;0,0\n1,1;0,0\n", "", "the separator may be ',' or ';': say --sep"),
+        ('"";"x"\n"a";0,1\n"b";0,9\n"c";1,1\n', "", "column 'x' is not of numbers, as '0,1' in row 0"),
+        ("x;y;\n0,1;0;\n0,9;0;\n1,1;0;\n", "", "column 'x' is not of numbers, as '0,1' in row 0"),
         ("a;b;1,5\nc;d;2,5\n", "", "the separator may be ',' or ';': say --sep"),
-        (
-            "x;y\n1.250;2\n950;3\n",
-            "",
-            "the point of '1.250' may group thousands; if it is a decimal sign, say --decimal .",
-        ),
-        ("x;y\n1.5;2,5\n", "", "some numbers have a decimal comma, others a decimal point: say --decimal"),
-        (
-            "x;y\n1,234;5,678\n",
-            "",
-            "the comma of '1,234' may group thousands; if it is a decimal sign, say --dec",
-        ),
+        ("x;y\n1.5;2,5\n", "", "column 'y' is not of numbers, as '2,5' in row 0"),
+        ("x;y\n1,234;5,678\n", "", "column 'x' is not of numbers, as '1,234' in row 0"),
         ('x,y\n"1,234","5"\n', "", "column 'x' is not of numbers, as '1,234' in row 0"),
-        ("x;y\n0,5;1\nabc;2\n", "", "column 'x' is not of numbers, as 'abc' in row 1"),
+        ("x;y\n0,5;1\nabc;2\n", "--decimal ,", "column 'x' is not of numbers, as 'abc' in row 1"),
         ("x y,z\n1,2\na,4\n", "", "leave it out (--exclude 'x y'), or say how it is written (--decimal, --sep)"),
         ("x,y\n1,2\n", "--sep ab", "--sep: 'ab' is not one character, tab or blanks"),
         # headers
@@ -133,6 +134,7 @@ def test_text(run, content, arguments, index, said):
         ("n,2019,2020\na,1,2\nb,3,4\n", "", "may be a header"),
         ("a,1,2\nb,3,4\n", "", "may be a header"),
         ("?,2\n3,4\n", "", "may be a header"),
+        ("New York\t.1\nRio\t.9\nLima\t1.1\n", "--exclude 0", "may be a header: say --header or --no-header"),
         (",5,7\n1,2,3\n", "", "may be a header"),
         # columns
         (
@@ -160,11 +162,10 @@ def test_missing_values_are_no_names(tmp_path):
     assert read_table(path)[0].shape == (2, 2)
 
 
-def test_first_lines_that_end_within_quotes(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "SAMPLE_CHARACTERS", 0)
+def test_first_lines_that_end_within_quotes(tmp_path):
     path = tmp_path / "points.csv"
-    path.write_text("x,note\n" + '1.5,"a\nb"\n' * text.SAMPLE_LINES)
-    assert read_table(path, exclude="note")[0]["x"].tolist() == [1.5] * text.SAMPLE_LINES
+    path.write_text("x,note\n" + '1.5,"a\nb"\n' * SAMPLE_LINES)
+    assert read_table(path, exclude="note")[0]["x"].tolist() == [1.5] * SAMPLE_LINES
 
 
 @pytest.mark.parametrize(

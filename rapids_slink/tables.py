@@ -1,0 +1,354 @@
+"""Points from files of tables, which pandas reads for both devices: CSV and its like, also compressed, or Parquet.
+
+Separator and header are found in the first lines. Where these can be read in two ways, the error names the option that
+decides.
+"""
+
+import codecs
+import csv
+import importlib.util
+import io
+import re
+import shlex
+import shutil
+import sys
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from itertools import islice, takewhile
+from pathlib import Path
+from statistics import mode
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+
+from rapids_slink.report import counted
+
+NO_PYARROW = "Parquet files need pyarrow: pip install 'rapids_slink[parquet]'"
+STANDARD_INPUT = Path("-")
+#: " " is any run of blanks and tabs, and is tried last.
+SEPARATORS = (",", ";", "\t", "|", " ")
+NAMED_SEPARATORS = {"tab": "\t", "blanks": " "}
+DECIMAL_SIGNS = (".", ",")
+SAMPLE_LINES = 100
+#: The modules that open files with these first bytes.
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "lzma",
+    b"\x28\xb5\x2f\xfd": "compression.zstd" if sys.version_info >= (3, 14) else "zstandard",
+}
+BYTE_ORDER_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+#: What pandas.api.types.infer_dtype says of object columns that `fit` takes, or refuses for other reasons.
+NUMERIC_OBJECTS = ("boolean", "decimal", "empty", "floating", "integer", "mixed-integer-float")
+#: pandas before version 3 needs this to read the last place of a float correctly; later versions do not accept it.
+CORRECT_FLOATS: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
+
+
+def read_table(
+    path: Path,
+    *,
+    sep: str | None = None,
+    decimal: str | None = None,
+    header: bool | None = None,
+    encoding: str | None = None,
+    index_column: str | None = None,
+    columns: str | None = None,
+    exclude: str | None = None,
+) -> tuple[pd.DataFrame, str]:
+    """The points in a file, a frame of pandas with columns of numbers, and a line that says what was read.
+
+    `path` may be a pipe, or `STANDARD_INPUT`. The first bytes tell Parquet, compression and byte order mark; the suffix
+    does not matter. `sep` and `header` are found if they are None; `decimal` is "." and `encoding` UTF-8 then.
+    `index_column`, `columns` and `exclude` hold names as in a line of CSV: columns that name the rows, columns to use,
+    columns to leave out. Without a header columns are called 0, 1, ... The index is `index_column`, the Parquet file's
+    own or the leading columns without a name.
+
+    Raises ValueError if the file cannot be read or can be read in more than one way, or if a column does not hold
+    numbers.
+    """
+    asked, wanted, unwanted = (_split_names(names) for names in (index_column, columns, exclude))
+    options, name = (sep, decimal, header, encoding), "standard input" if path == STANDARD_INPUT else str(path)
+    try:
+        with _seekable(path) as file:
+            read = _read_parquet if _is_parquet(file) else _read_text
+            frame, notes = read(file, *options, asked, wanted)
+        points, reasons = _choose(frame, wanted, unwanted)
+        _check_numbers(points, decimal or ".", bool(asked or wanted))
+    except MemoryError:
+        raise
+    except UnicodeError as error:
+        raise ValueError(f"cannot read {name}: {error}; say --encoding, such as latin-1 or utf-16-le") from error
+    except Exception as error:  # pandas, pyarrow and the decompressors share no base class
+        raise ValueError(f"cannot read {name}: {error}") from error
+    parts = [f"{counted(len(points), 'row')} of {counted(points.shape[1], 'column')}: {_quoted(points)}"]
+    index = _quoted(name for name in points.index.names if name is not None)
+    if index or not isinstance(points.index, pd.RangeIndex):
+        parts.append(f"index {index or 'without a name'}")
+    parts += [f"without {_quoted(names)} ({reason})" for reason, names in reasons.items()]
+    return points, f"{name}: {'; '.join(parts + notes)}"
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[Path]:
+    """A file that can be read more than once: itself, or a copy of what comes through a pipe."""
+    if path.is_file() and path != STANDARD_INPUT:
+        yield path
+        return
+    if path == STANDARD_INPUT and sys.stdin is None:
+        raise ValueError("it is closed")
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        stream: Any = nullcontext(sys.stdin.buffer) if path == STANDARD_INPUT else path.open("rb")
+        with stream as source, copy.open("wb") as file:
+            shutil.copyfileobj(source, file)
+        yield copy
+
+
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as stream:
+        if stream.read(4) != b"PAR1":
+            return False
+        stream.seek(-4, io.SEEK_END)
+        return stream.read() == b"PAR1" or path.suffix.lower() == ".parquet"
+
+
+def _read_parquet(
+    path: Path, sep: Any, decimal: Any, header: Any, encoding: Any, asked: list[str], wanted: list[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The frame, and an empty list of notes."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(NO_PYARROW)
+    if any(option is not None for option in (sep, decimal, header, encoding)):
+        raise ValueError("--sep, --decimal, --header and --encoding are for text, this is Parquet")
+    frame = pd.read_parquet(path)
+    unnamed = _leading_unnamed(frame) if isinstance(frame.index, pd.RangeIndex) else []
+    return _with_index(frame, _index_places(list(frame), unnamed, asked, wanted)), []
+
+
+def _read_text(
+    path: Path,
+    sep: str | None,
+    decimal: str | None,
+    header: bool | None,
+    encoding: str | None,
+    asked: list[str],
+    wanted: list[str],
+) -> tuple[pd.DataFrame, list[str]]:
+    """The frame, and notes of differences from plain CSV."""
+    with _open(path) as stream:
+        start = stream.read(3)
+    encoding = encoding or next((name for mark, name in BYTE_ORDER_MARKS.items() if start.startswith(mark)), "utf-8")
+    with io.TextIOWrapper(_open(path), encoding=encoding) as text:
+        lines = list(islice(text, SAMPLE_LINES))
+    if any("\0" in line for line in lines):
+        raise UnicodeError("it holds null characters")
+    sep, rows = _separated(lines, sep, decimal)
+    has_header = _has_header(rows, decimal or ".") if header is None else header
+    if has_header and len(rows) == 1:
+        raise ValueError("it has a header and no rows")
+    names: list[Any] = list(range(len(rows[-1])))
+    if has_header:
+        filled = [*rows[0], ""] if all(row[-1] == "" for row in rows[1:]) else ["", *rows[0]]
+        names = [name or f"Unnamed: {i}" for i, name in enumerate(filled if _is_short(rows) else rows[0])]
+    unnamed = [i for i in _leading_unnamed(names) if any(row[i] for row in rows[1:])]
+    index = _index_places(names, unnamed, asked, wanted)
+    with _open(path) as stream:
+        frame = pd.read_csv(
+            stream,
+            sep=r"\s+" if sep == " " else sep,
+            decimal=decimal or ".",
+            encoding=encoding,
+            header=None,
+            names=range(len(names)),
+            index_col=False,
+            skiprows=has_header + sum(1 for _ in takewhile(lambda line: not line.strip(), lines)),
+            skipinitialspace=True,
+            low_memory=False,  # one type per column
+            converters=dict.fromkeys(index, "_".__add__),  # else "NA" would be missing, and "007" a number
+            **CORRECT_FLOATS,
+        )
+    for i in index:
+        frame[i] = _integers(frame[i].str[1:])
+    frame.columns = pd.Index(names)
+    words = {separator: name for name, separator in NAMED_SEPARATORS.items()}
+    notes = {
+        f"separator {words.get(sep, repr(sep))}": sep != "," and len(names) > 1,
+        "decimal comma": decimal == ",",
+        "no header": not has_header,
+        f"encoding {encoding}": not encoding.startswith("utf-8"),
+    }
+    return _with_index(frame, index), [note for note, applies in notes.items() if applies]
+
+
+def _open(path: Path) -> IO[bytes]:
+    """The bytes of a file, decompressed."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    if start.startswith(b"PK\x03\x04"):
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+            if len(names) != 1:
+                raise ValueError(f"it is an archive of {len(names)} files, not of one table as text")
+            return archive.open(names[0])
+    module = next((module for magic, module in COMPRESSED.items() if start.startswith(magic)), None)
+    stream: IO[bytes] = import_module(module).open(path, "rb") if module else path.open("rb")
+    return stream
+
+
+def _separated(lines: list[str], sep: str | None, decimal: str | None) -> tuple[str, list[list[str]]]:
+    """The separator and the rows of cells: the only one by which all rows have the same number of them."""
+    candidates = [sep] if sep else [s for s in SEPARATORS if s != decimal]
+    readings = {s: rows for s in candidates if (rows := _split(lines, s))}
+    if not "".join(lines).strip():
+        raise ValueError("it is empty")
+    if not readings:
+        raise ValueError("its lines are long and have no separator: say --sep")
+    several = {s: rows for s, rows in readings.items() if max(map(len, rows)) > 1}
+    regular = [s for s, rows in several.items() if _is_regular(rows, short=s == sep or len(rows[0]) > 1)]
+    if len(regular) > 1 and " " in regular:
+        regular.remove(" ")  # blanks are within cells
+    if len(regular) > 1:
+        raise ValueError(f"the separator may be {regular[0]!r} or {regular[1]!r}: say --sep")
+    if not regular and several.keys() - ({" "} - {sep}):
+        widths = max((list(map(len, rows)) for rows in several.values()), key=sum)
+        usual = mode(widths)
+        number, width = next((i, width) for i, width in enumerate(widths, 1) if width != usual)
+        cells = f"row {number} has {counted(width, 'cell')}, others have {usual}"
+        raise ValueError(f"{cells}: correct it, or say --sep or --decimal")
+    found = regular[0] if regular else next(iter(readings))
+    return found, readings[found]
+
+
+def _split(lines: list[str], sep: str) -> list[list[str]]:
+    """The cells of each line that is not blank; none if a cell is longer than the csv module takes."""
+    if sep == " ":
+        lines = [line.strip().replace("\t", " ") for line in lines]
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=sep, skipinitialspace=True)]
+    except csv.Error:
+        return []
+    rows = [row for row in rows if "".join(row) or len(row) > 1]
+    return rows[:-1] if len(lines) == SAMPLE_LINES else rows  # the last one may end within quotes
+
+
+def _is_regular(rows: list[list[str]], short: bool) -> bool:
+    """Whether all rows have the same number of cells; the first may be a `short` header."""
+    same = all(len(row) == len(rows[-1]) for row in rows[1:])
+    return same and (len(rows[0]) == len(rows[-1]) or (short and _is_short(rows)))
+
+
+def _is_short(rows: list[list[str]]) -> bool:
+    """Whether the header has one name less than there are columns, as R's, which has none for the index."""
+    return len(rows[0]) == len(rows[-1]) - 1
+
+
+def _has_header(rows: list[list[str]], decimal: str) -> bool:
+    """Whether the first row names the columns: its cells are text and not numbers or missing values."""
+    first, buffer = rows[0], io.StringIO()
+    csv.writer(buffer, quoting=csv.QUOTE_ALL).writerow(first)
+    buffer.seek(0)
+    types = pd.read_csv(buffer, header=None, decimal=decimal).dtypes
+    is_text = [cell == "" or not pd.api.types.is_numeric_dtype(kind) for cell, kind in zip(first, types, strict=True)]
+    named = first[first[0] == "" :]
+    are_places = named == [str(i) for i in range(len(named))]  # pandas writes columns without names like this
+    if all(is_text) or (first[0] == "" and are_places):
+        return True
+    if any(is_text) or are_places:
+        raise ValueError(f"its first row, {','.join(first)[:50]!r}, may be a header: say --header or --no-header")
+    return False
+
+
+def _integers(column: pd.Series) -> pd.Series:
+    """A column of text as integers, if these print as the same text."""
+    try:
+        numbers = column.astype("int64")
+    except (OverflowError, ValueError):
+        return column
+    return numbers if (numbers.astype(str) == column).all() else column
+
+
+def _split_names(text: str | None) -> list[str]:
+    """Names as in a line of CSV."""
+    if text is None:
+        return []
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True))] or [""]
+
+
+def _quoted(names: Iterable[Any]) -> str:
+    """Names of columns: the first six and the last if there are more than eight."""
+    texts = [repr(str(name)) for name in names]
+    return ", ".join(texts if len(texts) <= 8 else [*texts[:6], "...", texts[-1]])
+
+
+def _is_unnamed(name: Any) -> bool:
+    """Whether this is what pandas calls a column without a name."""
+    return isinstance(name, str) and bool(re.fullmatch("Unnamed: [0-9]+", name))
+
+
+def _leading_unnamed(names: Iterable[Any]) -> list[int]:
+    """The positions of the columns without a name before the first one with a name."""
+    return [i for i, _ in enumerate(takewhile(_is_unnamed, names))]
+
+
+def _places(names: list[Any], requested: list[str]) -> list[int]:
+    """The positions of the requested columns."""
+    texts = [str(name) for name in names]
+    if unknown := [name for name in requested if name not in texts]:
+        raise ValueError(f"unknown column {_quoted(unknown)}; the table has {_quoted(texts)}")
+    return [i for name in requested for i, text in enumerate(texts) if text == name]
+
+
+def _index_places(names: list[Any], unnamed: list[int], asked: list[str], wanted: list[str]) -> list[int]:
+    """The positions of the columns that name the rows."""
+    return _places(names, asked) or [i for i in unnamed if names[i] not in wanted]
+
+
+def _with_index(frame: pd.DataFrame, places: list[int]) -> pd.DataFrame:
+    """The frame with the columns at these positions as its index, if there are any."""
+    if not places:
+        return frame
+    columns = [frame.iloc[:, i] for i in places]
+    names = [None if _is_unnamed(column.name) else column.name for column in columns]
+    frame = frame.iloc[:, [i for i in range(frame.shape[1]) if i not in places]]
+    frame.index = pd.MultiIndex.from_arrays(columns) if len(columns) > 1 else pd.Index(columns[0])
+    return frame.rename_axis(names)
+
+
+def _choose(frame: pd.DataFrame, wanted: list[str], unwanted: list[str]) -> tuple[pd.DataFrame, dict[str, list[Any]]]:
+    """The columns to use, and the names of the others by the reason for leaving them out."""
+    names = list(frame)
+    chosen = _places(names, wanted) or list(range(len(names)))
+    reasons = dict.fromkeys(set(range(len(names))).difference(chosen), "not in --columns")
+    if not wanted:
+        nameless = [i for i, name in enumerate(names) if _is_unnamed(name) or not isinstance(name, str)]
+        reasons |= {i: "empty" for i in nameless if frame.iloc[:, i].isna().all()}
+        reasons |= dict.fromkeys(_leading_unnamed(names), "no name")
+    reasons |= dict.fromkeys(_places(names, unwanted), "--exclude")
+    chosen = [i for i in chosen if i not in reasons]
+    if not chosen:
+        raise ValueError(f"no column remains to be clustered of {_quoted(names)}")
+    others: dict[str, list[Any]] = {}
+    for i in sorted(reasons):
+        others.setdefault(reasons[i], []).append(names[i])
+    return frame.iloc[:, chosen], others
+
+
+def _check_numbers(points: pd.DataFrame, decimal: str, is_asked: bool) -> None:
+    """Refuse columns that do not hold numbers, and a first column without a name that counts the rows."""
+    for name, column in points.select_dtypes(exclude=["number", "bool"]).items():
+        if pd.api.types.infer_dtype(column) in NUMERIC_OBJECTS:
+            continue
+        numbers = pd.to_numeric(column.astype(str).str.replace(decimal, "."), errors="coerce")
+        row = int(np.argmax(numbers.isna() & column.notna()))
+        raise ValueError(
+            f"column {str(name)!r} is not of numbers, as {str(column.iloc[row])!r} in row {row}: leave it out "
+            f"(--exclude {shlex.quote(str(name))}), or say how it is written (--decimal, --sep)"
+        )
+    name, values = next(iter(points)), points.iloc[:, 0].to_numpy()
+    counts = any(np.array_equal(values, np.arange(len(points)) + start) for start in (0, 1))
+    if counts and not is_asked and not isinstance(name, str) and points.shape[1] > 1 and len(points) > 2:
+        raise ValueError("its first column counts the rows: say --index-column 0, or the coordinates by --columns")
