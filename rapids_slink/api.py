@@ -1,16 +1,17 @@
-"""The public names. The functions of whole runs are here and those of single stages in `stages`.
+"""The public functions: whole runs first, then single stages.
 
-Each passes its input to the engine that serves it: see `engines`.
+Each passes its input to the engine that serves it, one device or the cluster of a Dask client: see `engine_of`.
 """
 
 from os import PathLike
 from typing import Any
 
-from rapids_slink import local
-from rapids_slink.engines import engine_of
+from rapids_slink import pipeline
+from rapids_slink.dendrogram.cutting import CutParameters
 from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
+from rapids_slink.metrics import get_metric
 from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
@@ -18,12 +19,7 @@ from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
 from rapids_slink.runtime.versions import show_versions as show_versions
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
-from rapids_slink.stages import connect as connect
-from rapids_slink.stages import cut as cut
-from rapids_slink.stages import knn_graph as knn_graph
-from rapids_slink.stages import linkage as linkage
-from rapids_slink.stages import minimum_spanning_tree as minimum_spanning_tree
-from rapids_slink.stages import nearest_neighbors as nearest_neighbors
+from rapids_slink.single_linkage import engine_of
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:
@@ -83,7 +79,7 @@ def plan(X: Any, **parameters: Any) -> Report:
     """
     if is_collection(X):
         raise TypeError("X is a Dask collection, whose fit no plan covers: pass the shape of a partition, (n, d)")
-    return local.plan(X, SingleLinkage(**parameters)._settings())
+    return pipeline.plan(X, SingleLinkage(**parameters)._settings())
 
 
 def fit_graph(
@@ -181,3 +177,280 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     [0, 0, 1]
     """
     return storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
+
+
+def knn_graph(
+    X: Any,
+    n_neighbors: int,
+    *,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
+    """The exact k-nearest-neighbour graph of the rows of `X`.
+
+    Parameters
+    ----------
+    X : dataframe or array, (n, d)
+        A DataFrame of cuDF, pandas, Polars or Arrow, a CuPy or NumPy array, an object with DLPack, or a Dask DataFrame
+        or Array.
+    n_neighbors : int
+        Neighbours per row, without the row itself; at most n - 1.
+    metric, p, device, memory_limit : str, float, str, int or str
+        See `SingleLinkage`, except "precomputed".
+
+    Returns
+    -------
+    DataFrame
+        One row per edge, n·k in all: ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance). Edges are
+        sorted by ``src``, then by distance. Neighbours of equal surrogate distance (the square, for euclidean) are
+        sorted by ``dst``. In the library of `X`; for an array cuDF if it is on a GPU, else pandas.
+
+    Raises
+    ------
+    ValueError, TypeError
+        `X` or a parameter is not valid, or a row has no distance in this metric. The message names it.
+    DeviceMemoryError
+        The work needs more memory than there is or than `memory_limit`.
+    """
+    return engine_of(X).knn_graph(X, n_neighbors, get_metric(metric, p), device, memory_limit)
+
+
+def nearest_neighbors(
+    X: Any,
+    Y: Any,
+    *,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
+    """The exact nearest row of `Y` for each row of `X` (the fused 1-NN of cuSLINK's Algorithm 4).
+
+    Parameters
+    ----------
+    X, Y : dataframe or array, (n, d) and (m, d)
+        See `knn_graph`.
+    metric, p, device, memory_limit : str, float, str, int or str
+        See `SingleLinkage`.
+
+    Returns
+    -------
+    DataFrame
+        One edge per row of `X`: ``src``, ``dst`` (int32 row numbers in `X` and `Y`) and ``weight`` (float64 distance).
+        If several rows have the same surrogate distance (the square, for euclidean), the first one. In the library of
+        `X`.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceMemoryError
+        See `knn_graph`.
+    """
+    return engine_of(X, Y).nearest_neighbors(X, Y, get_metric(metric, p), device, memory_limit)
+
+
+def connect(
+    graph: Any,
+    X: Any,
+    *,
+    certified: bool = True,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
+    """The exact minimum spanning tree of the rows of `X`, starting from their k-NN graph.
+
+    Parameters
+    ----------
+    graph : DataFrame (cuDF, pandas, Polars or Arrow)
+        ``src``, ``dst`` (row numbers of `X`) and ``weight``, as `knn_graph` returns it. Weights are computed again.
+    X : dataframe or array, (n, d)
+        See `knn_graph`, except Dask collections.
+    certified : bool
+        Whether every row lists exactly its k nearest others. Then the distance of a row's last neighbour is a lower
+        bound for all rows that it does not list, and most edges are certain without a search. False for any other
+        graph, such as an approximate one: each row searches at least once, and the tree is the same.
+    metric, p, device, memory_limit : str, float, str, int or str
+        See `SingleLinkage`.
+
+    Returns
+    -------
+    DataFrame
+        ``src``, ``dst`` (int32), ``weight`` (float64 distance): n - 1 edges in the order in which they merge, the
+        `mst_` of `SingleLinkage`. In the library of `X`; for an array cuDF if it is on a GPU, else pandas.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceMemoryError
+        See `knn_graph`.
+
+    Notes
+    -----
+    Section 3.2.1 of the cuSLINK paper joins the components of the graph by edges that need not be in the tree. Here
+    Borůvka's rounds continue, by groupby and merge of frames, and take only edges that are certain.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[0.0], [1.0], [10.0], [12.0]])
+    >>> graph = rapids_slink.knn_graph(X, 1, device="cpu")
+    >>> rapids_slink.connect(graph, X, device="cpu")["weight"].tolist()
+    [1.0, 2.0, 9.0]
+    """
+    return engine_of(graph, X).connect(
+        graph, X, certified=certified, metric=get_metric(metric, p), device=device, memory_limit=memory_limit
+    )
+
+
+def minimum_spanning_tree(
+    edges: Any,
+    *,
+    maximum: bool = False,
+    component: bool = False,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Any:
+    """The minimum spanning tree of a weighted undirected graph, or its forest if it is not connected.
+
+    Parameters
+    ----------
+    edges : DataFrame (cuDF, pandas, Polars or Arrow), sparse matrix, or graph of NetworkX or cuGraph
+        A square sparse matrix (SciPy's or CuPy's) joins what it stores. The columns of a frame are these.
+        ``src`` and ``dst``, the ends: integers of any range, strings or any other values that a frame can hold, both of
+        the same type. ``weight``: any number, also negative or zero. An edge may have one direction or both. Self-loops
+        are ignored, and the lightest of parallel edges counts. A ``cugraph.Graph`` must be undirected and weighted; its
+        edges are those of ``view_edge_list()``.
+    maximum : bool
+        Return the maximum spanning tree instead.
+    component : bool
+        Add a column ``component`` (int32): the number of the edge's tree in the forest. Trees are numbered from 0 in
+        the order in which they first appear in the result.
+    device, memory_limit : str, int or str
+        See `SingleLinkage`.
+
+    Returns
+    -------
+    DataFrame, sparse matrix or graph
+        The rows of `edges` that are in the tree, in their order, with their types and their index, as from
+        ``edges[mask][["src", "dst", "weight"]]``: ``edges.loc[tree.index]`` has the other columns. The earlier row wins
+        among equal weights. For a sparse matrix a matrix of its format with these entries, for a graph a graph of its
+        class with these edges; a ``cugraph.Graph`` lacks the nodes that have no edge.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Columns are missing, have the wrong type, or hold nulls or NaN; or the graph is directed or not weighted.
+    DeviceMemoryError
+        The work needs more memory than there is or than `memory_limit`.
+
+    Notes
+    -----
+    Section 3.2 of the cuSLINK paper alters the weights, which cannot keep zeros. Here the order (weight, row) replaces
+    that. No two edges are equal in it, so the tree is unique, and the same on either device.
+    """
+    return engine_of(edges).minimum_spanning_tree(
+        edges, maximum=maximum, component=component, device=device, memory_limit=memory_limit
+    )
+
+
+def linkage(
+    tree: Any, *, n_nodes: int | None = None, device: str = "auto", memory_limit: int | str | None = None
+) -> Any:
+    """The single-linkage dendrogram of a weighted tree.
+
+    Parameters
+    ----------
+    tree : DataFrame (cuDF, pandas, Polars or Arrow)
+        Columns ``src``, ``dst`` (integer node ids) and ``weight``, one row per edge, in any order. Other columns are
+        ignored.
+    n_nodes : int, optional
+        The number of nodes, if the edges form a forest or some nodes have no edge. By default the edges must form one
+        tree over nodes 0 to the number of edges.
+    device, memory_limit : str, int or str
+        See `SingleLinkage`. The result has the type of `tree` on either device.
+
+    Returns
+    -------
+    DataFrame
+        ``left``, ``right`` (int32), ``height`` (float64, the weight) and ``size`` (int32): the columns of
+        ``scipy.cluster.hierarchy.linkage(X, "single")``. Row i forms cluster ``n + i``. Edges of equal weight merge in
+        the order of (smaller id, larger id).
+
+    Raises
+    ------
+    ValueError
+        Columns are missing or hold nulls or NaN, ids are not in range, or the edges close a cycle.
+    InputTypeError
+        `tree` is not a DataFrame, ids are not integers, or weights are not numbers.
+    DeviceMemoryError
+        The work needs more memory than there is or than `memory_limit`.
+
+    Notes
+    -----
+    Section 3.3.1 of the cuSLINK paper does this on the host. Here a GPU does it in parallel: see `dendrogram.cuda`.
+    """
+    return engine_of(tree).linkage(tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
+
+
+def cut(
+    linkage: Any,
+    *,
+    n_clusters: Any = None,
+    distance_threshold: Any = None,
+    min_cluster_size: int = 1,
+    closed: str = "left",
+    names: str = "number",
+    n_leaves: int | None = None,
+    method: str = "kernel",
+    sample_weight: Any = None,
+) -> Any:
+    """Flat clusters from a dendrogram.
+
+    Parameters
+    ----------
+    linkage : DataFrame (cuDF, pandas, Polars or Arrow)
+        The result of `rapids_slink.linkage`: ``left``, ``right``, ``height``, ``size``.
+    n_clusters : int or sequence of int, optional
+        The number of clusters, from 1 to the number of leaves: the last ``n_clusters - 1`` merges are undone. The
+        number is exact, even if heights tie. A list, tuple, range or 1-d array makes a cut for each value.
+    distance_threshold : float or sequence of float, optional
+        Clusters at or above this distance are not merged (scikit-learn's meaning). Give either this or `n_clusters`.
+    min_cluster_size : int
+        Clusters of fewer leaves are labelled -1, the others 0..k-1. They still count in `n_clusters`.
+    closed : {"left", "right"}
+        "right" also merges clusters at exactly `distance_threshold`: "at most 10 alleles".
+    names : {"number", "first_row"}
+        "first_row" labels each cluster by its smallest row number in place of 0..k-1. Such a label stays when rows are
+        added behind, as long as no cluster with a smaller row number joins.
+    n_leaves : int, optional
+        The number of leaves, for a forest's linkage; by default one more than the number of merges.
+    method : {"kernel", "merge"}
+        How labels are inherited. "kernel" uses gathers, in one launch on a GPU and one pass on a CPU. "merge" uses
+        groupby and merge of frames, which takes longer. The labels are the same.
+    sample_weight : array or Series of shape (n_leaves,), optional
+        Numbers above 0. `min_cluster_size` is compared with the sum of a cluster's weights, not the number of leaves.
+
+    Returns
+    -------
+    Series or DataFrame of int32
+        A label 0..k-1 for each leaf, numbered in order of first appearance, in the library of `linkage`. For a sequence
+        of cuts a frame with one column per value, named by the value, by its text in Polars and Arrow.
+
+    Raises
+    ------
+    ValueError
+        Both or neither cut is given, a value is out of range or occurs twice, or `linkage` is not the dendrogram of
+        `n_leaves` leaves.
+    TypeError
+        `n_clusters` is not an integer, `distance_threshold` is not a number, or `linkage` is not a DataFrame.
+    DeviceMemoryError
+        The work needs more memory than there is.
+
+    Notes
+    -----
+    Section 3.3.2 of the cuSLINK paper inherits labels level by level. A chain has as many levels as leaves.
+    """
+    parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight)
+    return engine_of(linkage).cut(linkage, parameters, n_leaves)

@@ -10,9 +10,9 @@ from rapids_slink import density
 from rapids_slink.dendrogram import condense
 from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
-from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
+from rapids_slink.single_linkage import PointHierarchy
 
 #: By model, its condensed tree and the `Density` made of it: a copy on the host.
 _READ: Any = WeakKeyDictionary()

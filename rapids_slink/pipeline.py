@@ -1,43 +1,165 @@
-"""The pipeline: each stage's call, in order."""
+"""The pipeline on one device: each stage's call, in order; the plan of a fit; the engine of `api`.
 
-from collections.abc import Callable
+The functions of the engine find the device, open a run, and return results in the caller's type. `distributed` has the
+same functions for the cluster of a Dask client.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from rapids_slink import dendrogram as dendrograms
+from rapids_slink import graph, neighbors
 from rapids_slink.centers import centroids, medoids
-from rapids_slink.dendrogram import build_linkage, estimate_linkage
+from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, Cut, FlatClusters
-from rapids_slink.metrics import PRECOMPUTED, distances
+from rapids_slink.metrics import PRECOMPUTED, Metric, distances
 from rapids_slink.missing import missing_of
+from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import Following, Points, as_points, is_sparse
-from rapids_slink.points.columns import check_weights, column_values
+from rapids_slink.points.columns import as_integer, check_weights, column_values, require_columns
 from rapids_slink.points.distances import as_distances, warn_of_distances
-from rapids_slink.points.output import OutputKind
-from rapids_slink.points.validate import MAX_ROWS, check_finite
+from rapids_slink.points.output import OutputKind, library_of
+from rapids_slink.points.validate import MAX_ROWS, check_finite, check_shape
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
+from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory, copy_out, outside_pool, release_cached
+from rapids_slink.runtime.memory import (
+    DeviceMemoryError,
+    check_memory,
+    checked_estimate,
+    copy_out,
+    outside_pool,
+    release_cached,
+    required_bytes,
+    run_scope,
+)
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
-from rapids_slink.spanning_tree.edges import EdgeList, size_text
+from rapids_slink.spanning_tree.connect_graph import connect_graph
+from rapids_slink.spanning_tree.edges import EdgeList
+from rapids_slink.spanning_tree.edges import size_text as edges_text
 from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, forest_of_edges
-from rapids_slink.spanning_tree.graphs import NO_NODES, given_graph, is_graph, read_graph
+from rapids_slink.spanning_tree.graphs import NO_NODES, given_graph, is_graph, read_graph, tree_of_edges
 from rapids_slink.spanning_tree.problem import Problem, Tree
-from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, retaining_tree
+from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, prepared_ways, retaining_tree, way_of
 from rapids_slink.spanning_tree.weights import weighted_problem
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]
+#: Rows of the sample that stands for points of which only the shape is known.
+SAMPLE_ROWS = 2**11
+#: Bytes of a row's results, which a GPU copies out of the run's pool: merges, edges and labels.
+RESULT_BYTES = 40
 
 
-def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
+def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """The attributes of a model fitted on points: those of `attributes_of`, and ``report_``."""
+    device = resolve(settings.device, X)
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        fitted = fit_points(X, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def plan(X: Any, settings: Settings) -> Report:
+    """`api.plan`."""
+    device = resolve(settings.device, *([] if is_shape(X) else [X]))
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        plan_points(X, settings, device, report)
+    return report
+
+
+def append(X: Any, model: Fitted, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
+    """The attributes of a model with further rows."""
+    device = resolve(settings.device, X, model.rows.values)
+    report = Report(device=device.name, metric=settings.metric.name)
+    with run_scope(device, settings.memory_limit):
+        fitted = append_points(X, model, settings, rule, device, report)
+    return {**fitted, "report_": report}
+
+
+def predict(answer: Callable[..., Any], X: Any, rows: Any, device: str, memory_limit: Any) -> tuple[Any, Report]:
+    """The answer of a prediction for new rows beside a model's `rows`, and its report."""
+    chosen = resolve(device, X, rows)
+    report = Report(device=chosen.name)
+    with run_scope(chosen, memory_limit):
+        return answer(X, device=chosen, report=report), report
+
+
+def fit_graph(
+    edges: Any, *, cut: tuple[Any, Any], n_nodes: Any, complete: str, device: str, memory_limit: Any
+) -> graph.GraphHierarchy:
+    """`api.fit_graph`; `cut` is `n_clusters` and `distance_threshold`."""
+    source = given_graph(edges)
+    chosen = resolve(device, source.frame)
+    report = Report(device=chosen.name)
+    with run_scope(chosen, memory_limit):
+        result = graph.fit_graph(source, cut, n_nodes, complete, chosen, report)
+    result.report_ = report
+    return result
+
+
+def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.knn_graph`."""
+    chosen = resolve(device, X)
+    with run_scope(chosen, memory_limit):
+        return neighbors.knn_graph(X, n_neighbors, metric, chosen)
+
+
+def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.nearest_neighbors`."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, memory_limit):
+        return neighbors.nearest_neighbors(X, Y, metric, chosen)
+
+
+def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:
+    """`api.connect`."""
+    chosen = resolve(device, X)
+    with run_scope(chosen, memory_limit):
+        return connect_graph(graph, X, certified, metric, chosen)
+
+
+def minimum_spanning_tree(edges: Any, *, maximum: bool, component: bool, device: str, memory_limit: Any) -> Any:
+    """`api.minimum_spanning_tree`."""
+    if component and is_graph(edges) and not library_of(edges):
+        raise ValueError(f"component=True adds a column, and a {type(edges).__name__} has none: pass a DataFrame")
+    source = given_graph(edges)
+    chosen = resolve(device, source.frame)
+    frame, output = OutputKind.of(source.frame, chosen)
+    with run_scope(chosen, memory_limit):
+        tree = tree_of_edges(frame, chosen, maximum=maximum, component=component)
+    return output.frame(tree) if source.as_graph is None else source.as_graph(tree)
+
+
+def linkage(tree: Any, *, n_nodes: Any, device: str, memory_limit: Any) -> Any:
+    """`api.linkage`."""
+    chosen = resolve(device, tree)
+    tree, output = OutputKind.of(tree, chosen)
+    require_columns(tree, ("src", "dst", "weight"), "tree")
+    with run_scope(chosen, memory_limit):
+        return output.frame(dendrograms.linkage_of_edges(tree, n_nodes, chosen).frame)
+
+
+def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
+    """`api.cut`."""
+    linkage, output = OutputKind.of(linkage, resolve("auto", linkage))
+    require_columns(linkage, cutting.COLUMNS, "linkage")
+    n = cutting.count_leaves(len(linkage), n_leaves)
+    check = partial(cutting.check_linkage, linkage, n, is_forest=n_leaves is not None)
+    return cutting.cut_frame(linkage, n, parameters, output, check=check)
+
+
+def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
     """Cluster points on one device, within a run: the fitted model's attributes."""
 
     def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
@@ -60,7 +182,7 @@ def fit(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: R
         tree = tree_of_points(points.values, problem, report, grow_tree)
     else:
         with report.stage("spanning_tree", device):
-            check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), size_text(edges))
+            check_memory(device, estimate_given(edges.src.size, n, settings.min_samples), edges_text(edges))
             tree, core = forest_of_edges(edges, settings.min_samples, device, weights)
         report["way"] = "edges"
     if weighted:
@@ -87,7 +209,7 @@ def as_given(X: Any, device: Device, estimate: Following, as_edges: bool) -> tup
     return Points(device.xp.empty((0, 0)), None, index, output), replace(graph.edges, n_nodes=n)
 
 
-def append(
+def append_points(
     X: Any, model: Fitted, settings: Settings, rule: ClusterRule, device: Device, report: Report
 ) -> dict[str, Any]:
     """Add rows to a model on one device, within a run: the attributes of a model fitted on all rows."""
@@ -262,3 +384,101 @@ def within_distance(tree: PreallocatedFrame, max_distance: float | None) -> Prea
     xp = tree.device.xp
     count = int(xp.searchsorted(tree.columns["weight"], xp.asarray([max_distance], "float64"), side="right")[0])
     return PreallocatedFrame.of(tree.device, {name: column[:count] for name, column in tree.columns.items()})
+
+
+def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> None:
+    """Write into the report what a fit decides about points, or about a shape (n, d); within a run."""
+    problem: Problem | None = None
+    edges: EdgeList | None = None
+
+    def estimate(n: int, d: int, itemsize: int) -> MemoryEstimate:
+        nonlocal problem
+        problem = Problem(settings.for_rows(n), device, n, d, itemsize)
+        return estimate_fit(problem)
+
+    values: Any = None
+    try:
+        if is_shape(X):
+            n, d = (as_integer(size, "a size of the shape X") for size in X)
+            if min(n, d) < 0 or (settings.metric is PRECOMPUTED and n != d):
+                raise ValueError(f"X is no shape of points, or of a square matrix of distances: {X}")
+            check_shape((n, d), "X")
+            itemsize = 1 if settings.metric.rows == "packed" else 8
+            check_memory(device, estimate(n, d, itemsize), f"{counted(n, 'row')} of {counted(d, 'feature')}")
+        else:
+            points, edges = read_points(X, settings, device, estimate)
+            values = points.values
+        refused = ""
+    except DeviceMemoryError as error:
+        refused = str(error)
+    assert problem is not None
+    if values is None and settings.metric is not PRECOMPUTED:
+        values = _sample(problem)
+    if edges is None:
+        of_tree = _prepared_estimate(problem, values, report)
+    else:
+        report["way"] = "edges"
+        of_tree = estimate_given(edges.src.size, edges.n_nodes, problem.settings.min_samples)
+    checked, reserved = checked_estimate()
+    copied = checked.retained - estimate_fit(problem).retained if checked else 0  # of X
+    copy = MemoryEstimate(2 * copied, copied)
+    whole = sequential(copy, estimate_fit(problem, of_tree))
+    report.pop("seconds", None)
+    peak = max(whole.preferred, reserved) + RESULT_BYTES * problem.n * device.is_gpu
+    report["memory"] = {"peak_bytes": peak}
+    report["fits"] = not refused
+    if refused:
+        report["refused"] = refused
+        report["instead"] = "; ".join(_alternatives(problem, copy))
+
+
+def _prepared_estimate(problem: Problem, values: Array, report: Report) -> MemoryEstimate:
+    """Bytes of the tree by the first way that serves the points; `values` is None for distances of which none is there.
+
+    The arrays of the way are gone at the end.
+    """
+    if values is None:
+        report["way"] = way_of(problem)
+        return estimate_tree(problem)
+    rows = values if problem.n == 1 else metric_rows(problem.metric, values, problem.device, compact=True)
+    return next(prepared_ways(problem.of_rows(rows), rows, report)).estimate()
+
+
+def is_shape(X: Any) -> bool:
+    """Whether this is (n, d) instead of points."""
+    return isinstance(X, tuple) and len(X) == 2 and all(np.ndim(size) == 0 for size in X)
+
+
+def _sample(problem: Problem) -> Array:
+    """Standard normal rows, or random booleans or bits, in place of points whose values are not known."""
+    n, d, rng = min(problem.n, SAMPLE_ROWS), problem.n_features, np.random.default_rng(0)
+    if problem.metric.rows == "packed":
+        return problem.device.asarray(rng.integers(0, 256, (n, d), "uint8"))
+    values = rng.standard_normal((n, d))
+    if problem.metric.rows == "boolean":
+        values = (values > 0).astype(np.float64)
+    return problem.device.asarray(np.clip(values, -1, 1) if problem.metric.rows == "sphere" else values)
+
+
+def _alternatives(problem: Problem, copy: MemoryEstimate) -> Iterator[str]:
+    """Other parameters with which the fit would fit into memory, and the copy of X on the device before it."""
+    settings = problem.settings
+    if settings.memory_limit is not None and _fits(replace(settings, memory_limit=None), problem, copy):
+        yield f"memory_limit={size_text(required_bytes(problem.device, sequential(copy, estimate_fit(problem))))!r}"
+    for k in range((settings.n_neighbors or DEFAULT_NEIGHBORS) - 1, 0, -1):
+        if _fits(replace(settings, n_neighbors=k), problem, copy):
+            yield f"n_neighbors={k}"
+            break
+    if problem.device.is_gpu and _fits(settings, replace(problem, device=CPU), copy):
+        yield "device='cpu'"
+    yield "a Dask collection, whose blocks wait outside the memory"
+
+
+def _fits(settings: Settings, problem: Problem, copy: MemoryEstimate) -> bool:
+    device = problem.device
+    with run_scope(device, settings.memory_limit):
+        try:
+            check_memory(device, sequential(copy, estimate_fit(replace(problem, settings=settings))), "")
+        except DeviceMemoryError:
+            return False
+        return True

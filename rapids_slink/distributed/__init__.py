@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from distributed import Future
 
-from rapids_slink import local
+from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
 from rapids_slink.dendrogram.flat import ClusterRule
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
@@ -53,7 +53,7 @@ LIST_BYTES = 12
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
-    """`local.fit` of a Dask collection."""
+    """`pipeline.fit` of a Dask collection."""
     metric = settings.metric
     if metric is PRECOMPUTED:
         raise ValueError("metric='precomputed' takes a matrix in one piece, not a Dask collection")
@@ -182,8 +182,8 @@ def predict(answer: Any, X: Any, rows: Any, device: str, memory_limit: Any) -> A
 
 
 def fit_graph(edges: Any, **parameters: Any) -> Any:
-    """`local.fit_graph` of a Dask DataFrame, on a worker that gets all of it."""
-    return on_one_worker(local.fit_graph, edges, tuple(EDGE_TYPES), "edges", **parameters)
+    """`pipeline.fit_graph` of a Dask DataFrame, on a worker that gets all of it."""
+    return on_one_worker(pipeline.fit_graph, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def connect(graph: Any, X: Any, **parameters: Any) -> Any:
@@ -192,18 +192,18 @@ def connect(graph: Any, X: Any, **parameters: Any) -> Any:
 
 
 def minimum_spanning_tree(edges: Any, **parameters: Any) -> Any:
-    """`local.minimum_spanning_tree` of a Dask DataFrame, on a worker that gets all of it."""
-    return on_one_worker(local.minimum_spanning_tree, edges, tuple(EDGE_TYPES), "edges", **parameters)
+    """`pipeline.minimum_spanning_tree` of a Dask DataFrame, on a worker that gets all of it."""
+    return on_one_worker(pipeline.minimum_spanning_tree, edges, tuple(EDGE_TYPES), "edges", **parameters)
 
 
 def linkage(tree: Any, **parameters: Any) -> Any:
-    """`local.linkage` of a Dask DataFrame, on a worker that gets all of it."""
-    return on_one_worker(local.linkage, tree, tuple(EDGE_TYPES), "tree", **parameters)
+    """`pipeline.linkage` of a Dask DataFrame, on a worker that gets all of it."""
+    return on_one_worker(pipeline.linkage, tree, tuple(EDGE_TYPES), "tree", **parameters)
 
 
 def cut(linkage: Any, parameters: CutParameters, n_leaves: Any) -> Any:
-    """`local.cut` of a Dask DataFrame, on a worker that gets all of it."""
-    return on_one_worker(local.cut, linkage, COLUMNS, "linkage", parameters=parameters, n_leaves=n_leaves)
+    """`pipeline.cut` of a Dask DataFrame, on a worker that gets all of it."""
+    return on_one_worker(pipeline.cut, linkage, COLUMNS, "linkage", parameters=parameters, n_leaves=n_leaves)
 
 
 def knn_graph(X: Any, n_neighbors: int, metric: Metric, device: str, memory_limit: Any) -> Any:
