@@ -29,7 +29,7 @@ import rapids_slink
 from bench import recipe, report
 from bench.cases import SCALING
 from rapids_slink import demo
-from rapids_slink.hierarchy.plots import plot_clusters
+from rapids_slink.hierarchy.plotting import plot_clusters
 
 FOLDER = Path(__file__).parent / "_static"
 DPI = 90

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import rapids_slink
-from rapids_slink.hierarchy.files import replace_file
+from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.points.output import on_host
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import DEVICE_NAMES, Array, resolve

@@ -7,7 +7,7 @@ import pandas as pd
 
 import rapids_slink
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
-from rapids_slink.hierarchy.plots import COLORS, plot_heights
+from rapids_slink.hierarchy.plotting import COLORS, plot_heights
 from rapids_slink.points.output import on_host
 
 STEP = 25.0  # km: from any city of a belt one can go to any other in steps shorter than this

@@ -8,7 +8,7 @@ import numpy as np
 
 from rapids_slink import density
 from rapids_slink.dendrogram import condense
-from rapids_slink.hierarchy.estimator import WithRows
+from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.points.output import Frame, Rows, Values, as_frame, on_host
 from rapids_slink.runtime.device import device_of, on_current_gpu, to_host

@@ -13,8 +13,7 @@ from rapids_slink import pipeline
 from rapids_slink.centers import medoids
 from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
 from rapids_slink.dendrogram.flat import ClusterRule, Cut
-from rapids_slink.hierarchy.base import Hierarchy
-from rapids_slink.hierarchy.estimator import Estimator, WithRows
+from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors

@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import paired_distances, pairwise_distances
 from sklearn.utils import check_array
 
 from rapids_slink.api import fit, fit_graph
-from rapids_slink.hierarchy.base import Hierarchy
+from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.metrics import NAMES
 
 

@@ -15,7 +15,7 @@ from hard_cases import full
 
 import rapids_slink
 from rapids_slink import cli
-from rapids_slink.hierarchy.files import replace_file
+from rapids_slink.hierarchy.storage import replace_file
 from rapids_slink.runtime.compiling import TEXT
 from rapids_slink.runtime.device import gpu_is_usable
 

@@ -22,7 +22,7 @@ from bench import recipe
 from bench.cases import GROUPS
 from bench.stages import STAGES
 from rapids_slink import cli, graph, hdbscan
-from rapids_slink.hierarchy.base import Hierarchy
+from rapids_slink.hierarchy.model import Hierarchy
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: What a page's examples need where these words occur in them.
@@ -37,7 +37,7 @@ HIERARCHY = "rapids_slink.hierarchy"
 METHODS = [name for name, _ in inspect.getmembers(Hierarchy, inspect.isfunction) if name[0] != "_"]
 PUBLIC = [
     *(f"rapids_slink.{name}" for name in rapids_slink.__all__),
-    *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS),
+    *(f"{HIERARCHY}.model.Hierarchy.{name}" for name in METHODS),
     f"{HIERARCHY}.explorer.Explorer.to_html",
     "rapids_slink.SingleLinkage.fit",
     "rapids_slink.SingleLinkage.append",
@@ -52,7 +52,7 @@ PUBLIC = [
     *(f"{HIERARCHY}.trees.SingleLinkageTree.{name}" for name in ("to_numpy", "to_networkx", "plot", "get_clusters")),
     *(f"{HIERARCHY}.trees.MinimumSpanningTree.{name}" for name in ("to_pandas", "to_numpy", "to_networkx", "plot")),
     "rapids_slink.graph.GraphHierarchy",
-    f"{HIERARCHY}.base.Hierarchy",
+    f"{HIERARCHY}.model.Hierarchy",
     "rapids_slink.datasets.load_cities",
     "rapids_slink.scipy.linkage",
     "rapids_slink.sklearn.AgglomerativeClustering",
@@ -188,7 +188,7 @@ def test_notebooks_are_pages(site):
 def test_reference_is_complete(site):
     reference = (site / "api.html").read_text()
     names = [*(f"rapids_slink.{name}" for name in rapids_slink.__all__), "rapids_slink.SingleLinkage.fit"]
-    for name in [*names, *(f"{HIERARCHY}.base.Hierarchy.{name}" for name in METHODS)]:
+    for name in [*names, *(f"{HIERARCHY}.model.Hierarchy.{name}" for name in METHODS)]:
         assert f'id="{name}"' in reference, name
 
 

@@ -19,7 +19,7 @@ from sklearn.base import clone
 import rapids_slink
 from rapids_slink import HDBSCAN, fit
 from rapids_slink.hdbscan import FIXED, approximate_predict
-from rapids_slink.hierarchy.plotted import drawn_merges
+from rapids_slink.hierarchy.plotting import drawn_merges
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")

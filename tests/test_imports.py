@@ -134,5 +134,5 @@ def test_imports_are_found():
     found = imports()
     assert "rapids_slink.spanning_tree.lists" in found["rapids_slink.spanning_tree.ways"]
     assert "rapids_slink.neighbors.plan" in found["rapids_slink.neighbors"]
-    assert "rapids_slink.hierarchy.storage" in found["rapids_slink.hierarchy.base"]
+    assert "rapids_slink.hierarchy.storage" in found["rapids_slink.hierarchy.model"]
     assert "rapids_slink.distributed" in found["rapids_slink.single_linkage"]  # in a function

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import rapids_slink
-from rapids_slink.hierarchy import plots
-from rapids_slink.hierarchy.plotted import MAX_POINTS
+from rapids_slink.hierarchy import plotting
+from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.points.output import on_host
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
@@ -138,13 +138,13 @@ def test_datashader_draws_all_of_many_rows(monkeypatch):
     labels[:5] = -1
     X = blobs(labels.size)
     if importlib.util.find_spec("datashader"):
-        ax = plots.plot_clusters(X, labels)
+        ax = plotting.plot_clusters(X, labels)
         (shaded,) = shaded_in(ax)
         assert int(shaded.get_ds_data().sum()) == labels.size
         assert len(ax.get_legend().get_texts()) == 4
         assert not any(len(collection.get_offsets()) for collection in ax.collections)
         plt.close("all")
-    monkeypatch.setattr("rapids_slink.hierarchy.plots.find_spec", lambda name: None)
-    ax = plots.plot_clusters(X, labels)
+    monkeypatch.setattr("rapids_slink.hierarchy.plotting.find_spec", lambda name: None)
+    ax = plotting.plot_clusters(X, labels)
     assert not shaded_in(ax)
     assert sum(len(collection.get_offsets()) for collection in ax.collections) <= MAX_POINTS

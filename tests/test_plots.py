@@ -11,8 +11,17 @@ from scipy.cluster import hierarchy
 
 from rapids_slink import fit, fit_graph, linkage
 from rapids_slink.hierarchy.exports import to_scipy
-from rapids_slink.hierarchy.plots import COLORS, OTHERS, plot_clusters, plot_dendrogram, plot_heights
-from rapids_slink.hierarchy.plotted import MAX_HEIGHTS, MAX_POINTS, sample_of_heights, sample_of_rows
+from rapids_slink.hierarchy.plotting import (
+    COLORS,
+    MAX_HEIGHTS,
+    MAX_POINTS,
+    OTHERS,
+    plot_clusters,
+    plot_dendrogram,
+    plot_heights,
+    sample_of_heights,
+    sample_of_rows,
+)
 from rapids_slink.points.output import on_device
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")

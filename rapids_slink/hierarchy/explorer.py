@@ -1,6 +1,7 @@
 """`Hierarchy.explore`: a scatter of the rows beside the curve of cuts, for Jupyter.
 
-jupyter-scatter draws both, ipywidgets has the controls. A cut takes milliseconds, so the colours follow the slider.
+jupyter-scatter draws both, ipywidgets has the controls. The slider sets a number of clusters, or the smallest cluster
+of HDBSCAN. A cut takes milliseconds, so the colours follow the slider.
 """
 
 from base64 import b64encode
@@ -11,23 +12,137 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.hierarchy import html, plots
-from rapids_slink.hierarchy.dials import CutDial, dial_of
-from rapids_slink.hierarchy.plotted import colored_groups, map_coordinates, plane_coordinates
+from rapids_slink.dendrogram.condense import Merges, condense
+from rapids_slink.dendrogram.cutting import COLUMNS
+from rapids_slink.dendrogram.selection import select, summarize
+from rapids_slink.hierarchy import plotting
+from rapids_slink.hierarchy.plotting import (
+    colored_groups,
+    cut_label,
+    is_logarithmic,
+    map_coordinates,
+    plane_coordinates,
+    sample_of_heights,
+)
 from rapids_slink.points import as_points
 from rapids_slink.points.output import is_collection, library_of, on_host, take_rows
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import device_of, to_host
+from rapids_slink.runtime.device import device_of, on_current_gpu, to_host
 from rapids_slink.runtime.memory import usual_errors
 
+#: Sizes of the smallest cluster on HDBSCAN's curve, each of which costs a selection.
+SIZES = 16
+#: Settings of a slider at most.
+STEPS = 400
 #: Up to this many rows the colours follow while the slider is dragged, and above when it is let go.
 FOLLOWED = 300_000
 HEIGHT, CURVE_HEIGHT = 480, 200  # pixels
 #: The largest clusters have the colours in turn.
-COLORS, COLORED = plots.COLORS, 60
+COLORS, COLORED = plotting.COLORS, 60
 #: The height of a map in pixels, and its width by its height, about.
 MAP_HEIGHT, MAP_ASPECT = 320, 1.5
 INK = "#808080"  # legible on light and on dark pages
+
+
+class Dial:
+    """A setting and its curve."""
+
+    values: np.ndarray  # (m,), ascending values of the setting
+    curve: np.ndarray  # (m,), the curve's height at each
+    value: int  # the setting that is shown first
+    range: tuple[int, int]  # the lowest and the highest setting
+    label: str  # of the setting
+    names: list[str]  # of the curve's axes
+    scale = "linear"  # of the curve's heights, or "log"
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @property
+    def steps(self) -> np.ndarray:
+        """The settings of a slider, evenly by their logarithm, as the curve is drawn."""
+        return np.unique(np.rint(np.geomspace(*self.range, STEPS)).astype(np.int64))
+
+    def nearest(self, value: int) -> int:
+        """The step that is nearest to this setting."""
+        return int(self.steps[np.abs(self.steps - value).argmin()])
+
+    def labels(self, value: int, min_size: int) -> Any:
+        """The labels at this setting, those of clusters below a size -1, as `cut` returns them."""
+        raise NotImplementedError
+
+    def text(self, value: int) -> str:
+        """The setting in words."""
+        raise NotImplementedError
+
+
+class CutDial(Dial):
+    """The number of clusters of a cut, and the distance of the next merge."""
+
+    label, names = "clusters", ["number of clusters", "distance of the next merge"]
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self.heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
+        self.trees, self.value = model.n_leaves_ - self.heights.size, model.n_clusters_
+        self.range = self.trees, model.n_leaves_
+        drawn = sample_of_heights(self.heights.size)
+        if is_logarithmic(self.heights):
+            self.scale, drawn = "log", drawn[self.heights[drawn] > 0]
+        self.values, self.curve = drawn + self.trees + 1, self.heights[drawn]
+        if not drawn.size:
+            self.values, self.curve = np.array([self.trees]), np.zeros(1)
+
+    def labels(self, value: int, min_size: int) -> Any:
+        """The labels of the cut."""
+        return self.model.cut(value, min_cluster_size=min_size)
+
+    def text(self, value: int) -> str:
+        """The cut in words."""
+        return cut_label(self.heights, value, self.trees)
+
+    def distance(self, value: int) -> float:
+        """A distance threshold that gives this number of clusters."""
+        undone = value - self.trees
+        if undone or not self.heights.size:
+            return float(self.heights[undone - 1]) if self.heights.size else 0.0
+        return float(np.nextafter(self.heights[0], np.inf))
+
+    def at_distance(self, distance: float) -> int:
+        """The number of clusters of a distance threshold."""
+        return int((self.heights >= distance).sum()) + self.trees
+
+
+class SizeDial(Dial):
+    """The smallest cluster of HDBSCAN, and the number of clusters."""
+
+    label, names = "smallest size", ["rows of the smallest cluster", "number of clusters"]
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        if hasattr(model, "_weighted_"):
+            raise ValueError("the explorer counts rows, and these have weights: fit without sample_weight")
+        self.merges = Merges(*(np.asarray(on_host(model.linkage_[name])) for name in COLUMNS))
+        self.range, self.value = (2, max(2, model.n_leaves_)), model.min_cluster_size
+        self.values = np.unique(np.rint(np.geomspace(2, max(2, model.n_leaves_ // 2), SIZES)).astype(np.int64))
+        self.curve = np.array([self._select(size).persistence.size for size in self.values.tolist()], np.float64)
+
+    def _select(self, size: int) -> Any:
+        tree = condense(self.merges, self.model.n_leaves_, size)
+        return select(tree, self.model._cluster_rule().rule, summarize(tree))
+
+    def labels(self, value: int, min_size: int) -> Any:
+        """HDBSCAN's labels for clusters of at least `value` rows."""
+        return self.model._output.labels(self._select(value).labels, on_current_gpu(self.model._index), "label")
+
+    def text(self, value: int) -> str:
+        """The setting in words."""
+        return f"of at least {value:,} rows"
+
+
+def dial_of(model: Any) -> Dial:
+    """The slider of a model's explorer."""
+    return CutDial(model) if model._labels_are_a_cut else SizeDial(model)
 
 
 class Explorer:
@@ -137,10 +252,10 @@ class Explorer:
 
         figure = Figure(figsize=(13, 5), layout="constrained")
         of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
-        plots.plot_clusters(self._coordinates, self.labels, ax=of_rows)
+        plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
         of_rows.set(xlabel=self._names[0], ylabel=self._names[1])
-        of_curve.plot(self._dial.values, self._dial.curve, color=plots.COLORS[0])
-        of_curve.axvline(self._value, color=plots.COLORS[1], linestyle="--")
+        of_curve.plot(self._dial.values, self._dial.curve, color=plotting.COLORS[0])
+        of_curve.axvline(self._value, color=plotting.COLORS[1], linestyle="--")
         of_curve.set(xscale="log", yscale=self._dial.scale, xlabel=self._dial.names[0], ylabel=self._dial.names[1])
         picture = BytesIO()
         figure.savefig(picture, format="png", dpi=110)
@@ -170,20 +285,20 @@ class Explorer:
             self._value = value
             self.labels = self._dial.labels(value, self.min_size.value) if labels is None else labels
             groups = colored_groups(np.asarray(on_host(self.labels)), COLORED)
-            colors = [COLORS[i % len(COLORS)] for i in range(groups.largest.size)] + [plots.OTHERS]
+            colors = [COLORS[i % len(COLORS)] for i in range(groups.largest.size)] + [plotting.OTHERS]
             by: Any = pd.Series(groups.color).astype("category")  # numbers would be a continuous scale
             self.scatter.color(by=by, map=colors[: by.cat.categories.size])
             self.scatter.widget.non_spatial_points_update = True  # no animation
             self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
-            self.curve.annotations([jscatter.VLine(value, line_color=plots.COLORS[1], line_width=2)])
+            self.curve.annotations([jscatter.VLine(value, line_color=plotting.COLORS[1], line_width=2)])
             self.slider.value, self.number.value = self._dial.nearest(value), value
             if isinstance(self._dial, CutDial):
                 self.distance.value = self._dial.distance(value)
-            largest = groups.order[: html.LISTED].tolist()
+            largest = groups.order[: plotting.LISTED].tolist()
             options = [(f"cluster {i} ({counted(groups.sizes[i], 'row')})", i) for i in largest]
             noise = [(f"noise ({counted(groups.noise, 'row')})", -1)] if groups.noise else []
             self.cluster.options = [("none", "none"), *options, *noise]
-            self._table.value = html.clusters_table(groups, COLORS)
+            self._table.value = plotting.clusters_table(groups, COLORS)
             shown = counted(groups.sizes.size, "cluster")
             text = self._dial.text(value).removeprefix(shown)
             self._text = f"<b>{shown}</b> {escape(text)}"

@@ -1,6 +1,7 @@
 """Exports of a hierarchy: matrices, graphs, text, tables."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -8,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.hierarchy import text
 from rapids_slink.points.columns import as_integer, require_columns
 from rapids_slink.points.output import Frame, Index, OutputKind, Rows, on_device, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
 from rapids_slink.spanning_tree.graphs import as_cugraph
+
+#: What a name without quotes must not hold.
+SPECIAL = re.compile(r"[\s()\[\]{}':;,_]|^$")
 
 
 def to_scipy(linkage: Any) -> np.ndarray:
@@ -226,7 +229,7 @@ class Exports:
         """
         self._require_fit()
         names = range(self.n_leaves_) if self._index is None else on_host(self._index).tolist()
-        return text.to_newick(on_host(self.linkage_), names)
+        return to_newick(on_host(self.linkage_), names)
 
     def to_frame(self, *, medoids: bool = False) -> pd.DataFrame:
         """The clusters of `labels_` as a table.
@@ -265,3 +268,34 @@ class Exports:
     def _central_rows(self, labels: np.ndarray) -> dict[str, np.ndarray]:
         """The medoids."""
         raise ValueError("medoids are of rows with features, and this hierarchy has none")
+
+
+def to_newick(linkage: pd.DataFrame, names: Sequence[Any]) -> str:
+    """The trees of a linkage over leaves of these names, without recursion: a chain is as deep as it is long."""
+    n = len(names)
+    left_child, right_child, height = (linkage[column].tolist() for column in COLUMNS[:3])
+    is_root = np.ones(n + len(left_child), bool)
+    is_root[left_child] = is_root[right_child] = False
+    written: list[str] = []
+    for root in np.flatnonzero(is_root).tolist():
+        stack: list[Any] = [(root, None)]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, str):
+                written.append(item)
+                continue
+            node, above = item
+            merge = node - n
+            own = height[merge] if merge >= 0 else 0.0
+            length = "" if above is None else f":{above - own!r}"
+            if merge < 0:
+                written.append(f"{_quoted(str(names[node]))}{length}")
+            else:
+                written.append("(")
+                stack += [f"){length}", (right_child[merge], own), ",", (left_child[merge], own)]
+        written.append(";\n")
+    return "".join(written).rstrip("\n")
+
+
+def _quoted(name: str) -> str:
+    return "'" + name.replace("'", "''") + "'" if SPECIAL.search(name) else name

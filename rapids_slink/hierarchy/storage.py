@@ -9,15 +9,18 @@ The file contains no code: only JSON and Parquet are read. JSON holds columns of
 frequency of an index, which Parquet does not keep. Each table is read back and compared before it goes into the file.
 
 A file may set the attributes that the model's class declares, with values of the declared types. Before a part is
-unpacked, its size is compared with the file's and with the free memory.
+unpacked, its size is compared with the file's and with the free memory. `replace_file` writes any file at once or not
+at all.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import KW_ONLY, astuple
 from functools import cache, reduce
@@ -35,7 +38,6 @@ import pandas as pd
 
 from rapids_slink.dendrogram.condense import from_frame
 from rapids_slink.dendrogram.cutting import COLUMNS, OUTLIER, check_linkage
-from rapids_slink.hierarchy.files import replace_file
 from rapids_slink.points import as_points
 from rapids_slink.points.columns import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
@@ -46,8 +48,7 @@ from rapids_slink.runtime.memory import check_memory
 from rapids_slink.version import __version__
 
 if TYPE_CHECKING:
-    from rapids_slink.hierarchy.base import Hierarchy
-
+    from rapids_slink.hierarchy.model import Hierarchy
 FORMAT = "rapids_slink hierarchy"
 VERSION = 3
 #: A part is unpacked to at most this many bytes, or to this many times its size. Blanks would be 1,000 times as many.
@@ -56,6 +57,19 @@ MAX_UNPACKED, MAX_RATIO = 2**26, 100
 MAX_ROWS_A_BYTE = 8
 #: Bytes that Python's objects take for each byte of JSON.
 JSON_BYTES = 8
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a temporary file in the same folder, then rename it to `path`: readers see the old file or the new one."""
+    path = path.resolve()
+    if not path.parent.is_dir():  # else the error would name the draft
+        raise FileNotFoundError(f"cannot write {path}: no such folder: {path.parent}")
+    draft = path.with_name(f".{path.stem}.{os.getpid()}.{threading.get_ident()}{path.suffix}")
+    try:
+        write(draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def save(model: Hierarchy, path: str | PathLike[str]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.condense import CONDENSED
-from rapids_slink.hierarchy import plots
+from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import graph_of, networkx
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import to_host
@@ -113,7 +113,7 @@ class CondensedTree:
             raise ValueError("no tree of the forest has as many rows as min_cluster_size: there is nothing to draw")
         shown = np.minimum(rate, rate[rate < np.inf].max(initial=0.0) or 1.0)
         records = tree.assign(lambda_val=shown).astype(CONDENSED).to_records(index=False)
-        axis = plots.axes_of(options.pop("axis", None))
+        axis = plotting.axes_of(options.pop("axis", None))
         return Icicles(records, np.asarray(on_host(self.labels))).plot(axis=axis, **options)
 
 
@@ -219,7 +219,7 @@ class SingleLinkageTree:
         ValueError
             `truncate_mode` is not valid, or the hierarchy is a forest.
         """
-        return plots.plot_linkage_tree(self.to_numpy(), **options)
+        return plotting.plot_linkage_tree(self.to_numpy(), **options)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,4 +310,4 @@ class MinimumSpanningTree:
                 "the tree is drawn on the rows, which this model does not keep: fit it with gen_min_span_tree=True, "
                 "or draw model.plot_tree(X)"
             )
-        return plots.plot_spanning_tree(self.rows, self.frame, **options)
+        return plotting.plot_spanning_tree(self.rows, self.frame, **options)

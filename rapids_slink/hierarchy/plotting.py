@@ -1,38 +1,39 @@
-"""Plots of a hierarchy with matplotlib: its dendrogram, its merge heights, its clusters, its spanning tree.
+"""Plots of a hierarchy, the samples that they show of a large one, and its summary as HTML for Jupyter."""
 
-Each function draws into the axes that it gets, or the current ones, and returns them. The amount drawn is bounded for
-any number of rows: the last merges, a sample of the heights, a sample of the rows. No sample is random.
-"""
+from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from html import escape
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from rapids_slink.hierarchy.exports import to_scipy
-from rapids_slink.hierarchy.plotted import (
-    MAX_POINTS,
-    colored_groups,
-    cut_label,
-    drawn_merges,
-    is_logarithmic,
-    plane_coordinates,
-    sample_of_heights,
-    sample_of_rows,
-)
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.columns import as_integer
 from rapids_slink.points.output import as_frame, is_collection, on_host
-from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, device_of, to_host
+from rapids_slink.report import counted, entry_text, in_words
+from rapids_slink.runtime.device import Array, device_of, is_on_gpu, to_host
+
+if TYPE_CHECKING:
+    from rapids_slink.hierarchy.model import Hierarchy
+
 
 #: Okabe and Ito's colours except black and yellow, which are distinguishable with any kind of colour blindness.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 OTHERS = "#999999"
 #: More rows than this are drawn by datashader, if it is installed.
 DENSE = 100_000
+#: The largest number of rows that `plot_clusters` draws, and of heights that `plot_heights` draws.
+MAX_POINTS = 20_000
+MAX_HEIGHTS = 2_000
+#: The largest number of clusters that are listed.
+LISTED = 10
+BLOCK = 'style="display: inline-block; vertical-align: top; margin: 0.3em 2em 0.3em 0"'
 
 
 def plot_dendrogram(
@@ -250,3 +251,172 @@ def axes_of(ax: Any) -> Any:
     if ax is None and not pyplot.get_fignums():
         pyplot.figure(layout="constrained")
     return pyplot.gca() if ax is None else ax
+
+
+def sample_of_heights(n: int) -> np.ndarray:
+    """At most `MAX_HEIGHTS` numbers below n, evenly by their logarithm, with the first and the last."""
+    if n <= MAX_HEIGHTS:
+        return np.arange(n)
+    return np.unique(np.rint(np.geomspace(1, n, MAX_HEIGHTS)).astype(np.int64)) - 1
+
+
+def sample_of_rows(group: np.ndarray) -> np.ndarray:
+    """At most `MAX_POINTS` rows, in order: the same number of every group, evenly spaced, or all of a small group."""
+    if group.size <= MAX_POINTS:
+        return np.arange(group.size)
+    sizes = np.bincount(group)
+    low, high = 0, int(sizes.max())
+    while low < high:  # for the largest number that fits
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if np.minimum(sizes, middle).sum() <= MAX_POINTS else (low, middle - 1)
+    order = np.argsort(group, kind="stable")
+    size = sizes[group[order]]
+    position = np.arange(group.size) - (np.cumsum(sizes) - sizes)[group[order]]
+    kept = np.minimum(size, low)
+    return np.sort(order[(position + 1) * kept // size > position * kept // size])
+
+
+def drawn_merges(Z: np.ndarray, truncate_mode: str | None, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """The merges that a truncated dendrogram shows, ascending, and the corners of each, (merges, 4, 2).
+
+    These are SciPy's: from below the left part over its height and over the right part's back down. Leaves are 10
+    apart, and a part whose merges are not shown is a leaf. Without recursion, so that the tree may have any depth.
+    """
+    n, parts, height = len(Z) + 1, Z[:, :2].astype(np.int64), Z[:, 2]
+    shown = np.ones(n - 1, bool)
+    if truncate_mode == "lastp":
+        shown[: n - p if 0 < p < n else 0] = False
+    elif truncate_mode in ("level", "mtica"):
+        level = np.zeros(2 * n - 1, np.int64)
+        for i in range(n - 2, -1, -1):
+            level[parts[i]] = level[n + i] + 1
+        shown = level[n:] <= (p if p > 0 else n)
+    elif truncate_mode not in (None, "none"):
+        raise ValueError(f"truncate_mode must be None, 'lastp' or 'level', got {truncate_mode!r}")
+    x, y, leaves, waiting = np.zeros(2 * n - 1), np.zeros(2 * n - 1), 0, [2 * n - 2]
+    while waiting:
+        node = waiting.pop()
+        if node >= n and shown[node - n]:
+            waiting += parts[node - n, ::-1].tolist()  # the left part is next
+        else:
+            x[node], leaves = 10 * leaves + 5, leaves + 1
+    merges = np.flatnonzero(shown)
+    for i in merges.tolist():
+        x[n + i], y[n + i] = x[parts[i]].mean(), height[i]
+    left, right = (np.column_stack([x[side], y[side]]) for side in parts[merges].T)
+    top = height[merges]
+    corners = [left, np.column_stack([left[:, 0], top]), np.column_stack([right[:, 0], top]), right]
+    return merges, np.stack(corners, axis=1)
+
+
+class Groups(NamedTuple):
+    """Clusters by the colours of their rows."""
+
+    #: `sizes` and `noise`: (clusters,) int64, int; rows of each cluster, and rows in none
+    sizes: np.ndarray
+    noise: int
+    #: `order` and `largest`: int64 arrays, the clusters from the largest to the smallest; those that have a colour
+    order: np.ndarray
+    largest: np.ndarray
+    color: np.ndarray  # (n,) int8, for each row a position in `largest`, or the length of that for all others
+
+
+def colored_groups(labels: np.ndarray, colors: int) -> Groups:
+    """The clusters of some labels, the largest of which have the colours."""
+    sizes, noise = np.bincount(labels[labels >= 0]), int((labels < 0).sum())
+    order = np.argsort(-sizes, kind="stable")
+    largest = order[:colors]
+    color = np.full(sizes.size + 1, largest.size, np.int8)  # the last is for noise, label -1
+    color[largest] = np.arange(largest.size)
+    return Groups(sizes, noise, order, largest, color[labels])
+
+
+def is_logarithmic(heights: np.ndarray) -> bool:
+    """Whether an axis of descending heights is: none is negative, the positive ones span two orders of magnitude."""
+    positive = heights[heights > 0]
+    return bool(positive.size and heights[-1] >= 0 and positive[0] > 100 * positive[-1])
+
+
+def cut_label(heights: np.ndarray, n_clusters: int, trees: int) -> str:
+    """The number of clusters of a cut, and the distances that give it."""
+    undone = n_clusters - trees
+    above = f"{heights[undone]:.6g} < " if undone < heights.size else ""
+    below = f" ≤ {heights[undone - 1]:.6g}" if undone else ""
+    return counted(n_clusters, "cluster") + (f" ({above}distance{below})" if above or below else "")
+
+
+def map_coordinates(radians: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Longitudes and latitudes in degrees, and their names, of latitudes and longitudes in radians."""
+    return np.degrees(radians[:, ::-1]), ["longitude", "latitude"]
+
+
+def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.ndarray, list[str]]:
+    """Two coordinates for each of the rows, and their names. Of three and more features they are principal axes."""
+    n, d = values.shape
+    if d == 1:
+        scatter = rows * 0.6180339887498949 % 1  # multiples of the golden ratio are spread evenly
+        return np.column_stack([values[:, 0], scatter]), ["feature 0" if names is None else str(names[0]), ""]
+    if d == 2:
+        return values, [f"feature {i}" if names is None else str(names[i]) for i in range(2)]
+    if not (is_on_gpu(values) and find_spec("cuml")):
+        values = to_host(values)
+    PCA = import_module("cuml.decomposition" if is_on_gpu(values) else "sklearn.decomposition").PCA
+    titles = ["first principal component", "second principal component"]
+    centred = values.astype(np.float64) - values[0]
+    scale = float(abs(centred).max())
+    if scale == 0:
+        return np.zeros((n, 2)), titles
+    model = PCA(2, random_state=0)
+    coordinates = to_host(model.fit_transform(centred / scale)) * scale  # scaled, its squares stay in range
+    shares = to_host(model.explained_variance_ratio_).tolist()
+    return coordinates, [f"{title} ({share:.0%})" for title, share in zip(titles, shares, strict=True)]
+
+
+def to_html(model: Hierarchy) -> str:
+    """A fitted model's clusters by size, the cut, what was proven and the stages' times.
+
+    One ``div`` without scripts, links or style sheets; every text in it is escaped.
+    """
+    groups = colored_groups(np.asarray(on_host(model.labels_)), LISTED)
+    others = groups.order[LISTED:]
+    clusters = [(str(cluster), groups.sizes[cluster]) for cluster in groups.largest.tolist()]
+    clusters += [(counted(others.size, "other"), groups.sizes[others].sum())] if others.size else []
+    clusters += [("noise", groups.noise)] if groups.noise else []
+    seconds, counts = model.report_.stages()
+    proven = [(stage, *entry_text(name, v)) for stage, entry in counts.items() for name, v in entry.items()]
+    times = [*((in_words(stage), value) for stage, value in seconds.items()), ("total", sum(seconds.values()))]
+    blocks = [
+        _block("Clusters", ["cluster", "rows"], [(name, f"{size:,}") for name, size in clusters]),
+        _block("Proven", ["stage", "count", ""], proven),
+        _block("Time", ["stage", "seconds"], [(stage, f"{value:.4f}") for stage, value in times if seconds]),
+    ]
+    title = f"{type(model).__name__}: {counted(model.n_leaves_, 'row')} in {counted(groups.sizes.size, 'cluster')}"
+    settings = [f"{key} {value}" for key, value in model.report_.items() if not isinstance(value, dict)]
+    lines = [f"<b>{escape(title)}</b>", escape(_cut(model)), escape(", ".join(settings))]
+    return f"<div>{'<br>'.join(line for line in lines if line)}<div>{''.join(blocks)}</div></div>"
+
+
+def clusters_table(groups: Groups, colors: Sequence[str]) -> str:
+    """The largest clusters with their colours, sizes and shares, as a table."""
+    largest = groups.order[:LISTED]
+    dots = [f'<span style="color: {colors[i % len(colors)]}">●</span> {label}' for i, label in enumerate(largest)]
+    shares = [f"{size / groups.color.size:.1%}" for size in groups.sizes[largest]]
+    table = pd.DataFrame({"cluster": dots, "rows": [f"{size:,}" for size in groups.sizes[largest]], "": shares})
+    return _table(table, escape=False)
+
+
+def _cut(model: Hierarchy) -> str:
+    """The distances that give the cut of `labels_`."""
+    if not model._labels_are_a_cut:
+        return ""
+    heights = np.asarray(on_host(model.linkage_["height"]))[::-1]
+    return cut_label(heights, model.n_clusters_, model.n_leaves_ - heights.size)
+
+
+def _block(title: str, names: list[str], rows: Sequence[tuple[str, ...]]) -> str:
+    return f"<div {BLOCK}><b>{escape(title)}</b>{_table(pd.DataFrame(rows, columns=names))}</div>" if rows else ""
+
+
+def _table(table: pd.DataFrame, escape: bool = True) -> str:
+    with pd.option_context("display.max_colwidth", None):
+        return table.to_html(index=False, border=0, escape=escape)

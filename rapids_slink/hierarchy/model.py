@@ -1,0 +1,475 @@
+"""The bases of all models: `Hierarchy`, with cuts, plots and files, and scikit-learn's conventions in `Estimator`.
+
+scikit-learn is not imported for its conventions: that would take more time than the rest of the first `fit` of a
+process. Methods that only scikit-learn calls import it when they are called.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from os import PathLike
+from types import MethodType
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+
+from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_max_distance, cut_frame
+from rapids_slink.dendrogram.selection import Rule, select, summarize
+from rapids_slink.hierarchy import plotting, storage
+from rapids_slink.hierarchy.explorer import Explorer
+from rapids_slink.hierarchy.exports import Exports
+from rapids_slink.hierarchy.plotting import MAX_POINTS
+from rapids_slink.hierarchy.trees import CondensedTree
+from rapids_slink.points.columns import as_integer
+from rapids_slink.points.output import TABLES, OutputKind, as_frame, is_collection, on_host
+from rapids_slink.report import did_you_mean
+from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
+from rapids_slink.runtime.memory import usual_errors
+
+#: What parameters are called elsewhere, and here.
+MEANINGS = {
+    "affinity": "metric", "threshold": "distance_threshold", "eps": "distance_threshold", "k": "n_neighbors",
+    "min_pts": "min_samples", "na_values": "missing_value",
+}  # fmt: skip
+
+
+class Plots(Exports):
+    """The plots of `Hierarchy`."""
+
+    @usual_errors()
+    def plot(self, *, ax: Any = None, p: int = 30, truncate_mode: str | None = "lastp", **kwargs: Any) -> Any:
+        """Draw the dendrogram with SciPy and matplotlib.
+
+        By default only the last ``p - 1`` merges are drawn, over `p` leaves that are whole clusters: "(1234)" is a
+        cluster of 1,234 rows, "17" is row 17. A million rows take SciPy a third of a second, in a tree of any depth.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        p : int
+            Leaves to draw, at least 2.
+        truncate_mode : {"lastp", None}
+            None draws every row. SciPy does that by recursion, which fails for deep trees.
+        **kwargs
+            Passed on to `scipy.cluster.hierarchy.dendrogram`. ``labels`` (one per row), ``leaf_label_func`` and
+            ``link_color_func`` refer to rows and clusters of the whole tree.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        ValueError
+            `p` or `truncate_mode` is not valid, the whole tree is too deep to be drawn, or it is a forest.
+        """
+        self._require_tree()
+        return plotting.plot_dendrogram(self.linkage_, ax=ax, p=p, truncate_mode=truncate_mode, **kwargs)
+
+    @usual_errors()
+    def plot_condensed(self, *, min_cluster_size: int | None = None, ax: Any = None, **options: Any) -> Any:
+        """Draw the condensed tree as an icicle, as the package hdbscan does: the clusters of many rows.
+
+        From the top down, a merge of two parts of at least `min_cluster_size` rows splits a bar in two. At every other
+        merge rows fall out of a bar, which gets narrower. A chain, whose dendrogram is a comb, is one bar.
+
+        Parameters
+        ----------
+        min_cluster_size : int, optional
+            At least 2. By default that of `HDBSCAN`; of other models a hundredth of the rows, at least 5.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+        **options
+            See `CondensedTree.plot`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+
+        Raises
+        ------
+        ImportError
+            hdbscan or matplotlib is not installed.
+        ValueError, TypeError
+            `min_cluster_size` is not valid, a height is negative, or the rows are weighted.
+        """
+        self._require_fit()
+        return self._condensed(min_cluster_size).plot(axis=ax, **options)
+
+    def _condensed(self, min_cluster_size: int | None) -> CondensedTree:
+        """The condensed tree with the labels of its most stable clusters."""
+        n = self.n_leaves_
+        least = max(5, n // 100) if min_cluster_size is None else as_integer(min_cluster_size, "min_cluster_size")
+        linkage = on_host(self.linkage_)
+        if least < 2:
+            raise ValueError(f"min_cluster_size must be at least 2, got {min_cluster_size}")
+        merges = condense.Merges(*(linkage[name].to_numpy() for name in COLUMNS))
+        if merges.height.size and merges.height[0] < 0:
+            raise ValueError(f"a condensed tree needs distances that are not negative, got {merges.height[0]}")
+        tree = condense.condense(merges, n, least)
+        return CondensedTree(pd.DataFrame(condense.columns_of(tree)), select(tree, Rule(), summarize(tree)).labels)
+
+    @usual_errors()
+    def plot_tree(self, X: Any, *, max_edges: int = MAX_POINTS, ax: Any = None) -> Any:
+        """Draw the minimum spanning tree on the rows: the edges within clusters, and those that the cut removes.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
+            nodes. Of more than two columns the first two principal components are drawn.
+        max_edges : int
+            Of more edges the longest are drawn, which join whole parts of the data.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+
+        Raises
+        ------
+        ImportError, ValueError, TypeError
+            See `plot_clusters`.
+        """
+        self._require_fit()
+        return plotting.plot_tree(X, self.mst_, self.labels_, nodes=self._nodes, max_edges=max_edges, ax=ax)
+
+    @usual_errors()
+    def plot_heights(self, ax: Any = None, **kwargs: Any) -> Any:
+        """Draw the heights of the merges, the highest first, against the number of clusters, and mark the cut.
+
+        At k clusters the curve has the height of the merge that leaves k - 1 clusters. A cut between two very different
+        heights is stable: it changes little when the data does. More than 2,000 heights are sampled evenly along the
+        logarithmic axis: all of the highest, and ever fewer of the lower ones. The cut is that of `labels_`, if they
+        are one.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default. The axis of the number of clusters is logarithmic from 100
+            merges on. The axis of heights is logarithmic if none is negative and the positive ones span two orders of
+            magnitude.
+        **kwargs
+            Passed on to `matplotlib.axes.Axes.plot`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        """
+        self._require_fit()
+        n_clusters = self.n_clusters_ if self._labels_are_a_cut else None
+        return plotting.plot_heights(self.linkage_, self.n_leaves_, n_clusters=n_clusters, ax=ax, **kwargs)
+
+    @usual_errors()
+    def plot_clusters(self, X: Any, ax: Any = None, **kwargs: Any) -> Any:
+        """Draw the rows as points, coloured by `labels_`.
+
+        One column is drawn as a strip with an arbitrary second axis, two columns as they are, and more by the first two
+        principal components of the drawn rows. Each of the six largest clusters has a colour, in order of size. All
+        others and noise are grey. The fewer points a colour has, the larger they are. At most 20,000 rows are drawn,
+        evenly spaced within each colour and the same number of each, so small clusters are drawn whole. Above 100,000
+        rows datashader, if installed, draws all of them: a pixel has the mixed colour of its rows, and more of it for
+        more rows.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered, which the model does not keep; for a graph's hierarchy, any coordinates of its
+            nodes.
+        ax : matplotlib Axes, optional
+            Where to draw; the current Axes by default. The legend is to the right of the Axes.
+        **kwargs
+            Passed on to `matplotlib.axes.Axes.scatter`.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+            The axes drawn into.
+
+        Raises
+        ------
+        ImportError
+            matplotlib is not installed.
+        ValueError, TypeError
+            `X` is not valid, or does not have the number of rows that were clustered.
+        """
+        self._require_fit()
+        return plotting.plot_clusters(X, self.labels_, ax=ax, **kwargs)
+
+    @usual_errors()
+    def explore(self, X: Any, *, x: Any = None, y: Any = None) -> Explorer:
+        """Explore the cuts in Jupyter: the rows of `X` in the colours of their clusters, beside the curve of heights.
+
+        The slider moves the cut along the curve, as does a click on the curve. A number of clusters, a distance and a
+        smallest size can be typed. Colours, counts and the table of the largest clusters follow at once. The lasso, or
+        the menu of clusters, selects rows. For `HDBSCAN` the slider changes ``min_cluster_size``. A few
+        million rows are possible.
+
+        Parameters
+        ----------
+        X : dataframe or array, (n, d)
+            The rows that were clustered; for a graph's hierarchy, any coordinates of its nodes. Of more than two
+            columns the principal axes are drawn, by cuML on a GPU that has it and by scikit-learn otherwise. With
+            ``metric="haversine"`` the axes are longitude and latitude in degrees.
+        x, y : column name or number, optional
+            Two columns of `X` to draw instead.
+
+        Returns
+        -------
+        Explorer
+            Jupyter displays it. ``explorer.labels`` are the labels of the cut that is shown, ``explorer.selected`` are
+            the selected rows of `X`, and ``explorer.to_html()`` is a page for a report.
+
+        Raises
+        ------
+        ImportError
+            jupyter-scatter or ipywidgets is not installed.
+        ValueError, TypeError
+            `X` is not valid, or does not have the number of rows that were clustered.
+        """
+        self._require_fit()
+        return Explorer(self, X, x, y)
+
+
+class Hierarchy(Plots):
+    """The common base of `SingleLinkage`, `HDBSCAN` and the result of `fit_graph`.
+
+    A pickle holds objects of pandas and NumPy whatever the model was fitted on, and opens on any machine. A copy keeps
+    the types.
+
+    cuML's global output type, if cuML is loaded and it is "numpy", "cupy", "pandas" or "cudf", decides the type of
+    `labels_` at `fit`, and of `children_`, `distances_` and the result of `cut` on access. `linkage_` and `mst_` are
+    always DataFrames.
+
+    Attributes
+    ----------
+    linkage_, mst_, labels_, n_leaves_, n_clusters_, children_, distances_, report_
+        See `SingleLinkage`. The leaves are the rows, or the nodes of a graph.
+    """
+
+    @property
+    def nodes_(self) -> Any:
+        """The ids of a graph's nodes, or the index of the input's rows, in the order of `labels_`.
+
+        A column of Polars or Arrow if the input was a table of these, otherwise an Index; row numbers if there is none.
+        """
+        self._require_fit()
+        nodes = range(self.n_leaves_) if self._index is None else self._index
+        return self._output.series(np.asarray(nodes)) if self._output.wrapper in TABLES else nodes
+
+    @property
+    def children_(self) -> Any:
+        """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
+        self._require_fit()
+        return self._array(as_frame(self.linkage_)[["left", "right"]].values)
+
+    @property
+    def distances_(self) -> Any:
+        """The height of each merge, float64."""
+        self._require_fit()
+        return self._array(as_frame(self.linkage_)["height"].values)
+
+    def cut(
+        self,
+        n_clusters: Any = None,
+        *,
+        distance_threshold: Any = None,
+        min_cluster_size: int = 1,
+        closed: str = "left",
+        names: str = "number",
+        sample_weight: Any = None,
+    ) -> Any:
+        """Labels of another cut of the same tree, or of many.
+
+        Parameters
+        ----------
+        n_clusters, distance_threshold : int, float, or a sequence of either
+            Give one of them. Exactly this many clusters, even with equal heights; or clusters that are not merged at or
+            above this distance. A list, tuple, range or 1-d array makes a cut for each value.
+        min_cluster_size, closed, names, sample_weight : optional
+            See `rapids_slink.cut`.
+
+        Returns
+        -------
+        Series or array of shape (n,), int32
+            The label of each row, 0..k-1 in order of first appearance; a Series with the input's index if the input
+            was a frame. For a sequence of cuts a DataFrame with that index and a column for each, named by its value,
+            or an array of shape (n, cuts).
+
+        Raises
+        ------
+        ValueError, TypeError
+            Both or neither of the two is given, or a value is not valid.
+        """
+        self._require_fit()
+        size, weights = min_cluster_size, sample_weight
+        parameters = CutParameters(n_clusters, distance_threshold, size, "kernel", closed, names, weights)
+        if n_clusters is None and distance_threshold is not None:
+            check_max_distance(parameters.values[0], getattr(self, "_max_distance_", None))
+        if self._layout is not None:
+            return self._layout.cut(self.linkage_, self.n_leaves_, parameters)
+        linkage, _ = OutputKind.of(self.linkage_, resolve("auto", self.linkage_))
+        return cut_frame(linkage, self.n_leaves_, parameters, self._output, on_current_gpu(self._index))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the hierarchy to a file that `rapids_slink.load` reads.
+
+        Parameters
+        ----------
+        path : path
+            The file is written under another name in the same folder and then renamed, so an older file is never half
+            overwritten. No suffix is added; ``.slink`` is a good one.
+
+        Raises
+        ------
+        ImportError
+            pyarrow, which writes Parquet, is not installed.
+        TypeError
+            A parameter, a column's name or the index holds objects that neither Parquet nor JSON can keep, or the model
+            has an attribute that its class does not declare.
+        ValueError
+            A parameter was set to a value that no fit takes.
+        OSError
+            The file cannot be written.
+        """
+        self._require_fit()
+        storage.save(self, path)
+
+    def _check_parameters(self) -> None:
+        """Raise for a parameter that is valid for no data."""
+
+    def _repr_html_(self) -> str:
+        """The summary in Jupyter: the clusters' sizes, the cut, the proofs, the stages' times."""
+        return plotting.to_html(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: on_host(value) for name, value in self.__dict__.items() if name != "_layout"}
+        if self._layout is not None:  # the partitions have become one piece
+            state["_index"] = getattr(state["labels_"], "index", None)
+        elif self._index is not None and self._output.wrapper in TABLES:  # columns of tables have no index
+            series = {name: value for name, value in state.items() if isinstance(value, pd.Series)}
+            state |= {name: value.set_axis(self._index) for name, value in series.items()}
+        return state
+
+    def __copy__(self) -> Self:
+        return self._with(self.__dict__)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self._with(copy.deepcopy(self.__dict__, memo))
+
+    def _with(self, state: dict[str, Any]) -> Self:
+        new = type(self).__new__(type(self))
+        new.__dict__.update(state)
+        return new
+
+    def _array(self, array: Array) -> Any:
+        if is_collection(array):
+            return array
+        output = self._output.from_cuml_setting()
+        if output is self._output or not output.is_frame:
+            return output.array(array)
+        return output.series(array) if array.ndim == 1 else output.frame(device_of(array).frames.DataFrame(array))
+
+
+class WithRows:
+    """A method of models with ``prediction_data=True``; others are without it, as scikit-learn's checks ask."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method, self.__doc__ = method, method.__doc__
+
+    def __get__(self, model: Any, kind: type) -> Any:
+        if model is None:
+            return self.method
+        if not model.prediction_data:
+            raise AttributeError(
+                f"this {kind.__name__} keeps no rows for {self.method.__name__}: set prediction_data=True and fit"
+            )
+        return MethodType(self.method, model)
+
+
+@cache
+def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
+    """Those of a class; inspecting it takes time that a small fit would notice."""
+    return inspect.signature(kind).parameters
+
+
+class Estimator:
+    """A clusterer. Its parameters are the arguments of ``__init__``, in attributes of the same names."""
+
+    def __new__(cls, *values: Any, **parameters: Any) -> Self:
+        """A model without attributes; raise TypeError for what is no parameter, unless a subclass takes any names."""
+        kind: Any = cls  # which mypy does not take for hashable
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in _parameters(kind).values()):
+            cls._check_names(parameters, TypeError)
+        return super().__new__(cls)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name. `deep` has no effect, because none of them is an estimator."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name.
+
+        Raises
+        ------
+        ValueError
+            A name is not a parameter. Then none is set.
+        """
+        self._check_names(params, ValueError)
+        self.__dict__.update(params)
+        return self
+
+    @classmethod
+    def _check_names(cls, given: Iterable[str], error: type[Exception]) -> None:
+        """Raise for the first name that is not a parameter's."""
+        names = list(cls._defaults())
+        for name in given:
+            if name not in names:
+                meant = did_you_mean(name, names, MEANINGS)
+                raise error(f"{cls.__name__} has no parameter {name!r}, only {names}{meant}")
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        kind: Any = cls
+        return {name: parameter.default for name, parameter in _parameters(kind).items()}
+
+    def __repr__(self) -> str:
+        chosen, defaults = {name: repr(value) for name, value in self.get_params().items()}, self._defaults()
+        changed = ", ".join(f"{name}={text}" for name, text in chosen.items() if text != repr(defaults[name]))
+        return f"{type(self).__name__}({changed})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        return Tags("clusterer", TargetTags(required=False), input_tags=InputTags())
+
+    def _repr_html_(self) -> str:
+        """scikit-learn's diagram of the parameters."""
+        from sklearn.utils import estimator_html_repr
+
+        return str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        """The representations in Jupyter: text, and the page unless scikit-learn's ``display`` is "text"."""
+        from sklearn import get_config
+
+        bundle = {"text/plain": repr(self)}
+        if get_config()["display"] == "diagram":
+            bundle["text/html"] = self._repr_html_()
+        return bundle
