@@ -12,7 +12,7 @@ from typing import Any
 
 import rapids_slink
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.host import usable_cores
+from rapids_slink.runtime.memory import usable_cores
 
 FOLDER = Path(__file__).parent / "results"
 PACKAGES = ["numpy", "pandas", "scipy", "scikit-learn", "numba", "fastcluster", "hdbscan", "quitefastmst"]

@@ -3,6 +3,9 @@
 Each passes its input to the engine that serves it, one device or the cluster of a Dask client: see `engine_of`.
 """
 
+import platform
+import sys
+from importlib.metadata import distributions
 from os import PathLike
 from typing import Any
 
@@ -15,11 +18,18 @@ from rapids_slink.metrics import get_metric
 from rapids_slink.points.output import is_collection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
+from rapids_slink.runtime.device import gpu_is_usable
 from rapids_slink.runtime.memory import DeviceMemoryError as DeviceMemoryError
 from rapids_slink.runtime.memory import free_memory as free_memory
-from rapids_slink.runtime.versions import show_versions as show_versions
 from rapids_slink.single_linkage import SingleLinkage as SingleLinkage
 from rapids_slink.single_linkage import engine_of
+from rapids_slink.version import __version__
+
+#: What the names of the packages begin with, whatever their builds for a version of CUDA are called.
+PACKAGES = (
+    "numpy", "pandas", "scipy", "scikit-learn", "numba", "pyarrow", "matplotlib", "cudf", "pylibraft", "cugraph",
+    "cuml", "cupy", "nvidia-cuda-nvrtc",
+)  # fmt: skip
 
 
 def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:
@@ -454,3 +464,33 @@ def cut(
     """
     parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
+
+
+def show_versions() -> None:
+    """Print the versions of this package, of Python, of what is installed of its dependencies, and of the GPU.
+
+    Examples
+    --------
+    >>> import rapids_slink
+    >>> rapids_slink.show_versions()  # doctest: +ELLIPSIS
+    rapids_slink  ...
+    """
+    lines = [("rapids_slink", __version__), ("Python", sys.version.split()[0])]
+    lines.append(("system", f"{platform.system()} {platform.release()}, {platform.machine()}"))
+    lines += sorted({(d.name, d.version) for d in distributions() if (d.name or "").startswith(PACKAGES)})
+    lines.append(("GPU", _gpu()))
+    width = max(len(name) for name, _ in lines) + 2
+    print("\n".join(f"{name:<{width}}{number}" for name, number in lines))
+
+
+def _gpu() -> str:
+    if not gpu_is_usable():
+        return "none that can be used"
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    properties = runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return (
+        f"{properties['name'].decode()}, compute capability {properties['major']}.{properties['minor']}, "
+        f"CUDA {runtime.runtimeGetVersion()}, driver for CUDA {runtime.driverGetVersion()}"
+    )

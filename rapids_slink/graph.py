@@ -12,9 +12,8 @@ from rapids_slink.points.output import OutputKind, Rows
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
-from rapids_slink.runtime.memory import check_memory
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
 from rapids_slink.spanning_tree.edges import EdgeList, estimate_forest, merge_order, size_text, spanning_forest
 from rapids_slink.spanning_tree.graphs import COLUMNS, NO_NODES, GivenGraph, Graph, read_graph
 

@@ -29,10 +29,10 @@ from rapids_slink.points.validate import MAX_ROWS, check_finite, check_shape
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import (
     DeviceMemoryError,
+    MemoryEstimate,
     check_memory,
     checked_estimate,
     copy_out,
@@ -40,6 +40,8 @@ from rapids_slink.runtime.memory import (
     release_cached,
     required_bytes,
     run_scope,
+    sequential,
+    size_text,
 )
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended

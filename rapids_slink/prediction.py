@@ -14,8 +14,7 @@ from rapids_slink.points import Points, as_points
 from rapids_slink.points.output import OutputKind, column_names, library_of
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, device_of
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import outside_pool
+from rapids_slink.runtime.memory import MemoryEstimate, outside_pool, sequential
 from rapids_slink.spanning_tree.problem import Problem
 
 

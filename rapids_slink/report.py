@@ -10,7 +10,7 @@ import pandas as pd
 
 from rapids_slink.runtime.compiling import compiled_seconds
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.estimate import size_text
+from rapids_slink.runtime.memory import size_text
 
 
 class Report(dict[str, Any]):

@@ -21,7 +21,7 @@ from rapids_slink.points.output import Values, array_of, as_frame, is_collection
 from rapids_slink.prediction import Fitted, FittedRows, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
-from rapids_slink.runtime.estimate import as_bytes
+from rapids_slink.runtime.memory import as_bytes
 from rapids_slink.settings import Settings
 
 

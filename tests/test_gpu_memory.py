@@ -13,11 +13,10 @@ from spanning_trees import bits
 import rapids_slink
 from rapids_slink import DeviceMemoryError, fit, pipeline
 from rapids_slink.dendrogram import MERGE_TYPES
-from rapids_slink.runtime import frames, memory, pools
+from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import resolve
-from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import copy_out, free_memory, run_scope
+from rapids_slink.runtime.memory import MemoryEstimate, as_bytes, copy_out, free_memory, run_scope
 from rapids_slink.spanning_tree import boxes, lists
 
 pytestmark = pytest.mark.gpu
@@ -68,7 +67,7 @@ def test_clusters_are_not_in_the_pool_of_their_run(watched_memory, sample_weight
     import cupy
 
     model = rapids_slink.HDBSCAN(10, 4).fit(cupy.asarray(points(5000, 3)), sample_weight=sample_weight)
-    assert [idle.pool.used_bytes() for idle in pools._idle_pools if idle.pool.used_bytes()] == []
+    assert [idle.pool.used_bytes() for idle in memory._idle_pools if idle.pool.used_bytes()] == []
     assert len(model.labels_) == 5000  # whose results are alive
 
 
@@ -77,15 +76,15 @@ def test_idle_pools_keep_little(watched_memory, monkeypatch):
 
     def idle_bytes():
         gc.collect()
-        return sum(idle.release(keep=2**62) for idle in pools._idle_pools)
+        return sum(idle.release(keep=2**62) for idle in memory._idle_pools)
 
     X, before = points(100_000, 8), watched_memory().current_bytes
-    monkeypatch.setattr(pools, "IDLE_BYTES", 2**40)
+    monkeypatch.setattr(memory, "IDLE_BYTES", 2**40)
     fit(X, 3, device="cuda")
-    monkeypatch.setattr(pools, "IDLE_BYTES", 3 * idle_bytes() // 2)  # of one run, not of four
+    monkeypatch.setattr(memory, "IDLE_BYTES", 3 * idle_bytes() // 2)  # of one run, not of four
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: fit(X, 3, device="cuda"), range(8)))
-    assert 0 < idle_bytes() <= pools.IDLE_BYTES
+    assert 0 < idle_bytes() <= memory.IDLE_BYTES
     rapids_slink.free_memory()
     assert watched_memory().current_bytes <= before
 
@@ -165,7 +164,7 @@ def test_few_features_take_little_memory(watched_memory, monkeypatch, kind):
     if kind == "clusters":
         X = X[cupy.random.default_rng(1).integers(0, 1000, n)] + X * cupy.float32(1e-3)
     monkeypatch.setattr(memory, "RESERVED_SHARE", 0)  # what is allocated at once is an estimate
-    monkeypatch.setattr(pools, "IDLE_BYTES", 0)
+    monkeypatch.setattr(memory, "IDLE_BYTES", 0)
     before = watched_memory().current_bytes
     fit(X, 3, device="cuda")
     columns = {**EDGE_TYPES, **MERGE_TYPES, "label": "int32"}

@@ -24,9 +24,16 @@ from rapids_slink import (
 )
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.product import MIN_ROWS
-from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, sequential, size_text
-from rapids_slink.runtime.host import free_on_host, usable_cores
-from rapids_slink.runtime.memory import free_memory
+from rapids_slink.runtime.memory import (
+    MemoryEstimate,
+    as_bytes,
+    free_memory,
+    free_on_gpu,
+    free_on_host,
+    sequential,
+    size_text,
+    usable_cores,
+)
 
 # ----------------------------------------------------------------------------------------------- memory_limit
 

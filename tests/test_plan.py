@@ -15,7 +15,7 @@ from rapids_slink.neighbors import plan
 from rapids_slink.neighbors.trees import dimension
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.estimate import size_text
+from rapids_slink.runtime.memory import size_text
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import WAYS, estimate_tree, way_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import rapids_slink
-from rapids_slink.runtime import versions
+from rapids_slink import api
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,7 +50,7 @@ def test_show_versions(capsys, monkeypatch):
     assert said["rapids_slink"] == rapids_slink.__version__
     assert said["Python"] == sys.version.split()[0]
     assert re.match(r"\d", said["numpy"])
-    monkeypatch.setattr(versions, "PACKAGES", ("no-such-package", "scikit-le"))
+    monkeypatch.setattr(api, "PACKAGES", ("no-such-package", "scikit-le"))
     rapids_slink.show_versions()
     said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert said == ["rapids_slink", "Python", "system", "scikit-learn", "GPU"]

@@ -22,9 +22,8 @@ from rapids_slink.points.columns import as_integer, column_values, require_edges
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate, either
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, either
 
 __all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
 

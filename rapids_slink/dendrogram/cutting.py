@@ -18,9 +18,8 @@ from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory, run_scope
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.

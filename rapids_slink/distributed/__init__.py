@@ -35,9 +35,8 @@ from rapids_slink.points.output import is_collection
 from rapids_slink.points.validate import check_same_columns
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
-from rapids_slink.runtime.memory import DeviceMemoryError
+from rapids_slink.runtime.memory import DeviceMemoryError, MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.threads import Progress
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.lists import list_length

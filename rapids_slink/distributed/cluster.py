@@ -22,9 +22,7 @@ from distributed import Client, Future, KilledWorker, as_completed, default_clie
 
 from rapids_slink.points.output import library_of, on_device
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve
-from rapids_slink.runtime.estimate import as_bytes, free_on_gpu
-from rapids_slink.runtime.host import free_on_host
-from rapids_slink.runtime.memory import copy_out, run_scope, usual_errors
+from rapids_slink.runtime.memory import as_bytes, copy_out, free_on_gpu, free_on_host, run_scope, usual_errors
 from rapids_slink.runtime.threads import Progress, with_progress
 from rapids_slink.settings import Settings
 

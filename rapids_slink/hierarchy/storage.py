@@ -43,8 +43,7 @@ from rapids_slink.points.columns import require_columns, require_numbers
 from rapids_slink.points.output import PROXIED, TABLES, OutputKind, library_of, pandas_is_proxied
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, gpu_is_usable, resolve
-from rapids_slink.runtime.estimate import MemoryEstimate, size_text
-from rapids_slink.runtime.memory import check_memory
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, size_text
 from rapids_slink.version import __version__
 
 if TYPE_CHECKING:

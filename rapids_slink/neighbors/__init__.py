@@ -31,9 +31,8 @@ from rapids_slink.points.columns import as_integer
 from rapids_slink.points.validate import check_finite, check_same_columns
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import check_memory
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
 
 #: Bytes of an edge in a frame.
 EDGE_BYTES = 16

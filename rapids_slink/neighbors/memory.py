@@ -8,7 +8,7 @@ from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, n_seeds
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.runtime.device import Device
-from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.runtime.threads import workers
 
 #: Bytes of a value while a CPU quantizes it.

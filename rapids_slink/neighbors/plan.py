@@ -14,8 +14,7 @@ from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
 from rapids_slink.neighbors.trees.dimension import expansion, nearest_by_spread
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate, either, sequential
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, either, free_bytes, sequential
 
 #: Up to this many features points are searched by a tree.
 TREE_FEATURES = {"cpu": 8, "cuda": 6}

@@ -32,8 +32,7 @@ from rapids_slink.points.validate import (
 )
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, is_elsewhere, is_on_gpu
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import check_memory
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, sequential
 
 #: The memory of the stages after the input, by rows, features and bytes of a value.
 Following = Callable[[int, int, int], MemoryEstimate] | None

@@ -11,7 +11,7 @@ from rapids_slink.points.kernels import kernels
 from rapids_slink.points.output import OutputKind, array_of, library_of
 from rapids_slink.points.validate import warn
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
 
 TILE = {"cpu": 2**8, "cuda": 2**12}  # rows and columns that are compared with their transpose at a time
 

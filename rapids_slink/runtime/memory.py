@@ -1,30 +1,49 @@
-"""A run's memory: its pool, its limit, and the check before each stage that the stage fits.
+"""A run's memory: how much there is, what a stage takes, the run's pool and limit.
 
     with run_scope(device, memory_limit):           every public function works in one
         check_memory(device, estimate, "what")      raises, or sets how many bytes chunks of work may take
         ...
         return copy_out(device, result)             a result on a GPU outlives the pool
 
-`pools` has a GPU's pools.
+Each stage has a function that counts the bytes of the arrays alive at its peak; a stage that does not fit is refused
+before it starts. These are estimates: a run may take less. On a GPU the run's memory pool enforces the limit whatever
+the estimate says.
+
+A pool allocates from the current allocator, rmm's or CuPy's. Without a pool every temporary array would cost a device
+allocation and a wait for the GPU when it is freed. All idle pools together keep up to `IDLE_BYTES` for the next run.
 """
 
+import gc
+import importlib
+import importlib.util
+import os
+import re
 import signal
+import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from fractions import Fraction
+from functools import cache
 from math import inf
+from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.runtime.compiling import watch_numba
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate, as_bytes, free_on_gpu, size_text
-from rapids_slink.runtime.host import free_on_host
-from rapids_slink.runtime.pools import IDLE_BYTES, Pool, free_memory, on_default_stream, retrying, taken_pool
 
+UNITS = {"B": 1} | {f"{c}B": 1000**i for i, c in enumerate("kMGT", 1)}
+UNITS |= {f"{c}iB": 1024**i for i, c in enumerate("KMGT", 1)}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*((?:[kmgt]i?)?b)?\s*", re.IGNORECASE)
+ROOT = Path("/")
+#: Bytes that all idle pools keep together, and a run's pool between two stages without a limit or a reservation.
+IDLE_BYTES = 2**29
+_idle_lock = threading.Lock()
 #: A pool may hold this many times the bytes of its arrays, in pieces too small for any of them.
 FRAGMENTATION = 1.25
 #: Added for small arrays, which take at least half a KiB, and for the scratch memory of CuPy's sorts and sums.
@@ -33,8 +52,262 @@ ROUNDING_BYTES = 2**21
 RESERVED_SHARE = 1 / 8
 #: Estimates below this pass without a look at how much memory is free.
 UNCHECKED_BYTES = 2**26
-
 _thread = threading.local()  # `run`: the current run of this thread
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes that a stage takes."""
+
+    peak: int  # bytes at its peak, without the chunks of its work
+    retained: int = 0  # the part of the peak that is kept for later stages
+    min_chunk: int = 0  # the chunks at their smallest
+    preferred_chunk: int = 0  # the chunks if there is room
+
+    @property
+    def least(self) -> int:
+        """The bytes that it needs."""
+        return self.peak + self.min_chunk
+
+    @property
+    def preferred(self) -> int:
+        """The bytes with which it is fastest."""
+        return self.peak + max(self.min_chunk, self.preferred_chunk)
+
+
+def sequential(*stages: MemoryEstimate) -> MemoryEstimate:
+    """The estimate of stages that follow one another."""
+    peak = retained = min_chunk = preferred_chunk = 0
+    for stage in stages:
+        peak = max(peak, retained + stage.peak)
+        retained += stage.retained
+        min_chunk, preferred_chunk = max(min_chunk, stage.min_chunk), max(preferred_chunk, stage.preferred_chunk)
+    return MemoryEstimate(peak, retained, min_chunk, preferred_chunk)
+
+
+def either(*estimates: MemoryEstimate) -> MemoryEstimate:
+    """An estimate that covers each of several stages, of which one will run."""
+    return MemoryEstimate(*(max(values) for values in zip(*map(astuple, estimates), strict=True)))
+
+
+def as_bytes(limit: Any) -> int | None:
+    """The value of ``memory_limit``: None, a number of bytes, or text such as "8GiB" or "500 MB"."""
+    if limit is None:
+        return None
+    valid = "memory_limit must be a number of bytes or text such as '8GiB' or '500MB'"
+    if isinstance(limit, str):
+        match = _SIZE.fullmatch(limit)
+        if not match:
+            raise ValueError(f"{valid}, got {limit!r}")
+        unit = next(size for name, size in UNITS.items() if name.lower() == (match[2] or "B").lower())
+        size = int(Fraction(match[1]) * unit)
+    elif isinstance(limit, bool) or not isinstance(limit, Integral):
+        raise TypeError(f"{valid}, got {limit!r}")
+    else:
+        size = int(limit)
+    if size < 1:
+        raise ValueError(f"memory_limit must be at least 1 byte, got {limit!r}")
+    return size
+
+
+def size_text(size: float) -> str:
+    """A number of bytes, rounded up: "31.2 GiB"."""
+    unit = "GiB" if size >= 2**30 else "MiB"
+    return f"{-(-size * 10 // UNITS[unit]) / 10:.1f} {unit}"
+
+
+def free_on_gpu(cuda: Any) -> int | None:
+    """An upper bound of the bytes that the current GPU has free or that an allocator may hand out again.
+
+    The whole size of rmm's pools counts as free, since nothing else is known of them. Other resources that keep memory
+    tell nothing: with one of these the bound is the GPU's whole memory. None where the GPU uses the host's memory.
+    `cuda` is CuPy's module.
+    """
+    free, total = cuda.runtime.memGetInfo()
+    free += sys.modules["cupy"].get_default_memory_pool().free_bytes()
+    allowed = total
+    rmm: Any = sys.modules.get("rmm")
+    resource: Any = rmm and rmm.mr.get_current_device_resource()
+    while hasattr(resource, "upstream_mr"):
+        if hasattr(resource, "get_allocation_limit"):
+            allowed = min(allowed, resource.get_allocation_limit() - resource.get_allocated_bytes())
+        elif hasattr(resource, "pool_size"):
+            free += resource.pool_size()
+        elif not type(resource).__name__.endswith("Adaptor"):
+            free = total
+        resource = resource.upstream_mr
+    kind = type(resource).__name__
+    if kind.startswith(("Managed", "System", "Sam", "Pinned")):
+        return None
+    return int(min(allowed, free if resource is None or kind == "CudaMemoryResource" else total))
+
+
+def free_on_host(root: Path = ROOT) -> int | None:
+    """Bytes that this process may still take: Linux' MemAvailable, or less in a control group; None if unknown."""
+    try:
+        lines = (root / "proc/meminfo").read_text().splitlines()
+        total = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
+    return min([total, *_free_in_groups(root)])
+
+
+@cache
+def usable_cores(root: Path = ROOT) -> int:
+    """The number of cores that this process may run on, or its control groups' quota, rounded up, if that is less."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([allowed, *_cores_in_groups(root)])
+
+
+def _free_in_groups(root: Path) -> Iterator[int]:
+    """The free bytes of each control group that has a limit."""
+    for folder, version in _control_groups("memory", root):
+        if version == 2:
+            limit, usage, cache = "memory.max", "memory.current", "inactive_file"
+        else:
+            limit, usage, cache = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+        try:
+            maximum, used = int((folder / limit).read_text()), int((folder / usage).read_text())
+            reclaimable = re.search(rf"^{cache} (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE)
+        except (OSError, ValueError):  # no such group, or no limit: "max"
+            continue
+        yield max(0, maximum - used + (int(reclaimable[1]) if reclaimable else 0))
+
+
+def _cores_in_groups(root: Path) -> Iterator[int]:
+    """The quota of each control group that has one, in cores, rounded up."""
+    for folder, version in _control_groups("cpu", root):
+        files = ["cpu.max"] if version == 2 else ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
+        try:
+            quota, period = (int(number) for file in files for number in (folder / file).read_text().split())
+        except (OSError, ValueError):  # no such group, or no quota: "max"
+            continue
+        if quota > 0:  # the first version's -1 is no quota
+            yield -(-quota // period)
+
+
+def _control_groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
+    """The folders of the control groups that hold this process, and their version."""
+    try:
+        memberships = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in memberships:
+        _, controllers, path = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / (controller if controllers else "")
+        group = top / path.lstrip("/")
+        # In a container the path may be the host's, and the container's own group the top.
+        for folder in {top, group, *(parent for parent in group.parents if top in parent.parents)}:
+            yield folder, 1 if controllers else 2
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A CuPy memory pool, the allocator under it, and the GPU whose memory it holds."""
+
+    pool: Any
+    allocator: Any
+    gpu: int
+
+    def release(self, keep: int = 0) -> int:
+        """Free unused memory if the pool holds more bytes than `keep`; returns how many it holds afterwards."""
+        with sys.modules["cupy"].cuda.Device(self.gpu):
+            if self.pool.total_bytes() > keep:
+                self.pool.free_all_blocks()
+            return int(self.pool.total_bytes())
+
+
+_idle_pools: list[Pool] = []
+
+
+@contextmanager
+def taken_pool(cuda: Any, limit: int | None) -> Iterator[Pool]:
+    """Take CuPy's memory from a pool that holds at most `limit` bytes, if there is one."""
+    _import_cudf()
+    pool = _take_pool(cuda)
+    if limit is not None:
+        pool.pool.free_all_blocks()  # they may exceed the limit
+    pool.pool.set_limit(size=0 if limit is None else min(limit, sys.maxsize))
+
+    def clear() -> None:  # the limit counts free blocks of other sizes, and only CUDA's own errors free them
+        gc.collect()
+        pool.pool.free_all_blocks()
+
+    try:
+        with cuda.using_allocator(retrying(pool.pool.malloc, clear)):
+            yield pool
+    finally:
+        with _idle_lock:
+            _idle_pools.append(pool)
+        _keep_idle(IDLE_BYTES)
+
+
+def _take_pool(cuda: Any) -> Pool:
+    """An idle pool of the current allocator, with no memory in use, or a new pool."""
+    allocator, gpu = cuda.get_allocator(), int(cuda.runtime.getDevice())
+    with _idle_lock:
+        for i, idle in enumerate(_idle_pools):
+            if idle.gpu == gpu and idle.allocator == allocator and not idle.pool.used_bytes():
+                return _idle_pools.pop(i)
+    return Pool(cuda.MemoryPool(allocator), allocator, gpu)
+
+
+@cache
+def _import_cudf() -> None:
+    """Let cuDF, if it is installed, set CuPy's allocator now: it could not while another one is active."""
+    if importlib.util.find_spec("cudf") is not None:
+        importlib.import_module("cudf")
+
+
+def retrying(allocate: Callable[[int], Any], clear: Callable[[], None]) -> Callable[[int], Any]:
+    """`allocate`, repeated once after `clear` if there is not enough memory."""
+
+    def retry(size: int) -> Any:
+        try:
+            return allocate(size)
+        except MemoryError:
+            clear()
+        return allocate(size)
+
+    return retry
+
+
+def free_memory() -> None:
+    """Free the GPU memory that is kept for the next call, at most 512 MiB on all GPUs together.
+
+    Examples
+    --------
+    >>> import rapids_slink
+    >>> rapids_slink.free_memory()
+    """
+    _keep_idle(0)
+
+
+def _keep_idle(max_bytes: int) -> None:
+    """Empty idle pools, the oldest first, until all of them together hold at most `max_bytes`."""
+    with _idle_lock:
+        for idle in reversed(_idle_pools[:]):
+            held = idle.release(keep=max_bytes)
+            max_bytes = max(0, max_bytes - held)
+            if not held:
+                _idle_pools.remove(idle)
+
+
+@contextmanager
+def on_default_stream(cuda: Any) -> Iterator[None]:
+    """Work on the default stream, after the earlier and before the later work of the current stream."""
+    current, default = cuda.get_current_stream(), cuda.Stream.null
+    if current.ptr == default.ptr:
+        yield
+        return
+    default.wait_event(current.record())
+    try:
+        with default:
+            yield
+    finally:
+        current.wait_event(default.record())
 
 
 class DeviceMemoryError(ValueError, MemoryError):

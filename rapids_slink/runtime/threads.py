@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import threadpoolctl
 
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.host import usable_cores
+from rapids_slink.runtime.memory import usable_cores
 
 
 class Progress(NamedTuple):

@@ -23,8 +23,8 @@ from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, Sea
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.spanning_tree.added import candidate_edges
 from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest

@@ -15,8 +15,8 @@ from rapids_slink.neighbors.task import NeighborLists, Search, SearchTask
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.component_pairs import (
     MIN_ROUND_PAIRS,
     MIN_ROWS_PER_COMPONENT,

@@ -12,8 +12,8 @@ from rapids_slink.points.columns import column_values, require_edges
 from rapids_slink.points.output import OutputKind, on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
 from rapids_slink.spanning_tree.relational import connect_lists
 
 #: Bytes of a pair or of a point's bound in the frames of a round.

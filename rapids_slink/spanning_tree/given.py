@@ -8,8 +8,8 @@ from typing import Any
 
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.edges import spanning_forest
 from rapids_slink.spanning_tree.edges.edge_list import EdgeList
 from rapids_slink.spanning_tree.problem import Tree

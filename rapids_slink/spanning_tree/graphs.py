@@ -17,8 +17,7 @@ from rapids_slink.points.output import TABLES, OutputKind, column_names, library
 from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu, on_current_gpu
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import check_memory, copy_out
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, sequential
 from rapids_slink.spanning_tree.edges import (
     EdgeList,
     components,

@@ -11,8 +11,8 @@ from rapids_slink.metrics import Metric
 from rapids_slink.ordering import sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem
 
 #: The formulas that apply one operation to a difference.

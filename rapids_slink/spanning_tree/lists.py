@@ -8,8 +8,7 @@ from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS, estimate_search, prep
 from rapids_slink.neighbors.task import Search
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import release_cached
+from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import boxes
 from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree

@@ -10,8 +10,8 @@ from rapids_slink.neighbors.rows import row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.settings import Settings
 
 #: More than rounding takes of a distance or its powers, and than underflow does.

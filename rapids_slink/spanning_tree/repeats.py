@@ -17,9 +17,8 @@ from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes, sequential
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: The sample has SAMPLE_FACTOR √n rows. If every row occurs c times, about 8c pairs of the sample are equal.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array
-from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree import boxes, line, lists, pairs, repeats
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 

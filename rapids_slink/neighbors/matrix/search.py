@@ -22,8 +22,7 @@ from rapids_slink.neighbors.task import SearchResult, SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.cuda import THREADS, WARP, check_arrays, constant, launch_blocks, warps_that_fit
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import with_progress
 
 LEAST = "neighbors/matrix/least.cu"

@@ -31,8 +31,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import Array, cuda, current_gpu
-from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.memory import outside_pool
+from rapids_slink.runtime.memory import MemoryEstimate, outside_pool
 
 SOURCE = "neighbors/small_batch/nearest.cu"
 TILE, THREADS, STEP, RERANK_WARPS, PITCH, PIPELINE_STAGES = (

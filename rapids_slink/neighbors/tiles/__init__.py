@@ -47,8 +47,7 @@ from rapids_slink.neighbors.tiles.order import AXES, EPSILON, Axes, Slots, near_
 from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, cell_size
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import with_progress
 
 #: Points of a cell that its centre is the mean of, and the binary digits of its points' largest differences, scaled.

@@ -23,7 +23,7 @@ from rapids_slink.runtime.cuda import (
     value_option,
 )
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
+from rapids_slink.runtime.memory import MemoryEstimate, sequential
 
 SOURCE, LONG_LISTS = (f"neighbors/trees/{name}.cu" for name in ("bvh", "long_lists"))
 NO_NODE = constant(SOURCE, "NO_NODE")

@@ -10,7 +10,7 @@ from rapids_slink.neighbors.trees.tree import build, depth_of, groups_of_nodes, 
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, Device
-from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
 
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time

@@ -28,8 +28,7 @@ from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
-from rapids_slink.runtime.memory import release_cached
+from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 #: Bytes per point at the peak: its state and its edge.

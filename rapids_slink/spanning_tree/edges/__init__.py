@@ -25,7 +25,7 @@ import numpy as np
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, to_host
-from rapids_slink.runtime.estimate import MemoryEstimate
+from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
 from rapids_slink.spanning_tree.edges.kernels import kernels
 

@@ -10,9 +10,8 @@ from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.runtime.memory import limit_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
 from rapids_slink.runtime.threads import for_each_chunk, workers
 from rapids_slink.spanning_tree.pairs.kernels import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
