@@ -7,9 +7,8 @@ from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
 from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_cut
 from rapids_slink.dendrogram.flat import number_of_clusters
 from rapids_slink.hierarchy.model import Hierarchy
-from rapids_slink.points.columns import as_integer
+from rapids_slink.points.check import MAX_ROWS, as_integer
 from rapids_slink.points.output import OutputKind, Rows
-from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, device_of
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame, frame_of

@@ -15,7 +15,7 @@ from rapids_slink.dendrogram import selection
 from rapids_slink.dendrogram.flat import StableClusters
 from rapids_slink.density_model import DensityHierarchy
 from rapids_slink.metrics import PRECOMPUTED
-from rapids_slink.points.columns import as_integer
+from rapids_slink.points.check import as_integer
 
 __all__ = [
     "HDBSCAN", "all_points_membership_vectors", "approximate_predict", "approximate_predict_scores",

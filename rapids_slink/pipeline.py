@@ -21,11 +21,17 @@ from rapids_slink.missing import missing_of
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.points import Following, Points, as_points, is_sparse
-from rapids_slink.points.columns import as_integer, check_weights, column_values, require_columns
-from rapids_slink.points.distances import as_distances, warn_of_distances
+from rapids_slink.points import Following, Points, as_distances, as_points, is_sparse, warn_of_distances
+from rapids_slink.points.check import (
+    MAX_ROWS,
+    as_integer,
+    check_finite,
+    check_shape,
+    check_weights,
+    column_values,
+    require_columns,
+)
 from rapids_slink.points.output import OutputKind, library_of
-from rapids_slink.points.validate import MAX_ROWS, check_finite, check_shape
 from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host

@@ -10,7 +10,7 @@ from scipy.spatial import distance
 
 from rapids_slink.api import fit
 from rapids_slink.metrics import METRICS
-from rapids_slink.points.distances import warn_of_distances
+from rapids_slink.points import warn_of_distances
 from rapids_slink.points.output import array_of, as_frame, library_of
 from rapids_slink.runtime.device import CPU, is_on_gpu, to_host
 from rapids_slink.runtime.memory import usual_errors

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import rapids_slink
-from rapids_slink.points.validate import MAX_ROWS
+from rapids_slink.points.check import MAX_ROWS
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from fake_gpu import FakeGpu, fake_gpu
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.points import as_points
-from rapids_slink.points.columns import check_weights
-from rapids_slink.points.distances import as_distances
+from rapids_slink.points import as_distances, as_points
+from rapids_slink.points.check import check_weights
 from rapids_slink.points.output import OutputKind, on_host
 from rapids_slink.runtime.cuda import check_arrays, launch
 from rapids_slink.runtime.device import cuda, is_on_gpu, on_current_gpu

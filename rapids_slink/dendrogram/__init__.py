@@ -18,8 +18,7 @@ from typing import Any
 from rapids_slink.dendrogram.cutting import cut_labels
 from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.ordering import sort_in_place
-from rapids_slink.points.columns import as_integer, column_values, require_edges
-from rapids_slink.points.validate import MAX_ROWS
+from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rapids_slink.points.columns import require_numbers
+from rapids_slink.points.check import require_numbers
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device, to_host
 

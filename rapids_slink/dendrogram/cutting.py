@@ -13,9 +13,8 @@ from typing import Any
 
 from rapids_slink.dendrogram.inheritance import inherit_labels
 from rapids_slink.dendrogram.kernels import kernels
-from rapids_slink.points.columns import as_integer, check_weights, column_values, require_numbers
+from rapids_slink.points.check import MAX_ROWS, as_integer, check_weights, column_values, require_numbers
 from rapids_slink.points.output import OutputKind
-from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame

@@ -31,8 +31,8 @@ from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import undefined_for_zeros
 from rapids_slink.pipeline import estimate_fit, size_attributes
+from rapids_slink.points.check import check_same_columns
 from rapids_slink.points.output import is_collection
-from rapids_slink.points.validate import check_same_columns
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Device, resolve
 from rapids_slink.runtime.frames import EDGE_TYPES, frame_of

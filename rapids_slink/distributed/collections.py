@@ -21,9 +21,8 @@ from distributed import Future, get_worker
 
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, cut_frame
 from rapids_slink.distributed.cluster import Run
-from rapids_slink.points.columns import require_columns
+from rapids_slink.points.check import InputTypeError, require_columns
 from rapids_slink.points.output import OutputKind, is_dataframe, library_of
-from rapids_slink.points.validate import InputTypeError
 from rapids_slink.runtime.device import device_of, is_on_gpu
 
 

@@ -22,8 +22,8 @@ from rapids_slink.distributed.collections import Layout, matched, partitions_of
 from rapids_slink.distributed.schedule import owners_of_blocks
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.points import as_points
+from rapids_slink.points.check import check_finite, check_shape, check_spans, dimension_error
 from rapids_slink.points.output import OutputKind, is_collection, library_of
-from rapids_slink.points.validate import check_finite, check_shape, check_spans, dimension_error
 from rapids_slink.runtime.device import Device, is_on_gpu, resolve, to_host
 from rapids_slink.settings import Settings
 

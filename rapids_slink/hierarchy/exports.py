@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.points.columns import as_integer, require_columns
+from rapids_slink.points.check import as_integer, require_columns
 from rapids_slink.points.output import Frame, Index, OutputKind, Rows, on_device, on_host
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host

@@ -23,7 +23,7 @@ from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
-from rapids_slink.points.columns import as_integer
+from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import TABLES, OutputKind, as_frame, is_collection, on_host
 from rapids_slink.report import did_you_mean
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve

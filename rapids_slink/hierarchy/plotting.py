@@ -14,7 +14,7 @@ import pandas as pd
 
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.points import Points, as_points
-from rapids_slink.points.columns import as_integer
+from rapids_slink.points.check import as_integer
 from rapids_slink.points.output import as_frame, is_collection, on_host
 from rapids_slink.report import counted, entry_text, in_words
 from rapids_slink.runtime.device import Array, device_of, is_on_gpu, to_host

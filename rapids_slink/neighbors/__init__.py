@@ -27,8 +27,7 @@ from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
 from rapids_slink.neighbors.task import BoundsByLists, NeighborLists, PartLists, Search, SearchResult, SearchTask
 from rapids_slink.points import as_points
-from rapids_slink.points.columns import as_integer
-from rapids_slink.points.validate import check_finite, check_same_columns
+from rapids_slink.points.check import as_integer, check_finite, check_same_columns
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame

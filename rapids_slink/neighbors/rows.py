@@ -21,7 +21,7 @@ from rapids_slink.neighbors.compact import compact_rows, words_of_bytes
 from rapids_slink.neighbors.exact import word_count
 from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.slices import row_blocks
-from rapids_slink.points.validate import warn
+from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
 

@@ -1,23 +1,44 @@
-"""The kernels of the points' values that each device has."""
+"""The kernels of the points' values on a CPU, and the choice of the device's."""
 
-from typing import Protocol
+import sys
+from types import ModuleType
 
-from rapids_slink.runtime.device import Array, Device
+import numpy as np
+
+from rapids_slink.runtime.device import CPU, Device
+from rapids_slink.runtime.threads import for_each_chunk
+
+TILE = 2**8  # rows and columns that are compared with their transpose at a time
 
 
-class Kernels(Protocol):
-    """`cpu` or `cuda`."""
+def squares_are_finite(*parts: np.ndarray) -> list[bool]:
+    """Whether the sum of squares of each array is at most an eighth of the largest number of the sum's type.
 
-    def squares_are_finite(self, *parts: Array) -> list[bool]: ...
-    def is_symmetric(self, matrix: Array) -> bool: ...
+    It does not use BLAS, whose threads spin for a tenth of a second after a call, on cores that the search needs.
+    """
+    flat = [values.ravel() for values in parts]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return [bool(np.einsum("i,i->", values, values) <= np.finfo(values.dtype).max / 8) for values in flat]
 
 
-def kernels(device: Device) -> Kernels:
-    """The device's kernels."""
+def is_symmetric(matrix: np.ndarray) -> bool:
+    """Whether a square matrix is finite and symmetric."""
+    tiles = [slice(a, a + TILE) for a in range(0, len(matrix), TILE)]
+
+    def check(i: int) -> bool:
+        for columns in tiles[i:]:
+            upper = matrix[tiles[i], columns]
+            if not ((upper == matrix[columns, tiles[i]].T).all() and np.isfinite(upper).all()):
+                return False
+        return True
+
+    return all(for_each_chunk(CPU, check, range(len(tiles))))
+
+
+def kernels(device: Device) -> ModuleType:
+    """The module with `squares_are_finite` and `is_symmetric` for a device: `cuda`, or this one."""
     if device.is_gpu:
         from rapids_slink.points import cuda
 
         return cuda
-    from rapids_slink.points import cpu
-
-    return cpu
+    return sys.modules[__name__]

@@ -8,7 +8,7 @@ from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_points
-from rapids_slink.points.columns import column_values, require_edges
+from rapids_slink.points.check import column_values, require_edges
 from rapids_slink.points.output import OutputKind, on_device
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device

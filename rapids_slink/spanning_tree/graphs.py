@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.points import is_sparse
-from rapids_slink.points.columns import column_values, require_columns
+from rapids_slink.points.check import InputTypeError, column_values, require_columns
 from rapids_slink.points.output import TABLES, OutputKind, column_names, library_of, take_rows
-from rapids_slink.points.validate import InputTypeError
 from rapids_slink.report import counted
 from rapids_slink.runtime.device import CPU, Array, Device, device_of, is_on_gpu, on_current_gpu
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, sequential
