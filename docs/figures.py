@@ -28,7 +28,7 @@ from sklearn.datasets import make_circles, make_moons
 import rapids_slink
 from bench import recipe, report
 from bench.cases import SCALING
-from rapids_slink import demo
+from rapids_slink import cli
 from rapids_slink.hierarchy.plotting import plot_clusters
 
 FOLDER = Path(__file__).parent / "_static"
@@ -74,7 +74,7 @@ def _save(image: Any, path: Path) -> None:
 
 def cities() -> Any:
     """The demo's: the world's cities by great-circle distance."""
-    return demo.figure(*demo.cluster("cpu"))
+    return cli.map_of(*cli.cluster_cities("cpu"))
 
 
 def clusters() -> Any:

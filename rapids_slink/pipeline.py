@@ -13,7 +13,6 @@ import numpy as np
 
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
-from rapids_slink.centers import centroids, medoids
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
@@ -32,7 +31,7 @@ from rapids_slink.points.check import (
     require_columns,
 )
 from rapids_slink.points.output import OutputKind, library_of
-from rapids_slink.prediction import Fitted, core_distances, estimate_prediction
+from rapids_slink.prediction import Fitted, centroids, core_distances, estimate_prediction, medoids
 from rapids_slink.report import Report, counted
 from rapids_slink.runtime.device import CPU, Array, Device, resolve, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame

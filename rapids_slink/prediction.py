@@ -1,21 +1,44 @@
-"""New rows beside a fitted model: the rows that the model keeps, and the nearest of them."""
+"""New rows beside a fitted model: their nearest rows, their clusters, how far rows belong to each; cluster centres.
+
+HDBSCAN's definitions are those of the package hdbscan. A new row has a list of its 2m nearest rows, m being
+`min_samples`. Its core distance is that of the m + 1-th nearest, and a fitted row's that of the m - 1-th nearest other
+row. It joins the listed row of the least mutual reachability, the first among equals, at λ = 1 / mutual reachability.
+That row's cluster in the condensed tree, or the first one around it that was born below λ, is the new row's.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from rapids_slink.dendrogram.condense import Condensed
+from rapids_slink.dendrogram.selection import enclosing, raise_to_those_within, summarize
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import nearest_neighbors, neighbor_lists
+from rapids_slink.neighbors.exact.kernels import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
+from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.points import Points, as_points
 from rapids_slink.points.output import OutputKind, column_names, library_of
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device, device_of
+from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.device import Array, Device, device_of, to_host
 from rapids_slink.runtime.memory import MemoryEstimate, outside_pool, sequential
+from rapids_slink.runtime.threads import for_each_chunk
 from rapids_slink.spanning_tree.problem import Problem
+
+#: Pairs whose distances are computed at a time.
+MEDOID_BLOCK = 2**20
+#: Replaces an infinite λ, that of equal rows: the sums and quotients below stay finite.
+LARGEST_RATE = 1e150
+#: Where hdbscan divides by zero it adds or takes this.
+TINY = 1e-8
+#: Pairs of rows whose distances, or of rows and clusters whose shares, are computed at a time.
+BLOCK = 2**22
 
 
 @dataclass(frozen=True)
@@ -103,3 +126,272 @@ def estimate_prediction(problem: Problem) -> MemoryEstimate:
     n, d, k, itemsize = problem.n, problem.n_features, max(1, problem.settings.min_samples - 1), problem.itemsize
     search = estimate_search(n, d, itemsize, k, problem.device, metric=problem.metric)
     return sequential(MemoryEstimate(n * d * itemsize, n * d * itemsize), search)
+
+
+def centroids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, device: Device) -> Array:
+    """The mean of each label's rows, weighted by their strength, (k, d) float64."""
+    xp, means = device.xp, device.xp.empty((k, values.shape[1]))
+    for label in range(k):
+        rows = np.flatnonzero(labels == label)
+        weight = device.asarray(strength[rows])[:, None]
+        means[label] = (values[device.asarray(rows)] * weight).sum(axis=0, dtype="float64") / weight.sum()
+    return xp.ascontiguousarray(means)
+
+
+def medoids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, metric: Metric, device: Device) -> Any:
+    """The row of each label with the least sum of distances, weighted by the other rows' strength, (k,) int64."""
+    reading, chosen = metric_rows(metric, values, device), np.empty(k, np.int64)
+    for label in range(k):
+        rows = np.flatnonzero(labels == label)
+        total = _distance_sums(values, reading, device.asarray(rows.astype(np.int32)), strength[rows], metric, device)
+        chosen[label] = rows[int(total.argmin())]
+    return chosen
+
+
+def _distance_sums(values: Array, reading: Array, rows: Array, strength: Any, metric: Metric, device: Device) -> Array:
+    """The weighted sum of each row's distances to all of them."""
+    xp, m, weight = device.xp, rows.size, device.asarray(strength)
+    total = xp.empty(m)
+
+    def add(block: slice) -> None:
+        some = rows[block]
+        src, dst = xp.repeat(some, m), xp.tile(rows, some.size)
+        surrogate = kernels(device).pair_distances(reading, src, dst, metric)
+        length = distances(metric, surrogate, (src, dst), (values, values), device)
+        total[block] = (length.reshape(some.size, m) * weight).sum(axis=1)
+
+    for_each_chunk(device, add, row_blocks(m, m, MEDOID_BLOCK))
+    return total
+
+
+@dataclass(frozen=True)
+class Density:
+    """A fitted HDBSCAN as predictions read it."""
+
+    rows: FittedRows
+    core: Array  # (n,) array, see `core_distances`
+    min_samples: int
+    tree: Condensed  # on the host
+    selected: np.ndarray  # (k,) array, the cluster of each label in the tree
+
+    @cached_property
+    def label(self) -> np.ndarray:
+        """The label of each cluster of the tree: that of the selected one that equals or contains it, or -1."""
+        selected, label = np.zeros(self.tree.parent.size, bool), np.full(self.tree.parent.size + 1, -1, np.int32)
+        selected[self.selected] = True
+        label[self.selected] = np.arange(self.selected.size)
+        return label[enclosing(self.tree.parent, selected)]
+
+    @cached_property
+    def largest(self) -> np.ndarray:
+        """The largest λ at which anything left each cluster of the tree."""
+        return summarize(self.tree).largest
+
+    @cached_property
+    def exemplars(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that are in a cluster without children to its end, by label, and their labels."""
+        ends, (parent, _, _, cluster, departure) = np.ones(self.label.size, bool), self.tree
+        ends[parent[1:]] = False
+        label = np.where(ends[cluster] & (departure == self.largest[cluster]), self.label[cluster], -1)
+        order = np.argsort(label, kind="stable")
+        rows = order[np.searchsorted(label[order], 0) :]
+        return rows, label[rows]
+
+    def rates(self, cluster: np.ndarray, rate: np.ndarray, device: Device) -> Array:
+        """The λ at which rows of these clusters and λ part from each selected cluster, (rows, k)."""
+        of_clusters = _parting_rates(self.tree.parent, self.tree.birth, self.selected, self.label)
+        parted = device.asarray(of_clusters)[device.asarray(cluster)]
+        return device.xp.minimum(device.xp.where(parted < 0, device.asarray(rate)[:, None], parted), LARGEST_RATE)
+
+    def join(self, X: Any, device: Device) -> tuple[Points, Array, np.ndarray, np.ndarray]:
+        """New rows: themselves, their values, the row that each joins, and its λ there."""
+        points, (new, old) = self.rows.read(X, device)
+        metric, n, xp = self.rows.metric, len(old), device.xp
+        reading = [metric_rows(metric, part, device, alone=False) for part in (old, new)]
+        search = prepare_search(reading[0], device, Report(), queries=reading[1], metric=metric)
+        rows, k = xp.arange(len(new), dtype="int32"), min(2 * self.min_samples, n)
+        nearest = search.find(SearchTask(rows, k, rows, xp.full(n, -1, "int32")))
+        if not float(nearest.weights.max()) < np.inf:
+            raise ValueError(f"The {metric.name} distances of X and the fitted rows overflow float64. Rescale both.")
+        ids = nearest.ids.ravel()
+        length = distances(metric, nearest.weights.ravel(), (xp.repeat(rows, k), ids), (new, old), device)
+        length = length.reshape(len(new), k)
+        core = length[:, min(self.min_samples, k - 1), None]
+        reach = xp.maximum(xp.maximum(device.asarray(self.core)[nearest.ids], core), length)
+        at = reach.argmin(axis=1)
+        with np.errstate(divide="ignore", over="ignore"):
+            rate = 1 / to_host(reach[rows, at])
+        return points, new, to_host(nearest.ids[rows, at]), rate
+
+
+def approximate_predict(X: Any, model: Density, device: Device, report: Report) -> tuple[Any, Any, Any]:
+    """`HDBSCAN.approximate_predict`, and the row that each new row joins."""
+    with report.stage("predict", device):
+        output = OutputKind.of(X, device)[1].from_cuml_setting()
+        points, _, joined, rate = model.join(X, device)
+        cluster = _place(model.tree.parent, model.tree.birth, model.tree.cluster, model.tree.departure, joined, rate)
+        label = model.label[cluster]
+        largest = np.where(label < 0, np.inf, model.largest[model.selected[label]] if model.selected.size else np.inf)
+        probability = np.where(label < 0, 0.0, 1.0)
+        finite = (label >= 0) & (rate < largest)
+        probability[finite] = rate[finite] / largest[finite]
+        report.count("predict", rows=label.size, noise=(label < 0).sum())
+        named = (label, "label"), (probability, "probability"), (joined, "row")
+        label, probability, joined = (results(device, output.labels, part, points.index, name) for part, name in named)
+    return label, probability, joined
+
+
+def predict_scores(X: Any, model: Density, device: Device, report: Report) -> Any:
+    """`hdbscan.approximate_predict_scores`."""
+    with report.stage("predict", device):
+        output = OutputKind.of(X, device)[1].from_cuml_setting()
+        points, _, joined, rate = model.join(X, device)
+        largest = model.largest.copy()
+        raise_to_those_within(model.tree.parent, largest)
+        densest = np.minimum(largest[model.tree.cluster[joined]], LARGEST_RATE)
+        score = (densest - np.minimum(rate, LARGEST_RATE)) / densest
+        return results(device, output.labels, score, points.index, "outlier_score")
+
+
+def membership_vector(X: Any, model: Density, device: Device, report: Report) -> Any:
+    """`HDBSCAN.membership_vector`."""
+    with report.stage("predict", device):
+        output = OutputKind.of(X, device)[1].from_cuml_setting()
+        _, new, joined, rate = model.join(X, device)
+        clusters, xp = model.tree.cluster[joined], device.xp
+        rate = np.minimum(rate, model.tree.departure[joined])
+        with np.errstate(over="ignore"):
+            rounded = rate.astype(np.float32).astype(np.float64)  # as hdbscan takes it for its scores
+
+        def vectors(rows: slice) -> Array:
+            cluster = clusters[rows]
+            densest = device.asarray(np.minimum(model.largest[cluster], LARGEST_RATE))[:, None]
+            room = densest - model.rates(cluster, rounded[rows], device)
+            score = densest / xp.where(room > 0, room, TINY)
+            score = xp.exp(score - score.max(axis=1, keepdims=True))
+            near = _nearness(new[rows], model, device) ** 0.5 * _shares(score, xp) ** 2
+            return _shares(near, xp) * _in_some_cluster(model, cluster, rate[rows], TINY, device)[:, None]
+
+        return results(device, output.array, _by_blocks(len(new), model, device, vectors))
+
+
+def all_membership_vectors(output: OutputKind, model: Density, device: Device, report: Report) -> Any:
+    """`HDBSCAN.all_points_membership_vectors`."""
+    with report.stage("predict", device):
+        values, xp = device.asarray(model.rows.values), device.xp
+
+        def vectors(rows: slice) -> Array:
+            cluster, rate = model.tree.cluster[rows], model.tree.departure[rows]
+            densest = device.asarray(np.minimum(model.largest[cluster], LARGEST_RATE) + TINY)[:, None]
+            with np.errstate(divide="ignore"):
+                score = xp.exp(xp.exp(-(densest / model.rates(cluster, rate, device))))
+            near = _nearness(values[rows], model, device) * _shares(score, xp)
+            return _shares(near, xp) * _in_some_cluster(model, cluster, rate, 0.0, device)[:, None]
+
+        return results(device, output.array, _by_blocks(len(values), model, device, vectors))
+
+
+def _by_blocks(m: int, model: Density, device: Device, vectors: Callable[[slice], Array]) -> Array:
+    """The vectors of m rows, some rows at a time."""
+    k = model.selected.size
+    whole = device.xp.empty((m, k))
+    for rows in row_blocks(m, k, BLOCK) if k else []:
+        whole[rows] = vectors(rows)
+    return whole
+
+
+def _in_some_cluster(model: Density, cluster: np.ndarray, rate: np.ndarray, more: float, device: Device) -> Array:
+    """The share of a row's largest λ, or its nearest cluster's, up to which it is in a selected cluster."""
+    xp, rates = device.xp, model.rates(cluster, rate, device)
+    largest = device.asarray(np.minimum(model.largest[model.selected], LARGEST_RATE))[rates.argmax(axis=1)]
+    return rates.max(axis=1) / (xp.maximum(largest, device.asarray(np.minimum(rate, LARGEST_RATE))) + more)
+
+
+def _shares(values: Array, xp: Any) -> Array:
+    """Each row of (m, k) values that are not negative as shares of its sum."""
+    total = values.sum(axis=1, keepdims=True)
+    return values / xp.where(total > 0, total, 1.0)
+
+
+def _nearness(values: Array, model: Density, device: Device) -> Array:
+    """The inverse distances of rows from the nearest exemplars of each label, as shares, (m, k)."""
+    rows, label = model.exemplars
+    least = exemplar_distances(values, model.rows, rows, label, model.selected.size, device)
+    xp, largest = device.xp, float(np.finfo(np.float64).max) / model.selected.size
+    with np.errstate(divide="ignore"):
+        return _shares(xp.minimum(1 / least, largest), xp)
+
+
+def exemplar_distances(values: Array, fitted: FittedRows, rows: Array, label: Array, k: int, device: Device) -> Array:
+    """The distance of each of m rows from the nearest of some fitted `rows` of each of k labels, (m, k) float64."""
+    xp, m, count = device.xp, len(values), rows.size
+    chosen = device.asarray(fitted.values)[device.asarray(rows)].astype(values.dtype)
+    both = xp.concatenate([values, chosen])
+    reading = xp.ascontiguousarray(metric_rows(fitted.metric, both, device, alone=False))
+    least = xp.full((m, k), xp.inf)
+    ends, groups = m + xp.arange(count, dtype="int32"), device.asarray(label.astype(np.int32))
+
+    def fill(block: slice) -> None:
+        size = len(least[block])
+        src = xp.repeat(xp.arange(m, dtype="int32")[block], count)
+        dst, group = xp.tile(ends, size), xp.repeat(xp.arange(size, dtype="int32") * k, count) + xp.tile(groups, size)
+        weight = kernels(device).pair_distances(reading, src, dst, fitted.metric)
+        length = distances(fitted.metric, weight, (src, dst), (both, both), device)
+        part = xp.full(size * k, xp.inf)
+        kernels(device).scatter_min(part, group, length[:, None])
+        least[block] = part.reshape(size, k)
+
+    for_each_chunk(device, fill, row_blocks(m, count, BLOCK))
+    return least
+
+
+def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> float:
+    """`HDBSCAN.relative_validity_`, from a tree's edges.
+
+    A cluster's sparseness is its heaviest edge, its separation the lightest edge to another cluster. Without such an
+    edge the separation is twice the tree's heaviest edge, or for one cluster twice the lightest edge between it and
+    noise.
+    """
+    size = np.bincount(labels + 1, minlength=1)[1:]
+    sparseness, separation = np.zeros(size.size), np.full(size.size, np.inf)
+    a, b = labels[src], labels[dst]
+    same, other, border = (a == b) & (a >= 0), (a != b) & (a >= 0) & (b >= 0), (a >= 0) != (b >= 0)
+    np.maximum.at(sparseness, a[same], weight[same])
+    for end in (a, b):
+        np.minimum.at(separation, end[other], weight[other])
+    heaviest = weight.max(initial=0.0)
+    alone = weight[border].min() if size.size == 1 and border.any() else heaviest
+    separation[separation == np.inf] = 2 * alone
+    with np.errstate(invalid="ignore"):
+        index = (separation - sparseness) / np.maximum(separation, sparseness)
+    return float((size * np.nan_to_num(index)).sum() / labels.size)
+
+
+@njit(nogil=True, cache=True)
+def _place(parent, birth, cluster, departure, joined, rate):
+    """The cluster of each new row: that of the row that it joins, or the first around it that was born below its λ."""
+    place = cluster[joined]
+    for i in range(joined.size):
+        if departure[joined[i]] > rate[i]:
+            while place[i] > 0 and birth[place[i]] >= rate[i]:
+                place[i] = parent[place[i]]
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _parting_rates(parent, birth, selected, label):
+    """The λ at which each cluster and each selected one part, (clusters, k); -1 if one of the two is in the other."""
+    rates = np.zeros((parent.size, selected.size))
+    for j in range(selected.size):
+        c = selected[j]
+        while c >= 0:
+            rates[c, j] = -1
+            c = parent[c]
+    for c in range(1, parent.size):
+        for j in range(selected.size):
+            around = rates[parent[c], j]
+            if rates[c, j] < 0 or label[c] == j:
+                rates[c, j] = -1
+            else:
+                rates[c, j] = birth[c] if around < 0 else around
+    return rates

@@ -10,7 +10,6 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink import pipeline
-from rapids_slink.centers import medoids
 from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
 from rapids_slink.dendrogram.flat import ClusterRule, Cut
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
@@ -18,7 +17,7 @@ from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.points.output import Values, array_of, as_frame, is_collection, library_of
-from rapids_slink.prediction import Fitted, FittedRows, nearest_labels
+from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
 from rapids_slink.runtime.memory import as_bytes

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rapids_slink
-from rapids_slink import demo
+from rapids_slink import cli
 from rapids_slink.datasets import EARTH_RADIUS, load_cities
 from rapids_slink.points.output import on_host
 
@@ -24,13 +24,13 @@ def test_cities():
 
 def test_belts(device):
     """Within a belt steps suffice that are shorter than `STEP`; between belts they do not."""
-    cities, model = demo.cluster(device)
+    cities, model = cli.cluster_cities(device)
     tree = on_host(model.mst_)
     belt = cities["belt"].to_numpy()
     same = belt[tree["src"]] == belt[tree["dst"]]
-    assert np.array_equal(same, tree["weight"] * EARTH_RADIUS < demo.STEP)
-    largest = demo.largest_belts(cities)
-    assert len(largest) == demo.BELTS
+    assert np.array_equal(same, tree["weight"] * EARTH_RADIUS < cli.STEP)
+    largest = cli.largest_belts(cities)
+    assert len(largest) == cli.BELTS
     for found, row in largest.iterrows():
         people = cities.loc[cities["belt"] == found, "population"]
         assert (people.sum(), people.size) == (row["people"], row["cities"])
@@ -38,9 +38,9 @@ def test_belts(device):
 
 def test_map(tmp_path):
     pytest.importorskip("matplotlib")
-    cities, model = demo.cluster("cpu")
+    cities, model = cli.cluster_cities("cpu")
     path = tmp_path / "cities.svg"
-    demo.figure(cities, model).savefig(path, dpi=110)
+    cli.map_of(cities, model).savefig(path, dpi=110)
     text = path.read_text()
-    for name in demo.largest_belts(cities)["around"]:
+    for name in cli.largest_belts(cities)["around"]:
         assert f" {name} -->" in text, name
