@@ -131,7 +131,7 @@ def nearest_outside(points: np.ndarray, inside: np.ndarray) -> pd.DataFrame:
     """The shortest edge between the points of a component and the others."""
     rows, others = np.flatnonzero(inside), np.flatnonzero(~inside)
     nearest = rapids_slink.nearest_neighbors(points[rows], points[others], device="cpu")
-    edge = nearest.iloc[[nearest["weight"].to_numpy().argmin()]]
+    edge = nearest.iloc[[int(nearest["weight"].to_numpy().argmin())]]
     return edge.assign(src=rows[edge["src"]], dst=others[edge["dst"]])
 
 

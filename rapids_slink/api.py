@@ -5,9 +5,10 @@ Each passes its input to the engine that serves it, one device or the cluster of
 
 import platform
 import sys
+from collections.abc import Collection
 from importlib.metadata import distributions
 from os import PathLike
-from typing import Any
+from typing import Any, Never
 
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import CutParameters
@@ -15,7 +16,7 @@ from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
 from rapids_slink.metrics import get_metric
-from rapids_slink.points.output import is_collection
+from rapids_slink.points.output import Frame, is_collection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError
 from rapids_slink.runtime.device import gpu_is_usable
@@ -32,8 +33,25 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinkage:
-    """Cluster the rows of `X`: ``SingleLinkage(n_clusters, **parameters).fit(X)``.
+def fit(
+    X: Any,
+    n_clusters: int | None = None,
+    *,
+    distance_threshold: float | None = None,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    missing: str | None = None,
+    missing_value: float | str | Collection[float | str] | None = None,
+    max_distance: float | None = None,
+    n_neighbors: int | None = None,
+    min_samples: int | None = None,
+    device: str = "auto",
+    progress: bool = False,
+    memory_limit: int | str | None = None,
+    prediction_data: bool = False,
+    **unknown: Never,
+) -> SingleLinkage:
+    """Cluster the rows of `X`: ``SingleLinkage(n_clusters, ...).fit(X)`` with these parameters.
 
     Parameters
     ----------
@@ -41,17 +59,37 @@ def fit(X: Any, n_clusters: int | None = None, **parameters: Any) -> SingleLinka
         See `SingleLinkage.fit`.
     n_clusters : int, optional
         By default 2, unless ``distance_threshold`` or ``max_distance`` is given.
-    **parameters
-        The other parameters of `SingleLinkage`.
+    distance_threshold, metric, p, missing, missing_value, max_distance, n_neighbors, min_samples : optional
+        See `SingleLinkage`.
+    device, progress, memory_limit, prediction_data : optional
+        See `SingleLinkage`.
+    **unknown
+        Refused; the error names the parameter that was meant.
 
     Returns
     -------
     SingleLinkage
         The fitted model; see its attributes.
     """
-    if n_clusters is None and all(parameters.get(name) is None for name in ("distance_threshold", "max_distance")):
+    if n_clusters is None and distance_threshold is None and max_distance is None:
         n_clusters = 2
-    return SingleLinkage(n_clusters, **parameters).fit(X)
+    model = SingleLinkage(
+        n_clusters,
+        distance_threshold=distance_threshold,
+        metric=metric,
+        p=p,
+        missing=missing,
+        missing_value=missing_value,
+        max_distance=max_distance,
+        n_neighbors=n_neighbors,
+        min_samples=min_samples,
+        device=device,
+        progress=progress,
+        memory_limit=memory_limit,
+        prediction_data=prediction_data,
+        **unknown,
+    )
+    return model.fit(X)
 
 
 def plan(X: Any, **parameters: Any) -> Report:
@@ -147,7 +185,7 @@ def fit_graph(
     return result
 
 
-def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
+def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | HDBSCAN | GraphHierarchy:
     """Read a saved hierarchy.
 
     Parameters
@@ -186,7 +224,9 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> Any:
     ...     rapids_slink.load(f"{folder}/three.slink").labels_.tolist()
     [0, 0, 1]
     """
-    return storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
+    found: SingleLinkage | HDBSCAN | GraphHierarchy
+    found = storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
+    return found
 
 
 def knn_graph(
@@ -197,7 +237,7 @@ def knn_graph(
     p: float = 2.0,
     device: str = "auto",
     memory_limit: int | str | None = None,
-) -> Any:
+) -> Frame:
     """The exact k-nearest-neighbour graph of the rows of `X`.
 
     Parameters
@@ -224,7 +264,8 @@ def knn_graph(
     DeviceMemoryError
         The work needs more memory than there is or than `memory_limit`.
     """
-    return engine_of(X).knn_graph(X, n_neighbors, get_metric(metric, p), device, memory_limit)
+    result: Frame = engine_of(X).knn_graph(X, n_neighbors, get_metric(metric, p), device, memory_limit)
+    return result
 
 
 def nearest_neighbors(
@@ -235,7 +276,7 @@ def nearest_neighbors(
     p: float = 2.0,
     device: str = "auto",
     memory_limit: int | str | None = None,
-) -> Any:
+) -> Frame:
     """The exact nearest row of `Y` for each row of `X` (the fused 1-NN of cuSLINK's Algorithm 4).
 
     Parameters
@@ -257,7 +298,8 @@ def nearest_neighbors(
     ValueError, TypeError, DeviceMemoryError
         See `knn_graph`.
     """
-    return engine_of(X, Y).nearest_neighbors(X, Y, get_metric(metric, p), device, memory_limit)
+    result: Frame = engine_of(X, Y).nearest_neighbors(X, Y, get_metric(metric, p), device, memory_limit)
+    return result
 
 
 def connect(
@@ -269,7 +311,7 @@ def connect(
     p: float = 2.0,
     device: str = "auto",
     memory_limit: int | str | None = None,
-) -> Any:
+) -> Frame:
     """The exact minimum spanning tree of the rows of `X`, starting from their k-NN graph.
 
     Parameters
@@ -309,9 +351,10 @@ def connect(
     >>> rapids_slink.connect(graph, X, device="cpu")["weight"].tolist()
     [1.0, 2.0, 9.0]
     """
-    return engine_of(graph, X).connect(
+    result: Frame = engine_of(graph, X).connect(
         graph, X, certified=certified, metric=get_metric(metric, p), device=device, memory_limit=memory_limit
     )
+    return result
 
 
 def minimum_spanning_tree(
@@ -367,7 +410,7 @@ def minimum_spanning_tree(
 
 def linkage(
     tree: Any, *, n_nodes: int | None = None, device: str = "auto", memory_limit: int | str | None = None
-) -> Any:
+) -> Frame:
     """The single-linkage dendrogram of a weighted tree.
 
     Parameters
@@ -401,7 +444,8 @@ def linkage(
     -----
     Section 3.3.1 of the cuSLINK paper does this on the host. Here a GPU does it in parallel: see `dendrogram.cuda`.
     """
-    return engine_of(tree).linkage(tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
+    result: Frame = engine_of(tree).linkage(tree, n_nodes=n_nodes, device=device, memory_limit=memory_limit)
+    return result
 
 
 def cut(

@@ -74,7 +74,7 @@ class DensityHierarchy(PointHierarchy):
         rows = getattr(self, "_points_", getattr(self, "_drawn_", None))
         return MinimumSpanningTree(self.mst_, self.n_leaves_, rows)
 
-    def dbscan_clustering(self, cut_distance: float, min_cluster_size: int = 5) -> Any:
+    def dbscan_clustering(self, cut_distance: float, min_cluster_size: int = 5) -> Rows:
         """The clusters of DBSCAN* with a radius, under the name in the package hdbscan.
 
         Parameters
@@ -100,14 +100,14 @@ class DensityHierarchy(PointHierarchy):
         self._fitted_rows()
 
     @property
-    def exemplars_(self) -> list[Any]:
+    def exemplars_(self) -> list[Values]:
         """The rows that stay in each cluster to its end, one array of shape (rows, d) for each label."""
         rows, label = self._density().exemplars
         points = on_current_gpu(self._points_)
         chosen = points[device_of(points).asarray(rows)]
         return [self._output.array(chosen[label == k]) for k in range(self.n_clusters_)]
 
-    def approximate_predict(self, X: Any) -> tuple[Any, Any]:
+    def approximate_predict(self, X: Any) -> tuple[Rows, Rows]:
         """The clusters that new rows would join, and how deep in them, without fitting again.
 
         These are the definitions of the package hdbscan. Among the `min_samples` · 2 nearest fitted rows the one of the
@@ -146,11 +146,11 @@ class DensityHierarchy(PointHierarchy):
         return labels, probabilities
 
     @WithRows
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Rows:
         """The labels of `approximate_predict`."""
         return self.approximate_predict(X)[0]
 
-    def membership_vector(self, X: Any) -> Any:
+    def membership_vector(self, X: Any) -> Values:
         """How far new rows belong to each cluster, as the package hdbscan defines it.
 
         Parameters
@@ -170,7 +170,7 @@ class DensityHierarchy(PointHierarchy):
         """
         return self._predict(partial(prediction.membership_vector, model=self._density()), X)
 
-    def all_points_membership_vectors(self) -> Any:
+    def all_points_membership_vectors(self) -> Values:
         """How far the fitted rows belong to each cluster, as the package hdbscan defines it.
 
         Returns
@@ -382,7 +382,7 @@ class HDBSCAN(DensityHierarchy):
         """
         return self._fit(X, weights=sample_weight)
 
-    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None, sample_weight: Any = None) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X, y, sample_weight).labels_
 
@@ -443,7 +443,7 @@ def approximate_predict(clusterer: HDBSCAN, points_to_predict: Any, return_conne
     return (labels, probabilities, neighbors) if return_connecting_points else (labels, probabilities)
 
 
-def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Any:
+def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> Rows:
     """GLOSH of new rows by the fitted hierarchy, as in the package hdbscan.
 
     Parameters
@@ -459,7 +459,7 @@ def approximate_predict_scores(clusterer: HDBSCAN, points_to_predict: Any) -> An
     return clusterer._predict(partial(prediction.predict_scores, model=clusterer._density()), points_to_predict)
 
 
-def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: int | None = None) -> Any:
+def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: int | None = None) -> Values:
     """`HDBSCAN.membership_vector` as a function, as in the package hdbscan and in cuML.
 
     Parameters
@@ -477,7 +477,7 @@ def membership_vector(clusterer: HDBSCAN, points_to_predict: Any, batch_size: in
     return clusterer.membership_vector(points_to_predict)
 
 
-def all_points_membership_vectors(clusterer: HDBSCAN, batch_size: int | None = None) -> Any:
+def all_points_membership_vectors(clusterer: HDBSCAN, batch_size: int | None = None) -> Values:
     """`HDBSCAN.all_points_membership_vectors` as a function, as in the package hdbscan and in cuML.
 
     Parameters

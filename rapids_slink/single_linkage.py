@@ -16,7 +16,7 @@ from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing
 from rapids_slink.neighbors import check_n_neighbors
-from rapids_slink.points.output import Values, array_of, as_frame, is_collection, library_of
+from rapids_slink.points.output import Rows, Values, array_of, as_frame, is_collection, library_of
 from rapids_slink.prediction import Fitted, FittedRows, medoids, nearest_labels
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Device, check_device_name, on_current_gpu
@@ -166,7 +166,7 @@ class PointHierarchy(Hierarchy, Estimator):
         model = Fitted(rows, tree, linkage, index, self._output)
         return self._take(engine_of(X).append(X, model, settings, rule))
 
-    def fit_predict(self, X: Any, y: Any = None) -> Any:
+    def fit_predict(self, X: Any, y: Any = None) -> Rows:
         """Fit and return `labels_`: one int32 label per row."""
         return self.fit(X).labels_
 
@@ -347,7 +347,7 @@ class SingleLinkage(PointHierarchy):
     prediction_data: bool = False
 
     @WithRows
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Rows:
         """The cluster of new rows: that of the nearest fitted row, if this is nearer than the cut.
 
         `report_` counts the new rows and those without a cluster.

@@ -1,12 +1,15 @@
 """scikit-learn's conventions: its own checks, pipelines, copies and pickles, and the summary in Jupyter."""
 
+import ast
 import copy
 import pickle
 import subprocess
 import sys
 from functools import partial
 from html.parser import HTMLParser
+from inspect import signature
 from pathlib import Path
+from typing import get_type_hints
 
 import joblib
 import numpy as np
@@ -24,6 +27,7 @@ from sklearn.utils.validation import check_is_fitted
 from test_storage import assert_same
 
 from rapids_slink import HDBSCAN, SingleLinkage, fit, fit_graph, plan
+from rapids_slink.points import output
 from rapids_slink.runtime.device import to_host
 
 ROOT = Path(__file__).parent.parent
@@ -88,6 +92,33 @@ def test_parameters_that_there_are_not():
     assert repr(model.set_params(n_clusters=None, distance_threshold=0.5)) == (
         "SingleLinkage(n_clusters=None, distance_threshold=0.5)"
     )
+
+
+def test_fit_has_the_parameters_of_single_linkage():
+    """By name, kind, type and default; `n_clusters` is 2 unless there is another cut."""
+    X, *found, unknown = signature(fit).parameters.values()
+    expected = list(signature(SingleLinkage).parameters.values())
+    assert (X.name, unknown.kind) == ("X", unknown.VAR_KEYWORD)
+    assert found[0].replace(default=2) == expected[0]
+    assert found[1:] == expected[1:]
+    for cut, n_clusters in (({}, 2), ({"distance_threshold": 1}, None), ({"max_distance": 1}, None)):
+        assert fit(FRAME, **cut, device="cpu").n_clusters == n_clusters
+
+
+def test_results_have_types_for_tools():
+    """Where a tool evaluates the block for type checkers alone: pandas' frames and NumPy's arrays, not `Any`."""
+    block = next(
+        node
+        for node in ast.parse(Path(output.__file__).read_text()).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    types = {node.target.id: ast.unparse(node.value) for node in block.body if isinstance(node, ast.AnnAssign)}
+    assert {name: text.split("[")[0] for name, text in types.items()} == {
+        "Frame": "pd.DataFrame", "Rows": "pd.Series", "Values": "np.ndarray", "Index": "pd.Index"
+    }  # fmt: skip
+    for model in (SingleLinkage, HDBSCAN):
+        hints = get_type_hints(model, include_extras=True)
+        assert (hints["linkage_"], hints["mst_"], hints["labels_"]) == (output.Frame, output.Frame, output.Rows)
 
 
 # ------------------------------------------------------------------------------------------------ pipelines

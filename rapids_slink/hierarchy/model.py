@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from os import PathLike
 from types import MethodType
-from typing import Any, Self
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,12 +24,14 @@ from rapids_slink.hierarchy.exports import Exports
 from rapids_slink.hierarchy.plotting import MAX_POINTS
 from rapids_slink.hierarchy.trees import CondensedTree
 from rapids_slink.points.check import as_integer
-from rapids_slink.points.output import TABLES, OutputKind, as_frame, is_collection, on_host
+from rapids_slink.points.output import TABLES, OutputKind, Values, as_frame, is_collection, on_host
 from rapids_slink.report import did_you_mean
 from rapids_slink.runtime.device import Array, device_of, on_current_gpu, resolve
 from rapids_slink.runtime.memory import usual_errors
 
-#: What parameters are called elsewhere, and here.
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+#: Names of parameters elsewhere, and here.
 MEANINGS = {
     "affinity": "metric", "threshold": "distance_threshold", "eps": "distance_threshold", "k": "n_neighbors",
     "min_pts": "min_samples", "na_values": "missing_value",
@@ -274,13 +276,13 @@ class Hierarchy(Plots):
         return self._output.series(np.asarray(nodes)) if self._output.wrapper in TABLES else nodes
 
     @property
-    def children_(self) -> Any:
+    def children_(self) -> Values:
         """The two clusters that each merge joins, int32 of shape (merges, 2), as scikit-learn has it."""
         self._require_fit()
         return self._array(as_frame(self.linkage_)[["left", "right"]].values)
 
     @property
-    def distances_(self) -> Any:
+    def distances_(self) -> Values:
         """The height of each merge, float64."""
         self._require_fit()
         return self._array(as_frame(self.linkage_)["height"].values)
@@ -387,13 +389,14 @@ class Hierarchy(Plots):
         return output.series(array) if array.ndim == 1 else output.frame(device_of(array).frames.DataFrame(array))
 
 
-class WithRows:
+class WithRows(Generic[Parameters, Result]):
     """A method of models with ``prediction_data=True``; others are without it, as scikit-learn's checks ask."""
 
-    def __init__(self, method: Callable[..., Any]) -> None:
-        self.method, self.__doc__ = method, method.__doc__
+    def __init__(self, method: Callable[Concatenate[Any, Parameters], Result]) -> None:
+        self.method: Any = method
+        self.__doc__ = method.__doc__
 
-    def __get__(self, model: Any, kind: type) -> Any:
+    def __get__(self, model: Any, kind: type) -> Callable[Parameters, Result]:
         if model is None:
             return self.method
         if not model.prediction_data:
@@ -405,7 +408,7 @@ class WithRows:
 
 @cache
 def _parameters(kind: Any) -> Mapping[str, inspect.Parameter]:
-    """Those of a class; inspecting it takes time that a small fit would notice."""
+    """The parameters of a class; inspecting it takes time that a small fit would notice."""
     return inspect.signature(kind).parameters
 
 

@@ -16,7 +16,7 @@ import pandas as pd
 from rapids_slink.dendrogram.condense import CONDENSED
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.exports import graph_of, networkx
-from rapids_slink.points.output import on_host
+from rapids_slink.points.output import Frame, Rows, on_host
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.memory import usual_errors
 
@@ -34,8 +34,8 @@ class CondensedTree:
         The cluster that is selected for each row, -1 for none.
     """
 
-    frame: Any
-    labels: Any
+    frame: Frame
+    labels: Rows
 
     def to_pandas(self) -> pd.DataFrame:
         """The columns of `frame` on the host.
@@ -179,7 +179,7 @@ class SingleLinkageTree:
         networkx().set_node_attributes(graph, dict(zip(parent, size, strict=True)), "size")
         return graph
 
-    def get_clusters(self, cut_distance: float, min_cluster_size: int = 5) -> Any:
+    def get_clusters(self, cut_distance: float, min_cluster_size: int = 5) -> Rows:
         """The clusters of a cut at one distance: those of DBSCAN* with this radius.
 
         Parameters
@@ -236,7 +236,7 @@ class MinimumSpanningTree:
         The fitted rows, if the model keeps them.
     """
 
-    frame: Any
+    frame: Frame
     n_rows: int
     rows: Any
 

@@ -85,7 +85,7 @@ def dimension(X: Any) -> str:
 
 
 def no_table(X: Any, name: str) -> str:
-    """What an argument is that is neither a frame nor an array, and what to pass in its place."""
+    """The type of an argument that is neither a frame nor an array, and what to pass in its place."""
     if isinstance(X, str | PathLike):
         return f"{name} is the text {str(X)!r}. Read a file first, such as by pandas.read_csv"
     if isinstance(X, list | tuple) and X:

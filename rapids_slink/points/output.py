@@ -10,17 +10,27 @@ import sys
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
-from typing import Annotated, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeAlias
 
 import numpy as np
 
 from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, on_current_gpu, to_host
 
-#: What attributes of models are, of either device; on the host these types of pandas and NumPy.
-Frame: TypeAlias = Annotated[Any, "DataFrame"]
-Rows: TypeAlias = Annotated[Any, "Series", "ndarray"]  # a value for each row
-Values: TypeAlias = Annotated[Any, "ndarray"]
-Index: TypeAlias = Annotated[Any, "Index"]
+#: Attributes and results of models, of either device. Typing tools read them as pandas' and NumPy's types, with whose
+#: methods cuDF and CuPy agree; `storage` reads which of these types they are on the host. `Rows` is a value for each
+#: row: a Series for a frame, an array for an array.
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Frame: TypeAlias = pd.DataFrame
+    Rows: TypeAlias = pd.Series[Any] | Any
+    Values: TypeAlias = np.ndarray[Any, Any]
+    Index: TypeAlias = pd.Index[Any]
+else:
+    Frame = Annotated[Any, "DataFrame"]
+    Rows = Annotated[Any, "Series", "ndarray"]
+    Values = Annotated[Any, "ndarray"]
+    Index = Annotated[Any, "Index"]
 
 #: cuML's output types that name a library: whether it has frames, and whether it is on the GPU.
 CUML_KINDS = {"numpy": (False, False), "cupy": (False, True), "pandas": (True, False), "cudf": (True, True)}
@@ -196,7 +206,7 @@ def is_collection(X: Any) -> bool:
 
 
 def unwrapped(X: Any, device: Device) -> tuple[Any, str]:
-    """What is inside a proxy, a table or a collection, and an `OutputKind`'s wrapper of it.
+    """The object inside a proxy, a table or a collection, and an `OutputKind`'s wrapper of it.
 
     Of a ``cudf.pandas`` proxy it is cuDF's object on a GPU, unless only pandas can hold its values. A table of Polars
     or Arrow becomes a frame of pandas. A Dask collection is computed. An object of cuDF is copied if it is on another
