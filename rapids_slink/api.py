@@ -224,9 +224,9 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
     ...     rapids_slink.load(f"{folder}/three.slink").labels_.tolist()
     [0, 0, 1]
     """
-    found: SingleLinkage | HDBSCAN | GraphHierarchy
-    found = storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
-    return found
+    model: SingleLinkage | HDBSCAN | GraphHierarchy
+    model = storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
+    return model
 
 
 def knn_graph(

@@ -329,8 +329,8 @@ def read_points(X: Any, settings: Settings, device: Device, estimate: Following)
     """The points, or the distances, on the device, if they and the later stages fit into memory; or the given edges."""
     if settings.metric is PRECOMPUTED:
         return as_given(X, device, estimate, settings.weights is not None)
-    given, coded = settings.missing_values, not settings.prediction_data  # new rows would have other codes
-    points = as_points(X, device, estimate, metric=settings.metric, missing_values=given, categories=coded)
+    missing, coded = settings.missing_values, not settings.prediction_data  # new rows would have other codes
+    points = as_points(X, device, estimate, metric=settings.metric, missing_values=missing, categories=coded)
     warn_of_distances(points.values, device)
     return points, None
 

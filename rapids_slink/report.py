@@ -105,10 +105,10 @@ def entry_text(name: str, value: Any) -> tuple[str, str]:
     return in_words(name), f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def did_you_mean(given: Any, valid: Collection[str], meanings: Mapping[str, str]) -> str:
+def did_you_mean(name: Any, valid: Collection[str], meanings: Mapping[str, str]) -> str:
     """The end of an error: the valid name that a given one resembles, or what a name of other packages means here."""
-    names = {name: name for name in valid} | dict(meanings)
-    near = get_close_matches(str(given).lower().replace("-", "_"), names, n=1, cutoff=0.7)
+    names = {own: own for own in valid} | dict(meanings)
+    near = get_close_matches(str(name).lower().replace("-", "_"), names, n=1, cutoff=0.7)
     return f". Did you mean {names[near[0]]!r}?" if near and names[near[0]] in valid else ""
 
 

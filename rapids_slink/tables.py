@@ -219,8 +219,8 @@ def _separated(lines: list[str], sep: str | None, decimal: str | None) -> tuple[
         number, width = next((i, width) for i, width in enumerate(widths, 1) if width != usual)
         cells = f"row {number} has {counted(width, 'cell')}, others have {usual}"
         raise ValueError(f"{cells}: correct it, or say --sep or --decimal")
-    found = regular[0] if regular else next(iter(readings))
-    return found, readings[found]
+    chosen = regular[0] if regular else next(iter(readings))
+    return chosen, readings[chosen]
 
 
 def _split(lines: list[str], sep: str) -> list[list[str]]:

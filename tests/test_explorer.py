@@ -45,15 +45,15 @@ def test_every_control_shows_the_same_cut(df, model):
     explorer = model.explore(df)
     assert (explorer.number.value, explorer.slider.value) == (4, 4)
     assert same(explorer.labels, model.labels_)
-    explorer.slider.value = explorer._dial.nearest(30)
-    assert explorer.number.value == explorer._dial.nearest(30) == 30
+    explorer.slider.value = explorer._setting.nearest(30)
+    assert explorer.number.value == explorer._setting.nearest(30) == 30
     assert same(explorer.labels, model.cut(30))
     assert same(explorer.labels, model.cut(distance_threshold=explorer.distance.value))
     explorer.distance.value = 0.9
     expected = model.cut(distance_threshold=0.9)
     assert same(explorer.labels, expected)
     assert explorer.number.value == np.unique(on_host(expected)).size
-    assert explorer.slider.value == explorer._dial.nearest(explorer.number.value)
+    assert explorer.slider.value == explorer._setting.nearest(explorer.number.value)
     explorer.min_size.value = 20
     assert same(explorer.labels, model.cut(distance_threshold=0.9, min_cluster_size=20))
     explorer.min_size.value = 1
@@ -63,7 +63,7 @@ def test_every_control_shows_the_same_cut(df, model):
     explorer.number.value = 1000
     assert same(explorer.labels, model.cut(1000))
     explorer.curve.widget.selection = np.array([6])  # a click on the curve
-    assert explorer.number.value == explorer._dial.values[6] == 8
+    assert explorer.number.value == explorer._setting.values[6] == 8
 
 
 def test_counts_colours_and_table_follow(df, model):
@@ -98,7 +98,7 @@ def test_hdbscan(df, device):
     model = rapids_slink.HDBSCAN(min_cluster_size=15, device=device).fit(df)
     explorer = model.explore(df)
     assert same(explorer.labels, model.labels_)
-    for size in (40, explorer._dial.steps[-9]):
+    for size in (40, explorer._setting.steps[-9]):
         control = explorer.number if size == 40 else explorer.slider
         control.value = size
         expected = rapids_slink.HDBSCAN(min_cluster_size=int(size), min_samples=15, device=device).fit(df).labels_

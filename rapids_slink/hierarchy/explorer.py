@@ -44,8 +44,8 @@ MAP_HEIGHT, MAP_ASPECT = 320, 1.5
 INK = "#808080"  # legible on light and on dark pages
 
 
-class Dial:
-    """A setting and its curve."""
+class Setting:
+    """The setting that the slider turns, and its curve."""
 
     values: np.ndarray  # (m,), ascending values of the setting
     curve: np.ndarray  # (m,), the curve's height at each
@@ -76,7 +76,7 @@ class Dial:
         raise NotImplementedError
 
 
-class CutDial(Dial):
+class CutSetting(Setting):
     """The number of clusters of a cut, and the distance of the next merge."""
 
     label, names = "clusters", ["number of clusters", "distance of the next merge"]
@@ -113,7 +113,7 @@ class CutDial(Dial):
         return int((self.heights >= distance).sum()) + self.trees
 
 
-class SizeDial(Dial):
+class SizeSetting(Setting):
     """The smallest cluster of HDBSCAN, and the number of clusters."""
 
     label, names = "smallest size", ["rows of the smallest cluster", "number of clusters"]
@@ -140,9 +140,9 @@ class SizeDial(Dial):
         return f"of at least {value:,} rows"
 
 
-def dial_of(model: Any) -> Dial:
+def setting_of(model: Any) -> Setting:
     """The slider of a model's explorer."""
-    return CutDial(model) if model._labels_are_a_cut else SizeDial(model)
+    return CutSetting(model) if model._labels_are_a_cut else SizeSetting(model)
 
 
 class Explorer:
@@ -168,7 +168,7 @@ class Explorer:
 
     def __init__(self, model: Any, X: Any, x: Any = None, y: Any = None) -> None:
         X = on_host(X) if is_collection(X) else X
-        self._model, self._X, self._dial = model, X, dial_of(model)
+        self._model, self._X, self._setting = model, X, setting_of(model)
         self._coordinates, self._names = coordinates(model, X, x, y)
         n, drawn = model.n_leaves_, len(self._coordinates)
         if drawn != n:
@@ -176,7 +176,7 @@ class Explorer:
         self.labels = model.labels_
         self._make_panels()
         self._make_controls()
-        self._show(self._dial.value, model.labels_)
+        self._show(self._setting.value, model.labels_)
         for control, change in (
             (self.slider, self._show),
             (self.number, self._show),
@@ -198,30 +198,30 @@ class Explorer:
         self.scatter = jscatter.Scatter(
             *self._coordinates.T, lasso_color=INK, axes_labels=self._names, **size, **scales, **look
         )
-        dial = self._dial
-        axes = {"x_scale": "log" if dial.values.size > 1 else "linear", "y_scale": dial.scale}
-        style = {"height": CURVE_HEIGHT, "axes_labels": dial.names, "color": COLORS[0], "opacity": 1, "size": 4}
-        self.curve = jscatter.Scatter(dial.values, dial.curve, **axes, **style, **look)
+        setting = self._setting
+        axes = {"x_scale": "log" if setting.values.size > 1 else "linear", "y_scale": setting.scale}
+        style = {"height": CURVE_HEIGHT, "axes_labels": setting.names, "color": COLORS[0], "opacity": 1, "size": 4}
+        self.curve = jscatter.Scatter(setting.values, setting.curve, **axes, **style, **look)
         for panel in (self.scatter, self.curve):
             panel.widget.axes_color = panel.widget.reticle_color = [0.5, 0.5, 0.5, 1.0]  # `INK`
 
     def _make_controls(self) -> None:
         """The controls, and all widgets side by side."""
         _, widgets = _packages()
-        dial, n = self._dial, self._model.n_leaves_
+        setting, n = self._setting, self._model.n_leaves_
         wide, style = {"width": "98%"}, {"description_width": "90px"}
         self.slider = widgets.SelectionSlider(
-            options=dial.steps.tolist(), value=dial.nearest(dial.value), readout=False, layout=wide,
+            options=setting.steps.tolist(), value=setting.nearest(setting.value), readout=False, layout=wide,
             continuous_update=n <= FOLLOWED,
         )  # fmt: skip
         field = {"continuous_update": False, "style": style, "layout": wide}
-        low, high = dial.range
-        self.number = widgets.BoundedIntText(dial.value, min=low, max=high, description=dial.label, **field)
+        low, high = setting.range
+        self.number = widgets.BoundedIntText(setting.value, min=low, max=high, description=setting.label, **field)
         self.distance = widgets.FloatText(0.0, description="distance", **field)
         self.min_size = widgets.BoundedIntText(1, min=1, max=n, description="smallest size", **field)
         self.cluster = widgets.Dropdown(options=["none"], description="select", style=style, layout=wide)
         self._table, self._count = widgets.HTML(), widgets.HTML()
-        fields = [self.number, self.distance, self.min_size] if isinstance(dial, CutDial) else [self.number]
+        fields = [self.number, self.distance, self.min_size] if isinstance(setting, CutSetting) else [self.number]
         curve = self.curve.show(["pan_zoom", "reset"])
         controls = [curve, self.slider, *fields, self.cluster, self._count, self._table]
         rows = widgets.VBox([self.scatter.show()], layout={"width": "62%"})
@@ -254,9 +254,11 @@ class Explorer:
         of_rows, of_curve = figure.subplots(1, 2, width_ratios=[1.6, 1])
         plotting.plot_clusters(self._coordinates, self.labels, ax=of_rows)
         of_rows.set(xlabel=self._names[0], ylabel=self._names[1])
-        of_curve.plot(self._dial.values, self._dial.curve, color=plotting.COLORS[0])
+        of_curve.plot(self._setting.values, self._setting.curve, color=plotting.COLORS[0])
         of_curve.axvline(self._value, color=plotting.COLORS[1], linestyle="--")
-        of_curve.set(xscale="log", yscale=self._dial.scale, xlabel=self._dial.names[0], ylabel=self._dial.names[1])
+        of_curve.set(
+            xscale="log", yscale=self._setting.scale, xlabel=self._setting.names[0], ylabel=self._setting.names[1]
+        )
         picture = BytesIO()
         figure.savefig(picture, format="png", dpi=110)
         data = b64encode(picture.getvalue()).decode()
@@ -283,7 +285,7 @@ class Explorer:
         self._following = True
         try:
             self._value = value
-            self.labels = self._dial.labels(value, self.min_size.value) if labels is None else labels
+            self.labels = self._setting.labels(value, self.min_size.value) if labels is None else labels
             groups = colored_groups(np.asarray(on_host(self.labels)), COLORED)
             colors = [COLORS[i % len(COLORS)] for i in range(groups.largest.size)] + [plotting.OTHERS]
             by: Any = pd.Series(groups.color).astype("category")  # numbers would be a continuous scale
@@ -291,16 +293,16 @@ class Explorer:
             self.scatter.widget.non_spatial_points_update = True  # no animation
             self.scatter.widget.points = self.scatter.get_point_list().astype(np.float32)
             self.curve.annotations([jscatter.VLine(value, line_color=plotting.COLORS[1], line_width=2)])
-            self.slider.value, self.number.value = self._dial.nearest(value), value
-            if isinstance(self._dial, CutDial):
-                self.distance.value = self._dial.distance(value)
+            self.slider.value, self.number.value = self._setting.nearest(value), value
+            if isinstance(self._setting, CutSetting):
+                self.distance.value = self._setting.distance(value)
             largest = groups.order[: plotting.LISTED].tolist()
             options = [(f"cluster {i} ({counted(groups.sizes[i], 'row')})", i) for i in largest]
             noise = [(f"noise ({counted(groups.noise, 'row')})", -1)] if groups.noise else []
             self.cluster.options = [("none", "none"), *options, *noise]
             self._table.value = plotting.clusters_table(groups, COLORS)
             shown = counted(groups.sizes.size, "cluster")
-            text = self._dial.text(value).removeprefix(shown)
+            text = self._setting.text(value).removeprefix(shown)
             self._text = f"<b>{shown}</b> {escape(text)}"
             self._write_count()
         finally:
@@ -313,13 +315,13 @@ class Explorer:
         self.scatter.selection([] if label == "none" else np.flatnonzero(np.asarray(on_host(self.labels)) == label))
 
     def _show_distance(self, distance: float) -> None:
-        if isinstance(self._dial, CutDial):
-            self._show(self._dial.at_distance(distance))
+        if isinstance(self._setting, CutSetting):
+            self._show(self._setting.at_distance(distance))
 
     def _click(self, points: Any) -> None:
         """A click on the curve."""
         if len(points):
-            self._show(int(self._dial.values[int(points[-1])]))
+            self._show(int(self._setting.values[int(points[-1])]))
 
 
 def coordinates(model: Any, X: Any, x: Any, y: Any) -> tuple[np.ndarray, list[str]]:

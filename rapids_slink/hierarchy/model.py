@@ -439,10 +439,10 @@ class Estimator:
         return self
 
     @classmethod
-    def _check_names(cls, given: Iterable[str], error: type[Exception]) -> None:
+    def _check_names(cls, parameters: Iterable[str], error: type[Exception]) -> None:
         """Raise for the first name that is not a parameter's."""
         names = list(cls._defaults())
-        for name in given:
+        for name in parameters:
             if name not in names:
                 meant = did_you_mean(name, names, MEANINGS)
                 raise error(f"{cls.__name__} has no parameter {name!r}, only {names}{meant}")
