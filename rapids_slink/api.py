@@ -33,6 +33,9 @@ PACKAGES = (
 )  # fmt: skip
 
 
+# ---------------------------------------------------------------------------------------------------- whole runs
+
+
 def fit(
     X: Any,
     n_clusters: int | None = None,
@@ -227,6 +230,9 @@ def load(path: str | PathLike[str], *, device: str = "auto") -> SingleLinkage | 
     model: SingleLinkage | HDBSCAN | GraphHierarchy
     model = storage.read(path, device, (GraphHierarchy, HDBSCAN, SingleLinkage))
     return model
+
+
+# ------------------------------------------------------------------------------------------------- single stages
 
 
 def knn_graph(
@@ -508,6 +514,9 @@ def cut(
     """
     parameters = CutParameters(n_clusters, distance_threshold, min_cluster_size, method, closed, names, sample_weight)
     return engine_of(linkage).cut(linkage, parameters, n_leaves)
+
+
+# ------------------------------------------------------------------------------------------------------ versions
 
 
 def show_versions() -> None:

@@ -253,6 +253,9 @@ def _summary(labels: Array, output: Path | None) -> str:
     return "\n".join([f"{heading}:", *lines])
 
 
+# ------------------------------------------------------------------------------------------------------ the demo
+
+
 def cluster_cities(device: str = "auto", progress: bool = False, memory_limit: Any = None) -> tuple[pd.DataFrame, Any]:
     """The cities, each with its ``belt``, and the fitted model."""
     cities = load_cities()

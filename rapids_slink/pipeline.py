@@ -67,6 +67,9 @@ SAMPLE_ROWS = 2**11
 RESULT_BYTES = 40
 
 
+# ---------------------------------------------------------------------------------------------------- the engine
+
+
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:
     """The attributes of a model fitted on points: those of `attributes_of`, and ``report_``."""
     device = resolve(settings.device, X)
@@ -164,6 +167,9 @@ def cut(linkage: Any, parameters: cutting.CutParameters, n_leaves: Any) -> Any:
     n = cutting.count_leaves(len(linkage), n_leaves)
     check = partial(cutting.check_linkage, linkage, n, is_forest=n_leaves is not None)
     return cutting.cut_frame(linkage, n, parameters, output, check=check)
+
+
+# ---------------------------------------------------------------------------------------------------- the stages
 
 
 def fit_points(X: Any, settings: Settings, rule: ClusterRule, device: Device, report: Report) -> dict[str, Any]:
@@ -391,6 +397,9 @@ def within_distance(tree: PreallocatedFrame, max_distance: float | None) -> Prea
     xp = tree.device.xp
     count = int(xp.searchsorted(tree.columns["weight"], xp.asarray([max_distance], "float64"), side="right")[0])
     return PreallocatedFrame.of(tree.device, {name: column[:count] for name, column in tree.columns.items()})
+
+
+# ------------------------------------------------------------------------------------------------------ the plan
 
 
 def plan_points(X: Any, settings: Settings, device: Device, report: Report) -> None:

@@ -128,6 +128,9 @@ def estimate_prediction(problem: Problem) -> MemoryEstimate:
     return sequential(MemoryEstimate(n * d * itemsize, n * d * itemsize), search)
 
 
+# ------------------------------------------------------------------------------------------------------- centres
+
+
 def centroids(values: Array, labels: np.ndarray, strength: np.ndarray, k: int, device: Device) -> Array:
     """The mean of each label's rows, weighted by their strength, (k, d) float64."""
     xp, means = device.xp, device.xp.empty((k, values.shape[1]))
@@ -162,6 +165,9 @@ def _distance_sums(values: Array, reading: Array, rows: Array, strength: Any, me
 
     for_each_chunk(device, add, row_blocks(m, m, MEDOID_BLOCK))
     return total
+
+
+# ------------------------------------------------------------------------------------------------------- HDBSCAN
 
 
 @dataclass(frozen=True)

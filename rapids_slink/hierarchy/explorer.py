@@ -145,6 +145,9 @@ def setting_of(model: Any) -> Setting:
     return CutSetting(model) if model._labels_are_a_cut else SizeSetting(model)
 
 
+# ------------------------------------------------------------------------------------------------------- widgets
+
+
 class Explorer:
     """Widgets that show a hierarchy's cuts on its rows; see `Hierarchy.explore`.
 

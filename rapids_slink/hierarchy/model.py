@@ -389,6 +389,9 @@ class Hierarchy(Plots):
         return output.series(array) if array.ndim == 1 else output.frame(device_of(array).frames.DataFrame(array))
 
 
+# ---------------------------------------------------------------------------------------------------- estimators
+
+
 class WithRows(Generic[Parameters, Result]):
     """A method of models with ``prediction_data=True``; others are without it, as scikit-learn's checks ask."""
 

@@ -253,6 +253,9 @@ def axes_of(ax: Any) -> Any:
     return pyplot.gca() if ax is None else ax
 
 
+# ------------------------------------------------------------------------------------------------------- samples
+
+
 def sample_of_heights(n: int) -> np.ndarray:
     """At most `MAX_HEIGHTS` numbers below n, evenly by their logarithm, with the first and the last."""
     if n <= MAX_HEIGHTS:
@@ -370,6 +373,9 @@ def plane_coordinates(values: Array, rows: np.ndarray, names: Any) -> tuple[np.n
     coordinates = to_host(model.fit_transform(centred / scale)) * scale  # scaled, its squares stay in range
     shares = to_host(model.explained_variance_ratio_).tolist()
     return coordinates, [f"{title} ({share:.0%})" for title, share in zip(titles, shares, strict=True)]
+
+
+# ---------------------------------------------------------------------------------------------------------- HTML
 
 
 def to_html(model: Hierarchy) -> str:

@@ -297,6 +297,9 @@ def _of_bit_vectors(vectors: Any, name: str) -> np.ndarray:
     return np.unpackbits(packed, axis=1, count=sizes.pop(), bitorder="little").view(bool)
 
 
+# ----------------------------------------------------------------------------------------------- given distances
+
+
 def as_distances(X: Any, device: Device, estimate: Following = None) -> tuple[Points, bool]:
     """The distances `X`, checked, as a square matrix on `device`, and whether all are finite.
 

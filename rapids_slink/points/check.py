@@ -215,6 +215,9 @@ def _count_bad(column: str, nans: int, infinities: int) -> str:
     return f"{column} has {' and '.join(counts)}"
 
 
+# ----------------------------------------------------------------------------------- columns of edges and merges
+
+
 def require_columns(frame: Any, columns: Sequence[Any], name: str, *, others: bool = True) -> None:
     """Raise unless `frame`, the argument `name`, is a DataFrame with these columns, and `others` only if allowed."""
     valid = f"{name} must be a DataFrame with columns {_listed(columns)}"
@@ -348,6 +351,9 @@ def column_values(column: Array, device: Device) -> Any:
         plain = np.float64 if values.dtype.itemsize > 8 else values.dtype.newbyteorder("=")
         return device.asarray(values.astype(plain, copy=False))
     return device.asarray(column.to_numpy(dtype={"i": "int64", "u": "uint64", "f": "float64"}[column.dtype.kind]))
+
+
+# ---------------------------------------------------------------------------------------------------- parameters
 
 
 def as_integer(value: Any, name: str) -> int:

@@ -55,6 +55,9 @@ UNCHECKED_BYTES = 2**26
 _thread = threading.local()  # `run`: the current run of this thread
 
 
+# ----------------------------------------------------------------------------------------------------- estimates
+
+
 @dataclass(frozen=True)
 class MemoryEstimate:
     """Bytes that a stage takes."""
@@ -142,6 +145,9 @@ def free_on_gpu(cuda: Any) -> int | None:
     return int(min(allowed, free if resource is None or kind == "CudaMemoryResource" else total))
 
 
+# ------------------------------------------------------------------------------------------------------ the host
+
+
 def free_on_host(root: Path = ROOT) -> int | None:
     """Bytes that this process may still take: Linux' MemAvailable, or less in a control group; None if unknown."""
     try:
@@ -201,6 +207,9 @@ def _control_groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
         # In a container the path may be the host's, and the container's own group the top.
         for folder in {top, group, *(parent for parent in group.parents if top in parent.parents)}:
             yield folder, 1 if controllers else 2
+
+
+# ------------------------------------------------------------------------------------------------ pools of a GPU
 
 
 @dataclass(frozen=True)
@@ -308,6 +317,9 @@ def on_default_stream(cuda: Any) -> Iterator[None]:
             yield
     finally:
         current.wait_event(default.record())
+
+
+# ---------------------------------------------------------------------------------------------------------- runs
 
 
 class DeviceMemoryError(ValueError, MemoryError):
