@@ -374,7 +374,7 @@ def relative_validity(labels: np.ndarray, src: np.ndarray, dst: np.ndarray, weig
 
 
 @njit(nogil=True, cache=True)
-def _place(parent, birth, cluster, departure, joined, rate):
+def _place(parent: Any, birth: Any, cluster: Any, departure: Any, joined: Any, rate: Any) -> Any:
     """The cluster of each new row: that of the row that it joins, or the first around it that was born below its λ."""
     place = cluster[joined]
     for i in range(joined.size):
@@ -385,7 +385,7 @@ def _place(parent, birth, cluster, departure, joined, rate):
 
 
 @njit(nogil=True, cache=True)
-def _parting_rates(parent, birth, selected, label):
+def _parting_rates(parent: Any, birth: Any, selected: Any, label: Any) -> Any:
     """The λ at which each cluster and each selected one part, (clusters, k); -1 if one of the two is in the other."""
     rates = np.zeros((parent.size, selected.size))
     for j in range(selected.size):
