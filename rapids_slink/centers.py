@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.device import Array, Device

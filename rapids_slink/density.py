@@ -16,7 +16,7 @@ import numpy as np
 from rapids_slink.dendrogram.condense import Condensed
 from rapids_slink.dendrogram.selection import enclosing, raise_to_those_within, summarize
 from rapids_slink.metrics import distances
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.slices import row_blocks

@@ -15,13 +15,13 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
 from rapids_slink.spanning_tree.component_pairs import JoinContext
+from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
 from rapids_slink.spanning_tree.component_pairs.components import (
     ComponentPairs,
     Components,
     SeparationErrors,
 )
-from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
 from rapids_slink.spanning_tree.component_pairs.projections import near_pairs, project
 
 

@@ -20,7 +20,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs, connect
 from rapids_slink.spanning_tree.component_pairs import connect_components, context, is_worthwhile, projections
-from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
+from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9

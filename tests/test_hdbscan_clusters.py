@@ -16,8 +16,8 @@ from test_hdbscan import by_appearance, generic
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
 from rapids_slink.dendrogram import condense, selection
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.condense_parallel import condense_by_doubling, heights_of_size
-from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")

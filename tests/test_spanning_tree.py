@@ -24,9 +24,8 @@ from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree import component_pairs, connect, cpu
 from rapids_slink.spanning_tree.connect import connect_forest, spanning_tree
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
-from rapids_slink.spanning_tree.kernels import kernels
-from rapids_slink.spanning_tree.kernels import kernels as tree_kernels
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, kernels
+from rapids_slink.spanning_tree.forest import kernels as tree_kernels
 
 
 class MatrixSearch:

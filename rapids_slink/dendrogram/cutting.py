@@ -12,12 +12,11 @@ from numbers import Real
 from typing import Any
 
 from rapids_slink.dendrogram.inheritance import inherit_labels
-from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.points.columns import as_integer, check_weights, column_values, require_numbers
 from rapids_slink.points.output import OutputKind
 from rapids_slink.points.validate import MAX_ROWS
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
+from rapids_slink.runtime.device import Array, Device, all_true, device_of, half, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import check_memory, run_scope
@@ -134,7 +133,7 @@ def _write_labels(
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
         left_child, right_child = (ids[:merged] for ids in children)
-        flat = kernels(device).label_clusters(left_child, right_child, leaves)
+        flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
         children = [_relabel(ids[merged:], flat, merged, xp) for ids in children]
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]

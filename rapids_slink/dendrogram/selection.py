@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rapids_slink.dendrogram.condense import NOTHING, Condensed, Weighting
-from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Array, Device
+from rapids_slink.runtime.device import CPU, Array, Device, half
 
 
 class Rule(NamedTuple):
@@ -52,7 +51,7 @@ class Summary(NamedTuple):
 def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:
     """The summary of a dendrogram whose points are on this device, a GPU only without weights."""
     weight = NOTHING if weighting is None else weighting.weight
-    summary = Summary(*kernels(device).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
+    summary = Summary(*half(device, __package__).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
     outer, birth = tree.parent[1:], tree.birth[1:]
     with np.errstate(over="ignore"):
         np.add.at(summary.stability, outer, (birth - tree.birth[outer]) * tree.size[1:])

@@ -11,7 +11,7 @@ import numpy as np
 
 from rapids_slink.distributed.cluster import Run
 from rapids_slink.distributed.points import Partitions, extremes_of_partitions
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.runtime.device import CPU
 from rapids_slink.spanning_tree.problem import Problem
 

@@ -20,9 +20,9 @@ from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter
 from rapids_slink.neighbors.memory import estimate_brute_force, row_bytes
 from rapids_slink.neighbors.slices import chunks_of, geometric_slices

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import word_count
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels, word_count
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.runtime.device import Array, Device, all_true
 

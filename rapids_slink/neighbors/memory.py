@@ -2,9 +2,9 @@
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import candidate_capacity
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.choose import fused_filter
-from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.product import MIN_ROWS, n_seeds
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.runtime.device import Device

@@ -19,7 +19,7 @@ weight than the bound, however.
 
 from typing import Any
 
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.runtime.device import Array, Device
 

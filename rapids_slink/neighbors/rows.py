@@ -18,8 +18,7 @@ import numpy as np
 
 from rapids_slink.metrics import OVERFLOW, Metric
 from rapids_slink.neighbors.compact import compact_rows, words_of_bytes
-from rapids_slink.neighbors.exact import word_count
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels, word_count
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.points.validate import warn
 from rapids_slink.runtime.device import Array, Device, all_true

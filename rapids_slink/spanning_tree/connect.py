@@ -23,8 +23,7 @@ from rapids_slink.spanning_tree.component_pairs import (
     connect_components,
     is_worthwhile,
 )
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
-from rapids_slink.spanning_tree.kernels import kernels
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, kernels
 
 #: Bytes per point at the peak: the forest's arrays, a search's task and answer, and the edges during the sort. Before,
 #: `join_weights` takes no more.

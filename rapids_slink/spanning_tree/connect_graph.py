@@ -3,7 +3,7 @@
 from typing import Any
 
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place

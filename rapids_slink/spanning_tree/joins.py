@@ -9,13 +9,12 @@ the list's last neighbour is the eighth. Searches find the few edges that join l
 No proof rests on this. The weights bound a search, whose result says up to which bounds its lists are complete.
 """
 
-from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, sort_in_place
 from rapids_slink.runtime.device import Array, Device
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree.forest import Forest
-from rapids_slink.spanning_tree.kernels import kernels
+from rapids_slink.spanning_tree.forest import Forest, kernels
 
 #: Points of a large cluster.
 LARGE = 1024

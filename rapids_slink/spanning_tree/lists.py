@@ -13,8 +13,8 @@ from rapids_slink.runtime.memory import release_cached
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree import boxes
 from rapids_slink.spanning_tree.connect import estimate_connect, spanning_tree
+from rapids_slink.spanning_tree.forest import kernels
 from rapids_slink.spanning_tree.joins import MIN_ROWS, join_weights
-from rapids_slink.spanning_tree.kernels import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order

@@ -7,10 +7,14 @@ kernels under the same names.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 
 @dataclass(frozen=True)

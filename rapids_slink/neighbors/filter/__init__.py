@@ -12,3 +12,10 @@
 
 `brute_force.BruteForceSearch` re-ranks the pairs that pass a filter.
 """
+
+from functools import partial
+
+from rapids_slink.runtime.device import half
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)

@@ -8,13 +8,12 @@ from typing import Any
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, same_candidates
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound
-from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.neighbors.slices import equal_slices, inverse
 from rapids_slink.neighbors.task import SearchTask
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 
 #: The least number of points from which each row's first bound is computed.
 SEED_POINTS = 2048
@@ -45,7 +44,7 @@ class TileFilter:
     def __init__(self, points: Array, queries: Array, metric: Metric, device: Device) -> None:
         self.points, self.queries, self.metric, self.device = points, queries, metric, device
         self.n_features = points.shape[1]
-        self.kernels = filter_kernels(device)
+        self.kernels = half(device, __package__)
         self.exact_kernels = exact_kernels(device)
         self.quantized_points: Any = None
         self.quantized_queries: Any = None

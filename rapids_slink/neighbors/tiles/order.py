@@ -22,7 +22,7 @@ from typing import Self
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.tiles.kernels import kernels
 from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, cell_size

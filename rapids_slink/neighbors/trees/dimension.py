@@ -8,7 +8,7 @@ of high dimension if each has many points in the sample.
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host

@@ -17,6 +17,7 @@ nearly the closest pair if the components are well separated.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
+from functools import partial
 from typing import Any, TypeGuard
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -26,7 +27,7 @@ from rapids_slink.neighbors.slices import equal_slices
 from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
 from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
 from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
 from rapids_slink.spanning_tree.component_pairs.context import (
@@ -36,10 +37,12 @@ from rapids_slink.spanning_tree.component_pairs.context import (
     JoinContext,
     PointPairs,
 )
-from rapids_slink.spanning_tree.component_pairs.kernels import kernels
 from rapids_slink.spanning_tree.component_pairs.projections import by_projection
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.forest import Forest
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import ModuleType
 from typing import Any
 
 from rapids_slink.neighbors.brute_force import BruteForceSearch
@@ -9,9 +10,8 @@ from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.filter.product import ProductFilter
 from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.spanning_tree.component_pairs.components import Components
-from rapids_slink.spanning_tree.component_pairs.kernels import Kernels, kernels
 
 FOUND_BYTES = 64  # of a pair of points that remains, or a work item
 ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
@@ -43,9 +43,9 @@ class JoinContext:
         return self.search.filter
 
     @property
-    def kernels(self) -> Kernels:
+    def kernels(self) -> ModuleType:
         """The device's."""
-        return kernels(self.device)
+        return half(self.device, __package__)
 
     def pair_weights(self, src: Array, dst: Array) -> Any:
         """The weights of pairs of points."""

@@ -18,16 +18,19 @@
 The modules of both devices have ``boruvka_rounds``, ``flatten`` and the small kernels around them under the same names.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.device import Array, Device, half, to_host
 from rapids_slink.runtime.estimate import MemoryEstimate
 from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
-from rapids_slink.spanning_tree.edges.kernels import kernels
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 DENSE = 4  # from this many edges per node on the lightest go first
 SAMPLE = 4096  # weights that decide which these are
