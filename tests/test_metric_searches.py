@@ -14,7 +14,8 @@ from rapids_slink import metrics
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.exact import ExactPoints, powers
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact import formulas as powers
 from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.direct import filter_formula

@@ -6,8 +6,7 @@ The formulas are those that boxes bound: squared_euclidean, passed as None, and 
 import numpy as np
 
 from rapids_slink.metrics import OVERFLOW
-from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI
-from rapids_slink.neighbors.exact.powers import is_half_integer, power
+from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI, is_half_integer, power
 from rapids_slink.runtime.compiling import njit
 
 

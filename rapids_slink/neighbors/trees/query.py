@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.tiles import comes_before_last, insert, reachability
+from rapids_slink.neighbors.exact.cpu import comes_before_last, insert, reachability
 from rapids_slink.neighbors.trees.gaps import box_to_box, to_boxes, to_points
 from rapids_slink.neighbors.trees.ranking import MIN_RANKED, begin_lists
 from rapids_slink.neighbors.trees.tree import LEAF

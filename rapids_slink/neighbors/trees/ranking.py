@@ -6,7 +6,7 @@ points would go into a list of five, and which ones cannot be foretold.
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.tiles import reachability
+from rapids_slink.neighbors.exact.cpu import reachability
 from rapids_slink.neighbors.trees.gaps import to_points
 from rapids_slink.neighbors.trees.tree import LEAF
 from rapids_slink.runtime.compiling import njit

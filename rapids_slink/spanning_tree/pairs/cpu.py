@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE
+from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import PASS, add_features
-from rapids_slink.neighbors.exact.tiles import insert_within, reachability
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array
