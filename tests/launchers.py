@@ -67,8 +67,8 @@ def box_tree():
 
 
 def int8_points():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused import encodings
-    from rapids_slink.neighbors.filter.quantize import Scaling
 
     for d in (1, 784, encodings.MAX_FEATURES):
         given = points(300, d)
@@ -87,7 +87,7 @@ def fused_filter():
 
 
 def append_survivors(launch, atoms, sum_type, y_type):
-    from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 
     xp, n = cuda().xp, 1024
     image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
@@ -101,8 +101,7 @@ def append_survivors(launch, atoms, sum_type, y_type):
 def bounds_of_filters():
     """Many buckets, and many survivors of a row."""
     from rapids_slink.neighbors.filter import cuda as filters
-    from rapids_slink.neighbors.filter.bounds import UpperBound
-    from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound
 
     xp, n = cuda().xp, 300
     filters.centre_of_rows(points(n, 100), 1)
@@ -115,9 +114,9 @@ def bounds_of_filters():
 
 
 def tightening():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
     from rapids_slink.neighbors.filter.fused.launch import Survivors
-    from rapids_slink.neighbors.filter.quantize import Scaling
 
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
@@ -290,8 +289,8 @@ def bit_filter():
 
 
 def filter_radii():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.neighbors.filter.quantize import Scaling
 
     given, metric = points(300, 20), get_metric("euclidean")
     exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
@@ -330,8 +329,8 @@ def order_of_edges():
 
 
 def added_rows():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.neighbors.filter.quantize import Scaling
     from rapids_slink.spanning_tree import added
 
     xp, n = cuda().xp, 1024

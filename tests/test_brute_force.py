@@ -12,7 +12,7 @@ from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import brute_force, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.filter.blas import BlasFilter
+from rapids_slink.neighbors.filter.cpu import BlasFilter
 from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import SearchTask

@@ -12,9 +12,8 @@ from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound, filter_radius
+from rapids_slink.neighbors.filter.bounds import Scaling, UpperBound, accumulation_bound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
-from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -179,7 +178,7 @@ def test_partial_distances_bound_distances(m, kind):
     import cupy
 
     from rapids_slink.neighbors.filter.fused.encodings import Projected
-    from rapids_slink.neighbors.filter.projection import Projection
+    from rapids_slink.neighbors.filter.product import Projection
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
     X = rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -0.7
@@ -212,11 +211,11 @@ def test_partial_distances_bound_distances(m, kind):
 def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
     import cupy
 
-    from rapids_slink.neighbors.filter import projection
+    from rapids_slink.neighbors.filter import product
     from rapids_slink.neighbors.filter.fused import encodings
 
-    monkeypatch.setitem(projection.MIN_PRODUCTS, "cuda", 0)
-    slow = projection.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
+    monkeypatch.setitem(product.MIN_PRODUCTS, "cuda", 0)
+    slow = product.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
     monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
     n, d, rng = 20_000, 256, np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)

@@ -6,7 +6,7 @@ from hard_cases import CASES, full
 from oracles import assert_unlisted_are_above, least, squared_distances, without_self
 
 import rapids_slink
-from rapids_slink.neighbors.filter import blas
+from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
@@ -22,8 +22,8 @@ def early(monkeypatch, device):
     monkeypatch.setattr(lists, "MIN_ROWS", {"cpu": 0, "cuda": 0})
     monkeypatch.setattr(pairs, "is_worthwhile", lambda *_: False)
     if device == "cpu":
-        monkeypatch.setattr(blas, "FEW_ROWS", 8)
-        monkeypatch.setattr(blas, "LEAST_ROWS", 8)
+        monkeypatch.setattr(cpu, "FEW_ROWS", 8)
+        monkeypatch.setattr(cpu, "LEAST_ROWS", 8)
     else:
         from rapids_slink.neighbors.filter.fused.image import ImageFilter
 
@@ -101,7 +101,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
     """They are searched again, up to the bounds that they have reached."""
     X, bounds, report = CASES["integer_grid_10d"]("float64")[:900], Bounds(1.0), Report()
     if engine is CPU:
-        monkeypatch.setattr(blas, "candidate_capacity", lambda k: 4)
+        monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
     else:
         monkeypatch.setattr("rapids_slink.neighbors.filter.product.SEED_POINTS", 64)
         monkeypatch.setattr("rapids_slink.neighbors.filter.fused.image.survivor_capacity", lambda k, d: k + 2)

@@ -33,7 +33,7 @@ def estimate_brute_force(
     packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
     chunks = workers(device) * MIN_ROWS * row_bytes(n, d, k, device)
     if not device.is_gpu and m == n:  # the candidates and lists of blocks that meet
-        from rapids_slink.neighbors.filter.blas import meeting_bytes
+        from rapids_slink.neighbors.filter.cpu import meeting_bytes
 
         packing_a_tile = meeting_bytes(n, k)
     else:

@@ -8,11 +8,9 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
-from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
+from rapids_slink.neighbors.filter.bounds import MAX_FEATURES, Scaling, scale_of
 from rapids_slink.neighbors.filter.direct import direct_filter
-from rapids_slink.neighbors.filter.product import TileFilter
-from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
-from rapids_slink.neighbors.filter.quantize import Scaling, scale_of
+from rapids_slink.neighbors.filter.product import FilterCosts, TileFilter, worthwhile_projection
 from rapids_slink.neighbors.rows import product_form
 from rapids_slink.runtime.device import Array, Device, half
 
@@ -50,7 +48,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
             values = to_uint8(points, scaling)
             exact = replace(exact, points=values, queries=values if queries is points else to_uint8(queries, scaling))
         return fused(points, queries, metric, device, scaling, exact, within=within), exact
-    from rapids_slink.neighbors.filter.blas import BlasFilter, ProjectedFilter
+    from rapids_slink.neighbors.filter.cpu import BlasFilter, ProjectedFilter
 
     projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device, within)
     if projection is None:

@@ -7,9 +7,17 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.neighbors.filter.bounds import ROUND_UP, TINY, UpperBound, shrink_factor
-from rapids_slink.neighbors.filter.precision import allowed_range, revealing_pairs
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
+from rapids_slink.neighbors.filter.bounds import (
+    ROUND_UP,
+    TINY,
+    QuantizedPoints,
+    Scaling,
+    UpperBound,
+    ValueRange,
+    allowed_range,
+    revealing_pairs,
+    shrink_factor,
+)
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
     WARP,

@@ -17,12 +17,19 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.filter.bounds import ABSOLUTE_SLACK, ROUND_UP, SMALLEST_NORMAL, TINY, UpperBound
+from rapids_slink.neighbors.filter.bounds import (
+    ABSOLUTE_SLACK,
+    ROUND_UP,
+    SMALLEST_NORMAL,
+    TINY,
+    QuantizedPoints,
+    Scaling,
+    UpperBound,
+)
 from rapids_slink.neighbors.filter.cuda import QUANTIZE, quantize_rows
 from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, is_hopper
 from rapids_slink.neighbors.filter.fused.precision import fp16_keeps_bound
-from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.filter.product import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
 from rapids_slink.runtime.cuda import WARP, check_arrays, launch_blocks, value_option, warps_that_fit
 from rapids_slink.runtime.device import Array, Device

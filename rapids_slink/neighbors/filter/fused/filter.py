@@ -9,7 +9,7 @@ import numpy as np
 
 from rapids_slink.metrics import Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
-from rapids_slink.neighbors.filter.bounds import radius_terms
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, radius_terms, scale_of
 from rapids_slink.neighbors.filter.fused.encodings import MAX_FEATURES, Fp16, Int8, Projected, cheapest
 from rapids_slink.neighbors.filter.fused.image import TIGHTEN, TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import (
@@ -23,7 +23,6 @@ from rapids_slink.neighbors.filter.fused.launch import (
 from rapids_slink.neighbors.filter.fused.precision import fp16_keeps_bound
 from rapids_slink.neighbors.filter.fused.surroundings import surroundings
 from rapids_slink.neighbors.filter.product import ProductFilter, TileFilter
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, scale_of
 from rapids_slink.runtime.cuda import WARP, c_struct, check_arrays, launch_blocks, power_of_two, value_option
 from rapids_slink.runtime.device import Array, Device
 

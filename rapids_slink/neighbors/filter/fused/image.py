@@ -6,6 +6,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, Groups, candidate_capacity
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.neighbors.filter.fused.launch import (
     BLOCK_ROWS,
     TILE,
@@ -18,7 +19,6 @@ from rapids_slink.neighbors.filter.fused.launch import (
     padded,
 )
 from rapids_slink.neighbors.filter.product import TileFilter
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import geometric_slices, golden_stride
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import check_arrays, constant, launch, launch_blocks

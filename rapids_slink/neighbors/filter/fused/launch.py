@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.runtime.cuda import (
     NULL,
     c_struct,

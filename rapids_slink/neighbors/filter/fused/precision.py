@@ -6,6 +6,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, Trial
 from rapids_slink.neighbors.filter.cuda import quantize_rows
 from rapids_slink.neighbors.filter.fused.launch import (
     ATOM_STEPS,
@@ -17,8 +18,6 @@ from rapids_slink.neighbors.filter.fused.launch import (
     append_survivors,
     is_hopper,
 )
-from rapids_slink.neighbors.filter.precision import Trial
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
 from rapids_slink.runtime.device import cuda, current_gpu
 from rapids_slink.runtime.memory import outside_pool
 
