@@ -90,7 +90,7 @@ def test_surroundings():
     """Each row once; members near their centre for how far they look; none that look nowhere or for anything."""
     import cupy
 
-    from rapids_slink.neighbors.filter.fused.surroundings import surroundings
+    from rapids_slink.neighbors.filter.fused.filter import surroundings
 
     rng, n = np.random.default_rng(0), 3000
     X = clusters(rng, n, 9)

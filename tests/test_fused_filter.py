@@ -260,7 +260,7 @@ def all_survive(filter_, n, monkeypatch):
     """Each point's survivors when nothing bounds them: everyone else."""
     import cupy
 
-    monkeypatch.setattr(f"{FUSED}.image.survivor_capacity", lambda k, d: n - 1)
+    monkeypatch.setattr(f"{FUSED}.filter.survivor_capacity", lambda k, d: n - 1)
     found = filter_.empty_survivors(1)
     filter_.append_both(slice(0, filter_.symmetric_slices()[-1].stop), cupy.full(n, cupy.inf), found)
     assert (to_host(found.count) == n - 1).all()
@@ -280,7 +280,7 @@ def test_pairs_between_two_parts_survive_once(n, split, d, precise, monkeypatch)
     assert filter_.arrange_parts(cupy.asarray(rng.random(n)), split)
     order = to_host(filter_.order)
     assert sorted(order[:split]) == list(range(split))
-    monkeypatch.setattr(f"{FUSED}.image.survivor_capacity", lambda k, d: n)
+    monkeypatch.setattr(f"{FUSED}.filter.survivor_capacity", lambda k, d: n)
     found = filter_.empty_survivors(1)
     for offsets in filter_.symmetric_slices(split):
         filter_.append_both(offsets, cupy.full(n, cupy.inf), found, split)
@@ -420,7 +420,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
     capacity = "survivor_capacity" if is_knn_graph else "candidate_capacity"
-    monkeypatch.setattr(f"{FUSED}.image.{capacity}", lambda k, *_: k + 1)
+    monkeypatch.setattr(f"{FUSED}.filter.{capacity}", lambda k, *_: k + 1)
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.ONE_BAND", 0)
     monkeypatch.setattr(BruteForceSearch, "_may_have_tiles", False)  # as if they did not fit
     report, rows = Report(), engine.xp.arange(n, dtype="int32")

@@ -25,7 +25,7 @@ def early(monkeypatch, device):
         monkeypatch.setattr(cpu, "FEW_ROWS", 8)
         monkeypatch.setattr(cpu, "LEAST_ROWS", 8)
     else:
-        from rapids_slink.neighbors.filter.fused.image import ImageFilter
+        from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
         monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
 
@@ -104,7 +104,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
         monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
     else:
         monkeypatch.setattr("rapids_slink.neighbors.filter.product.SEED_POINTS", 64)
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.image.survivor_capacity", lambda k, d: k + 2)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.filter.survivor_capacity", lambda k, d: k + 2)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls
     assert report["neighbors"]["rows_redone"] > 0
@@ -114,8 +114,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
 @pytest.mark.parametrize("way", ["far rows", "a finer filter"])
 def test_far_rows_and_a_finer_filter(way, monkeypatch):
     """Rows that the filter leaves out; and a filter that gives way after bounds by lists have been used."""
-    from rapids_slink.neighbors.filter.fused.filter import FusedFilter
-    from rapids_slink.neighbors.filter.fused.image import ImageFilter
+    from rapids_slink.neighbors.filter.fused.filter import FusedFilter, ImageFilter
 
     monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
     engine, rng, bounds, report = resolve("cuda"), np.random.default_rng(0), Bounds(1.0), Report()

@@ -7,7 +7,7 @@ import numpy as np
 
 from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints
-from rapids_slink.neighbors.filter.fused.image import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
+from rapids_slink.neighbors.filter.fused.filter import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, Radii, Survivors
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import WARP, check_arrays, launch_blocks, power_of_two
