@@ -39,11 +39,11 @@ def exact_kernels():
 
 
 def matrix_search():
-    from rapids_slink.neighbors.matrix import search
+    from rapids_slink.neighbors import matrix
 
     metric, rows = get_metric("hamming"), ids(300)
-    among = search.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
-    for k in (1, search.MAX_LIST):
+    among = matrix.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
+    for k in (1, matrix.MAX_LIST):
         among.find(SearchTask(rows, k, rows, rows))
 
 
@@ -298,11 +298,11 @@ def filter_radii():
 
 
 def long_lists_of_codes():
-    from rapids_slink.neighbors.matrix import search
+    from rapids_slink.neighbors import matrix
 
     n, metric = 5000, get_metric("hamming")
-    rows, among = ids(n), search.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
-    among.find(SearchTask(rows[:128], search.MAX_LIST + 1, rows, rows))
+    rows, among = ids(n), matrix.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
+    among.find(SearchTask(rows[:128], matrix.MAX_LIST + 1, rows, rows))
 
 
 def boxes_and_cores():

@@ -122,7 +122,7 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of this number of features."""
     if device.is_gpu and metric.filter == "codes":
-        from rapids_slink.neighbors.matrix.search import MatrixSearch
+        from rapids_slink.neighbors.matrix import MatrixSearch
 
         return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):
