@@ -115,7 +115,7 @@ class Metric:
 
     @property
     def bit_options(self) -> tuple[str, ...]:
-        """The compiler's options for rows of words, whose formulas are fewer; see neighbors/compact.py."""
+        """The compiler's options for rows of words, whose formulas are fewer; see neighbors/rows.py."""
         formula = self.formula if self.formula in ("jaccard", "braycurtis") else "hamming"
         return (f"-DFORMULA=bit_{formula}",)
 

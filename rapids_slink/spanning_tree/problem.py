@@ -33,7 +33,7 @@ class Problem:
     itemsize: int
     core: Array = None  # (n,) float64, optional; core distances computed on a larger set that contains these points
     part_lists: PartLists | None = None  # neighbour lists already computed within each of two parts of the points
-    #: the values of a row of words or codes, if rows are these: see `neighbors.compact`
+    #: the values of a row of words or codes, if rows are these: see `neighbors.rows`
     compact_features: int | None = None
 
     @property

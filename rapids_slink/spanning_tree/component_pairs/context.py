@@ -8,8 +8,8 @@ from typing import Any
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.neighbors.filter.product import ProductFilter
-from rapids_slink.neighbors.mutual_reachability import mutual_reachability
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
+from rapids_slink.neighbors.task import mutual_reachability
 from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.spanning_tree.component_pairs.components import Components
 
