@@ -16,8 +16,8 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve
 from rapids_slink.runtime.memory import run_scope
 from rapids_slink.settings import Settings
-from rapids_slink.spanning_tree.connect_graph import connect_graph
 from rapids_slink.spanning_tree.graphs import given_graph, is_graph, tree_of_edges
+from rapids_slink.spanning_tree.relational import connect_graph
 
 
 def fit(X: Any, settings: Settings, rule: ClusterRule) -> dict[str, Any]:

@@ -27,11 +27,17 @@ from rapids_slink.runtime.memory import check_memory, copy_out, outside_pool, re
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
 from rapids_slink.spanning_tree.edges import EdgeList, size_text
-from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, forest_of_edges
-from rapids_slink.spanning_tree.graphs import NO_NODES, given_graph, is_graph, read_graph
-from rapids_slink.spanning_tree.problem import Problem, Tree
+from rapids_slink.spanning_tree.graphs import (
+    NO_NODES,
+    edges_of_matrix,
+    estimate_given,
+    forest_of_edges,
+    given_graph,
+    is_graph,
+    read_graph,
+)
+from rapids_slink.spanning_tree.problem import Problem, Tree, weighted_problem
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, retaining_tree
-from rapids_slink.spanning_tree.weights import weighted_problem
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]

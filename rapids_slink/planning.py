@@ -18,7 +18,7 @@ from rapids_slink.runtime.estimate import MemoryEstimate, sequential, size_text
 from rapids_slink.runtime.memory import DeviceMemoryError, check_memory, checked_estimate, required_bytes, run_scope
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.edges import EdgeList
-from rapids_slink.spanning_tree.given import estimate_given
+from rapids_slink.spanning_tree.graphs import estimate_given
 from rapids_slink.spanning_tree.problem import Problem
 from rapids_slink.spanning_tree.ways import estimate_tree, prepared_ways, way_of
 

@@ -60,7 +60,7 @@ def box_search():
 
 def box_tree():
     from rapids_slink.neighbors.trees.bvh import BoxSearch
-    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
 
     for d, dtype in ((3, "float32"), (32, "float64")):
         tree_of_boxes(BoxSearch(points(100_000, d, dtype), cuda(), Report()), Report())
@@ -192,7 +192,7 @@ def small_batch():
 
 
 def component_samples():
-    from rapids_slink.spanning_tree.component_pairs.components import Components
+    from rapids_slink.spanning_tree.component_pairs import Components
     from rapids_slink.spanning_tree.component_pairs.cuda import sample_components
 
     xp, n = cuda().xp, 300
@@ -228,8 +228,8 @@ def tree_of_lists():
 
 
 def forest_of_edges():
+    from rapids_slink.spanning_tree.edges import ALL, EdgeList
     from rapids_slink.spanning_tree.edges import cuda as kernels
-    from rapids_slink.spanning_tree.edges.edge_list import ALL, EdgeList
 
     n = 100_000
     for dtype in ("float32", "float64"):
@@ -343,8 +343,8 @@ def added_rows():
 
 
 def components():
+    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors
     from rapids_slink.spanning_tree.component_pairs import cuda as kernels
-    from rapids_slink.spanning_tree.component_pairs.components import ComponentPairs, Components, SeparationErrors
 
     xp, n, k = cuda().xp, 300, 10
     kernels.sort_by_component(ids(n), k)
@@ -386,8 +386,8 @@ def searched_forest():
 
 
 def edges_of_graph():
+    from rapids_slink.spanning_tree.edges import EdgeList
     from rapids_slink.spanning_tree.edges import cuda as kernels
-    from rapids_slink.spanning_tree.edges.edge_list import EdgeList
 
     xp, n = cuda().xp, 300
     for dtype in ("float32", "int64"):

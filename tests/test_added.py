@@ -11,7 +11,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime.device import cuda, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.spanning_tree import added, append
-from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
+from rapids_slink.spanning_tree.component_pairs import path_bottlenecks
 
 pytestmark = pytest.mark.gpu
 

@@ -163,13 +163,13 @@ def count_visits(**arrays):
 
 
 def tree_of_boxes(**arrays):
-    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
 
     tree_of_boxes(box_search(**arrays), Report())
 
 
 def edge_list(src, dst, weight):
-    from rapids_slink.spanning_tree.edges.edge_list import EdgeList
+    from rapids_slink.spanning_tree.edges import EdgeList
 
     return EdgeList(src, dst, weight, N)
 

@@ -22,10 +22,11 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, connect, cpu
-from rapids_slink.spanning_tree.connect import connect_forest, spanning_tree
+from rapids_slink.spanning_tree import component_pairs, cpu
+from rapids_slink.spanning_tree import lists as by_lists
 from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, kernels
 from rapids_slink.spanning_tree.forest import kernels as tree_kernels
+from rapids_slink.spanning_tree.lists import connect_forest, spanning_tree
 
 
 class MatrixSearch:
@@ -176,7 +177,7 @@ def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkey
     lists = neighbor_lists(search, n, 4, engine)
     monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", n)
     monkeypatch.setattr(component_pairs, "ROUNDS", 10**9)
-    monkeypatch.setattr(connect, "is_worthwhile", lambda *_: at_once)
+    monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: at_once)
     report = Report()
     forest = Forest.of_points(lists, engine)
     frame = forest.edges.frame

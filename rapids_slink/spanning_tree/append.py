@@ -26,9 +26,9 @@ from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.runtime.estimate import MemoryEstimate, sequential
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.spanning_tree.added import candidate_edges
-from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.forest import Forest
+from rapids_slink.spanning_tree.lists import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.problem import Problem
 
 #: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has

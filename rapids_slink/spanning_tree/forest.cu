@@ -18,7 +18,7 @@ constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multipro
 //   x in a certified S: best(S) is the lightest edge out of S and so does not come after e, and best(D) not after best(S), by the
 //     pointers. Again a bound in D comes before best(D), and so before e.
 //
-// Where bounds hold for no unlisted edge (joins.py) there may be more rounds: all but MAX_ROUNDS - 1 are left out.
+// Where bounds hold for no unlisted edge (lists.py) there may be more rounds: all but MAX_ROUNDS - 1 are left out.
 constexpr int MAX_ROUNDS = 64;
 
 // Zeros at first: the counts of all rounds, and the counts of each round.

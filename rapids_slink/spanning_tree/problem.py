@@ -1,12 +1,18 @@
-"""The question that every way to a tree answers."""
+"""The question that every way to a tree answers, and its core distances if rows count as several equal ones.
+
+A row of weight w has w - 1 copies at distance zero. Its core distance is the least within which the weights of other
+rows and of its copies add up to `min_samples`.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import Self, TypeAlias
 
-from rapids_slink.metrics import Metric, surrogate_of
-from rapids_slink.neighbors.rows import row_features
+from rapids_slink.metrics import Metric, distances, surrogate_of
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.plan import prepare_search
+from rapids_slink.neighbors.rows import metric_rows, row_features
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -86,3 +92,20 @@ class Prepared:
 
 #: The ways that serve some rows, as the formula reads them, in their order.
 Prepare: TypeAlias = Callable[[Problem, Array, Report], Iterator[Prepared]]
+
+
+def weighted_problem(values: Array, weights: Array, problem: Problem, report: Report) -> tuple[Problem, Array]:
+    """The problem with the core distances of weighted rows, and these as they are reported."""
+    device, metric, m, n = problem.device, problem.metric, problem.settings.min_samples, problem.n
+    if n == 1:
+        return problem, device.xp.zeros(1)
+    xp, k = device.xp, min(n - 1, ceil((m + 1) / min(1.0, float(weights.min()))))
+    with report.stage("neighbors", device):
+        search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
+        lists = neighbor_lists(search, n, k, device)
+        rows, copies = xp.arange(n, dtype="int32"), weights - 1
+        enough = xp.cumsum(weights[lists.ids], axis=1) + copies[:, None] >= m * (1 - 2.0**-40)  # sums are rounded
+        at = xp.where(enough[:, -1], enough.argmax(axis=1), k - 1)
+        surrogate, ids = lists.weights[rows, at], lists.ids[rows, at]
+        core = xp.where(copies >= m, 0.0, distances(metric, surrogate, (rows, ids), (values, values), device))
+    return replace(problem, core=xp.where(copies >= m, 0.0, surrogate)), core

@@ -9,7 +9,7 @@ import numpy as np
 from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
 from rapids_slink.runtime.cuda import c_struct, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"

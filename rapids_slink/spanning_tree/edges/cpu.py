@@ -7,7 +7,7 @@ import pandas as pd
 
 from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
-from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
 LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile

@@ -13,7 +13,7 @@ import numpy as np
 
 from rapids_slink.runtime.cuda import THREADS, check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
