@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Condensed
-from rapids_slink.dendrogram.selection import enclosing, raise_to_those_within, summarize
+from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_those_within, summarize
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import prepare_search

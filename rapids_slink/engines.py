@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rapids_slink import local
-from rapids_slink.dendrogram.cutting import CutParameters
-from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.dendrogram.cutting import ClusterRule, CutParameters
 from rapids_slink.metrics import Metric
 from rapids_slink.points.output import is_collection
 from rapids_slink.prediction import Fitted

@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink import density
-from rapids_slink.dendrogram import selection
-from rapids_slink.dendrogram.flat import StableClusters
+from rapids_slink.dendrogram.condense import Rule
+from rapids_slink.dendrogram.cutting import StableClusters
 from rapids_slink.density_model import DensityHierarchy
 from rapids_slink.metrics import PRECOMPUTED
 from rapids_slink.points.columns import as_integer
@@ -228,7 +228,7 @@ class HDBSCAN(DensityHierarchy):
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
         max_rows, single = float(max_size or np.inf), bool(self.allow_single_cluster)
-        rule = selection.Rule(method == "leaf", single, max_rows, float(epsilon), float(largest))
+        rule = Rule(method == "leaf", single, max_rows, float(epsilon), float(largest))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 

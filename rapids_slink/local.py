@@ -7,7 +7,7 @@ from typing import Any
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors, pipeline, planning
 from rapids_slink.dendrogram import cutting
-from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.metrics import Metric
 from rapids_slink.points.columns import require_columns
 from rapids_slink.points.output import OutputKind, library_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from rapids_slink.centers import centroids, medoids
 from rapids_slink.dendrogram import build_linkage, estimate_linkage
-from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, Cut, FlatClusters
+from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, distances
 from rapids_slink.missing import missing_of
 from rapids_slink.neighbors.rows import metric_rows

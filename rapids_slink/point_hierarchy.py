@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink.centers import medoids
-from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.engines import engine_of
 from rapids_slink.hierarchy.base import Hierarchy
 from rapids_slink.hierarchy.estimator import Estimator, WithRows

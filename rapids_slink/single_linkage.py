@@ -6,8 +6,7 @@ from functools import partial
 from math import inf, nextafter
 from typing import Any
 
-from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
-from rapids_slink.dendrogram.flat import Cut
+from rapids_slink.dendrogram.cutting import Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.estimator import WithRows
 from rapids_slink.point_hierarchy import PointHierarchy
 from rapids_slink.points.output import array_of, as_frame, library_of

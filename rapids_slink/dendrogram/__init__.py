@@ -10,7 +10,7 @@
 - The linkage of a forest has fewer rows, so it needs n.
 
 Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` that behind `cut_labels`.
-`inheritance` is a cut by groupby and merge alone.
+`cutting.inherit_labels` is a cut by groupby and merge alone.
 """
 
 from functools import partial

@@ -17,8 +17,7 @@ import numpy as np
 from distributed import Future
 
 from rapids_slink import local
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
-from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
 from rapids_slink.distributed.collections import attributes, frame_of_parts, gathered
 from rapids_slink.distributed.near import Boxes, pairs_of_blocks

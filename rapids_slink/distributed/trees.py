@@ -19,7 +19,7 @@ from typing import Any
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.flat import ClusterRule
+from rapids_slink.dendrogram.cutting import ClusterRule
 from rapids_slink.distributed.cluster import Run, concatenate, on_worker, work
 from rapids_slink.distributed.points import Blocks
 from rapids_slink.distributed.schedule import pairs_of_workers

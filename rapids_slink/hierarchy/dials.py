@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Merges, condense
+from rapids_slink.dendrogram.condense import Merges, condense, select, summarize
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.dendrogram.selection import select, summarize
 from rapids_slink.hierarchy.plotted import cut_label, is_logarithmic, sample_of_heights
 from rapids_slink.points.output import on_host
 from rapids_slink.runtime.device import on_current_gpu

@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.dendrogram.selection import Rule, select, summarize
 from rapids_slink.hierarchy import plots
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports

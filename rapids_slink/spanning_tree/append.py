@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.condense_parallel import heights_of_size
+from rapids_slink.dendrogram.condense import heights_of_size
 from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
