@@ -328,20 +328,6 @@ def order_of_edges():
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
 
 
-def added_rows():
-    from rapids_slink.neighbors.filter.bounds import Scaling
-    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.spanning_tree import added
-
-    xp, n = cuda().xp, 1024
-    added.leaf_order(*(ids(n - 1) for _ in range(3)), xp.zeros(n - 1), xp)
-    added.tiles_of_leaves(ids(n), xp.zeros(n), xp.zeros(n - 1), xp)
-    given, scaling = points(n, 20), Scaling(xp.zeros(20), 1.0)
-    filter_ = FusedFilter(given, given, get_metric("euclidean"), cuda(), scaling, ExactPoints(given, given), PRECISE)
-    filter_.arrange(ids(n))
-    added._pairs_within(filter_, xp.zeros(256, "int32"), xp.zeros(256), xp.zeros(768), 2**30)
-
-
 def components():
     from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors
     from rapids_slink.spanning_tree.component_pairs import cuda as kernels
@@ -401,7 +387,7 @@ def edges_of_graph():
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores,
     expansion_of_points, order_of_edges,
-    added_rows, components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
+    components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
 ]  # fmt: skip
 
 

@@ -49,17 +49,15 @@ def prepare_search(
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
     max_weight: float = inf,
-    by_values: bool = True,
 ) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
-    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. Without
-    `by_values` a tree serves by the number of features alone.
+    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that.
     """
     n, d = values.shape
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
-    if by_values and queries is None and _may_be_low_dimensional(n, d, metric, device):
+    if queries is None and _may_be_low_dimensional(n, d, metric, device):
         search = _low_dimensional(values, device, report, progress, metric)
         if search is not None:
             return search
@@ -67,7 +65,7 @@ def prepare_search(
     if kind is not BruteForceSearch:
         search_by: Search = kind(values, device, report, queries, progress, metric=metric)
         return search_by
-    if by_values and queries is None and _may_be_structured(values, device, metric):
+    if queries is None and _may_be_structured(values, device, metric):
         tiles = TileSearch(values, device, report, progress=progress, metric=metric)
         if tiles.share() <= MAX_SHARE[device.name]:
             report.count("neighbors", filter="tiles of near points")

@@ -359,16 +359,15 @@ class FusedFilter(ImageFilter, ProductFilter):
         finally:
             self.arrange(*arranged)
 
-    def pairs_of_items(self, items: Any, thresholds: Any, capacity: int, first_row: int = 0) -> Any:
+    def pairs_of_items(self, items: Any, thresholds: Any, capacity: int) -> Any:
         """As `component_pairs` if there are at most `capacity`, of the points as they are arranged.
 
-        A row's radius is its own error and one of the `thresholds`: that of its component pair or, (tiles, rows), that
-        of the tile and the row, whose position is counted from `first_row`.
+        A row's radius is its own error and one of the `thresholds`, that of its component pair.
         """
         image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
         products, radii = Products(image, len(items), 1, (0, 0), self.order.size), Radii(image.error, None)
         pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
-        self._append(products, radii, Destination(pairs, counts[1:], None, self.order, items, thresholds, first_row))
+        self._append(products, radii, Destination(pairs, counts[1:], None, self.order, items, thresholds))
         n_found = int(counts[0])
         return pairs.ids[:, :n_found] if n_found <= capacity else None
 
