@@ -65,7 +65,7 @@ def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
 
 
 def as_read(value: Any) -> Any:
-    """What a value counts as: a text that is a finite number as this number, any other value as itself.
+    """The value as it counts: a text that is a finite number as this number, any other value unchanged.
 
     So a column has the same categories whether a file's reader makes numbers or text of it.
     """

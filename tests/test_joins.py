@@ -23,8 +23,8 @@ def early(monkeypatch, device):
     monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {"cpu": 0, "cuda": 0})
     monkeypatch.setattr(pairs, "is_worthwhile", lambda *_: False)
     if device == "cpu":
-        monkeypatch.setattr(cpu, "FEW_ROWS", 8)
-        monkeypatch.setattr(cpu, "LEAST_ROWS", 8)
+        monkeypatch.setattr(cpu, "MIN_BLOCK_ROWS", 8)
+        monkeypatch.setattr(cpu, "MIN_BLOCK_ROWS_LOW_MEMORY", 8)
     else:
         from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 

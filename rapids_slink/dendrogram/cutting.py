@@ -46,7 +46,7 @@ OUTLIER = -1
 METHODS = ("kernel", "merge")
 #: Which side of a threshold belongs to it: merges below it are kept, or also those at it.
 CLOSED = ("left", "right")
-#: What names a cluster: its place in the order of first appearance, or its smallest row number.
+#: The names of a cluster: its place in the order of first appearance, or its smallest row number.
 NAMES = ("number", "first_row")
 
 

@@ -82,7 +82,7 @@ ROWS_OF_SIMILAR_BOUND = 2**15
 MORE_ROOM = 8
 #: How often queries are searched with a filter of their own, at most: each pass tightens their bounds.
 PASSES = 2
-#: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
+#: A GPU tests up to this number of pairs at once: more bands cost more in launches than they save in candidates.
 ONE_BAND = 2**26
 
 
@@ -156,7 +156,7 @@ class BruteForceSearch:
 
     @cached_property
     def _may_have_tiles(self) -> bool:
-        """Whether what the filter does not tell apart is searched in tiles of near points, of one set of points."""
+        """Whether points that the filter does not tell apart are searched in tiles of near points."""
         of_products = self.device.is_gpu and self.metric.filter == "product"
         if not of_products or self.queries is not self.values or self.filter.scaling.byte_values:
             return False  # bytes are multiplied exactly

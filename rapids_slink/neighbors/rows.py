@@ -82,7 +82,7 @@ def row_features(metric: Metric, n_features: int) -> int:
 
 
 def row_bytes(metric: Metric, n_features: int) -> int:
-    """What `metric_rows`, and the unit rows that the filter takes of them, hold for a row."""
+    """Bytes of a row in `metric_rows`, and of the unit row that the filter takes of it."""
     if metric.rows == "sphere":
         return 24
     if metric.rows in ("counted", "boolean", "packed"):

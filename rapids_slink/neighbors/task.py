@@ -154,7 +154,7 @@ def mutual_reachability(surrogate: Array, core: Array, src: Array, dst: Array, x
 
 
 def by_mutual_reachability(lists: NeighborLists, core: Array, device: Device) -> NeighborLists:
-    """The same neighbours, with mutual reachability by (n,) core distances for weights, sorted again.
+    """Sort neighbours by their mutual reachability, which (n,) core distances make of their weights.
 
     `lists` have surrogate distances, and their arrays are used for the result.
     """

@@ -49,7 +49,7 @@ class TreeEdges:
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
-        """Those of a tree's edge frame in the total order."""
+        """The edges of a tree's frame in the total order."""
         src, dst, weight = columns.values()
         row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
         order = stable_order(row, xp)

@@ -35,7 +35,7 @@ def rows_to_search(forest: Any) -> np.ndarray:
 
 
 def rows_of_small_components(forest: Any, rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """Those of the rows whose component has at most `max_rows` of them."""
+    """The rows whose component has at most `max_rows` of them."""
     own = forest.component[rows]
     return rows[np.bincount(own)[own] <= max_rows]
 

@@ -58,7 +58,7 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
-    """The search, and what makes the tree of the points by it."""
+    """The search, and the way by it."""
     device, settings = problem.device, problem.settings
     with report.stage("neighbors", device):
         max_weight = _bound_of_use(problem, rows)
@@ -189,7 +189,7 @@ def connect_forest(
 
 
 def _of_small_components(forest: Forest, rows: Array, search: Search) -> Array:
-    """Those of the rows that are in components with few of them; none if all rows take little time."""
+    """The rows that are in components with few of them; none if all rows take little time."""
     m, n = rows.size, forest.component.size
     if not isinstance(search, BruteForceSearch):
         return rows[:0]

@@ -70,7 +70,7 @@ def serves(problem: Problem) -> bool:
 
 
 def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Prepared | None:
-    """What makes the tree of the points, or None unless many rows are equal."""
+    """The way by distinct rows, or None unless many rows are equal."""
     device = problem.device
     with report.stage("neighbors", device):
         repeats = find_repeats(rows, device)

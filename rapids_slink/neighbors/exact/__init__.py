@@ -61,7 +61,7 @@ def word_count(n_features: int) -> int:
 
 
 def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
-    """The same for all rows."""
+    """Equal candidates of all rows, `ids`."""
     return Candidates(device.xp.tile(ids, (rows, 1)), device.xp.full(rows, ids.size, "int32"))
 
 

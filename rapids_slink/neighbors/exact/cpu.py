@@ -531,7 +531,7 @@ def _count_unequal(x, columns, counts, i, lanes, width):
 
 @_kernel
 def _count_present(x, columns, counts, i, lanes, width):
-    """Of codes, none of which is zero: those that differ, and all."""
+    """Count the features that differ and those that both rows have; a code of zero is missing."""
     lanes = np.uint64(lanes)
     for f in range(0, width, PASS):
         q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]

@@ -207,7 +207,7 @@ def _add_squares(total, x, y, p):
 
 @_summing
 def _add_gaps(total, x, y, sign):
-    """Of differences, or of sums if the sign is -1."""
+    """Sum absolute differences, or absolute sums if the sign is -1."""
     return total + abs(sign * x - y)
 
 

@@ -40,7 +40,7 @@ from rapids_slink.runtime.device import Array
 
 @dataclass(frozen=True)
 class ValueRange:
-    """What all values of some points have in common."""
+    """The range of all values of some points."""
 
     deviation: float  # the largest |x - centre| of any feature
     largest: float  # the largest |x|
@@ -147,7 +147,7 @@ class UpperBound:
 
     @classmethod
     def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
-        """That of points of this number of features.
+        """The bound for points of this number of features.
 
         A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn of either; a filter that has the
         product subtract the norms may subtract ηh too little. So h(1 + 2η)/r - h(1 - η) is missing of a half norm at
@@ -166,7 +166,7 @@ class UpperBound:
 
 #: Beside the square of this all that is below float32's spacing is lost, and what is above it by as much as it is cut.
 LARGE = 2.0**12
-#: What the small products are, in units of that spacing, about. Where sums have a bit less than float32, the second and
+#: The small products in units of that spacing, about. Where sums have a bit less than float32, the second and
 #: later ones lose more than the bound allows.
 SPACINGS = 1, 2, 4, 8
 N_RANDOM = 8

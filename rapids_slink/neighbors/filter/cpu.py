@@ -25,9 +25,10 @@ from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers
 
-#: Points of a block that meets others: at most; at least, and at least where memory is short. Pairs of blocks at least,
-#: of many points.
-MOST_ROWS, FEW_ROWS, LEAST_ROWS, MIN_PAIRS = 4096, 640, 128, 8
+MAX_BLOCK_ROWS = 4096  # points of a block that meets others
+MIN_BLOCK_ROWS = 640
+MIN_BLOCK_ROWS_LOW_MEMORY = 128
+MIN_PAIRS = 8  # of blocks, if there are many points
 
 
 class BlasFilter(ProductFilter):
@@ -82,8 +83,9 @@ class BlasFilter(ProductFilter):
         """
         n, cores, parts = task.rows.size, workers(self.device), task.part_lists
         size = n if parts is None else 2 * max(parts.split, n - parts.split)
-        by_memory = cores * -(-size // (cores * min(rows_at_once, 2 * MOST_ROWS)))
-        pairs = max(1, min(max(by_memory, min(MIN_PAIRS, size // (2 * FEW_ROWS))), size // (2 * LEAST_ROWS)))
+        by_memory = cores * -(-size // (cores * min(rows_at_once, 2 * MAX_BLOCK_ROWS)))
+        wanted = max(by_memory, min(MIN_PAIRS, size // (2 * MIN_BLOCK_ROWS)))
+        pairs = max(1, min(wanted, size // (2 * MIN_BLOCK_ROWS_LOW_MEMORY)))
         if parts is None:
             blocks = shares(slice(0, n), 2 * pairs)
             rounds = rounds_of_pairs(blocks)
@@ -116,7 +118,7 @@ class BlasFilter(ProductFilter):
         return self.query(rows)
 
     def seed_points(self, positions: slice) -> Any:
-        """The points at these positions of the order, likewise."""
+        """The points at these positions of the order, as they are tested."""
         return self.points_at(positions)
 
 
@@ -152,7 +154,7 @@ class ProjectedFilter(BlasFilter):
 
 def meeting_bytes(n: int, k: int) -> int:
     """Bytes of the candidates and lists of all blocks of n points that meet at a time."""
-    return 2 * workers(CPU) * min(n // (2 * MIN_PAIRS) + LEAST_ROWS, MOST_ROWS) * (36 * k + 160)
+    return 2 * workers(CPU) * min(n // (2 * MIN_PAIRS) + MIN_BLOCK_ROWS_LOW_MEMORY, MAX_BLOCK_ROWS) * (36 * k + 160)
 
 
 def _part(side: Any, at: slice) -> Any:
@@ -274,7 +276,7 @@ def seed_bounds(
     bound: Array,
     check: Check | None = None,
 ) -> None:
-    """Tighten bounds to what the k-th nearest point of each of a task's rows is at most.
+    """Tighten the bounds of a task's rows to an upper bound of the distance to each one's k-th nearest point.
 
     The bound, (m,) float64, is the k-th of the nearest points of other groups in each of some buckets. `product`,
     (m, n), is that of the rows with a sample of the points. There is a `check` if it is of coordinates, which bound no
@@ -362,7 +364,7 @@ def _append_candidates(product, tested, check, identity, both):
 
 @njit(nogil=True, cache=True)
 def _bound_buckets(product, norms, groups, numbers, upper_bound, core, check, nearest):
-    """What the nearest point of each row in each bucket is at most."""
+    """Upper bounds of the distance from each row to its nearest point in each bucket."""
     half_norm, error, point_half_norm, point_error = norms
     (row_group, point_group), (rows, ids) = groups, numbers
     norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound

@@ -115,7 +115,7 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
 
 
 def centre_of_rows(values: Array, step: int) -> Array:
-    """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
+    """See `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
     check_arrays(values.dtype, values)
     n, d = values.shape
     centre = cp.zeros(d)  # of means that are not numbers none is the median
@@ -161,7 +161,7 @@ def seed_bounds(
     upper_bound: UpperBound,
     bound: Array,
 ) -> None:
-    """As `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
+    """See `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
     (m, n), k = product.shape, task.k
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:

@@ -45,7 +45,7 @@ SOURCE = "neighbors/filter/direct.cu"
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
-    """What the filter's kernels sum for a metric, None if they cannot.
+    """The formula of the sums that the filter's kernels form for a metric, None if they cannot.
 
     One of `metrics.FORMULAS`, and twice the exponent of "minkowski", 2 for the others.
     """

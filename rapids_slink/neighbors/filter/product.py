@@ -36,7 +36,7 @@ from rapids_slink.runtime.device import Array, Device, half
 
 #: The least number of points from which each row's first bound is computed.
 SEED_POINTS = 2048
-#: The same where it takes surrogate distances.
+#: The least number of points where first bounds are by surrogate distances.
 SEEDS_BY_DISTANCE = 128
 #: Where the rows of a k-NN graph have bounds, one in TRIED tries a sample of points. All do if more than the share
 #: MIN_LOWERED of these bounds become lower.
@@ -149,7 +149,7 @@ class TileFilter:
         raise NotImplementedError
 
     def radius(self, bound: Array, rows: Any) -> Any:
-        """What the test takes for rows with these bounds."""
+        """The radii that the test takes for rows with these bounds."""
         raise NotImplementedError
 
     def append(self, rows: Any, points: Any, radius: Any, groups: Groups, into: Candidates) -> None:
@@ -227,7 +227,7 @@ class ProductFilter(TileFilter):
         return self.quantize(self.queries, rows)
 
     def seed_points(self, positions: slice) -> Any:
-        """The points at these positions of the order, likewise."""
+        """The points at these positions of the order, as first bounds are taken from them."""
         return self.quantize(self.points, self.order[positions])
 
 
@@ -250,7 +250,7 @@ MIN_PRODUCTS, MAX_FLATNESS = {"cpu": 2**36, "cuda": 2**46}, 1 / 3
 
 @dataclass(frozen=True)
 class FilterCosts:
-    """What a filter takes."""
+    """The costs of a filter."""
 
     product: float  # seconds for a product of one feature
     survivor: float  # seconds for a survivor
@@ -270,7 +270,7 @@ class Projection:
 
     @classmethod
     def of(cls, points: Array, scaling: Scaling, axes: Array, device: Device) -> Projection:
-        """That on these axes."""
+        """The projection onto these axes."""
         xp, (d, m) = device.xp, axes.shape
         departure = float(xp.linalg.norm(axes.T @ axes - xp.eye(m))) + d * m * 2.0**-52
         centred = cls(scaling, axes, 0.0, departure, device)
@@ -289,7 +289,7 @@ class Projection:
         return float((self.departure + 2 * (d + 8) * 2.0**-52) ** 0.5 * 2.0**15 * d**0.5)
 
     def coordinates(self, values: Array) -> Array:
-        """Those of some points, (n, m + `REST`) float64."""
+        """Project points to (n, m + `REST`) float64 coordinates."""
         xp, m = self.device.xp, self.axes.shape[1]
         w = (values - self.scaling.centre) * self.scaling.scale
         z = xp.empty((len(w), m + REST))

@@ -234,7 +234,7 @@ def _load(queries, begin, m, core, reached, lanes):
 
 @njit(nogil=True, cache=True, inline="always")
 def _largest(bound):
-    """Of all lanes; `bound.max()` takes Numba half a second to compile."""
+    """The largest bound of all lanes; `bound.max()` takes Numba half a second to compile."""
     largest = bound[0]
     for j in range(1, LEAF):
         largest = max(largest, bound[j])

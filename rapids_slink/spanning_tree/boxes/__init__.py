@@ -60,7 +60,7 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared | None:
-    """The tree of boxes, and what makes the tree of the points of it."""
+    """The tree of boxes, and the way by it."""
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
     with report.stage("neighbors", problem.device):
@@ -69,7 +69,7 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
 
 
 def prepare_by(search: Search, problem: Problem, report: Report) -> Prepared | None:
-    """What makes the tree of the points by a search of them, None if that has no boxes or does not serve."""
+    """The way by a search of the points, None if the search has no boxes or does not serve."""
     device = problem.device
     if not device.is_gpu or problem.by_reachability:
         return None

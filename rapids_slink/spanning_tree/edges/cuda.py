@@ -74,7 +74,7 @@ def start(edges: EdgeList, part: int) -> State:
 
 
 def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """As `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
+    """See `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
     m, n = edges.src.size, edges.n_nodes
     columns = _columns(edges)
     check_arrays("int32", state.parent, size=n)

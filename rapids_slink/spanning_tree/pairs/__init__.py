@@ -64,7 +64,7 @@ def estimate(problem: Problem) -> MemoryEstimate:
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
-    """What makes the tree of the points."""
+    """The way by all pairs."""
 
     def make() -> Tree:
         count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"

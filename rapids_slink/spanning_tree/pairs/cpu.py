@@ -31,7 +31,7 @@ def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.nd
 
 
 def tree_of_matrix(matrix: np.ndarray, core: Array, edges: Mapping[str, np.ndarray]) -> None:
-    """The same of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
+    """Write the tree of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
     _prim(None, matrix.shape, NOTHING, matrix, NO_CORE if core is None else core, *edges.values())
     sort_in_place(edges, np)
 

@@ -26,7 +26,7 @@ def find_cores(matrix: Array, min_samples: int) -> Any:
 
 
 def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None:
-    """As `rapids_slink.spanning_tree.pairs.cpu.tree_of_matrix`."""
+    """See `rapids_slink.spanning_tree.pairs.cpu.tree_of_matrix`."""
     check_arrays(matrix.dtype, matrix)
     check_arrays("float64", core)
     n, options = len(matrix), (value_option(matrix.dtype),)

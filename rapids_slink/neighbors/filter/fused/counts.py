@@ -62,7 +62,7 @@ class CountFilter(ImageFilter):
         return tiles_in_strides(cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """As of a `FusedFilter`, in order of the numbers of ones first, and without far points."""
+        """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)

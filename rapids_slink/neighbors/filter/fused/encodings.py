@@ -92,7 +92,7 @@ class Fp16:
         return quantize_rows(values, self.scaling, rows, size, -(-self.steps // ATOM_STEPS))
 
     def missing(self, half_norm: Array) -> float:
-        """What a half squared distance of rows with these half norms lacks at most."""
+        """The most that a half squared distance of rows with these half norms lacks."""
         return -2 * self.norm_slack * float(half_norm.min()) + ABSOLUTE_SLACK
 
 
@@ -125,7 +125,7 @@ class Int8:
         return image
 
     def missing(self, half_norm: Array) -> float:
-        """What a half squared distance lacks at most: halves are rounded down."""
+        """The most that a half squared distance lacks: halves are rounded down."""
         return 1.0
 
     def _empty(self, size: int) -> QuantizedPoints:
@@ -160,7 +160,7 @@ class Int8:
         return cp.asarray(np.where(rng.random(shuffles.shape) < 0.5, ~shuffles, shuffles).astype(np.int32))
 
     def _scale_of(self, points: Array, sample: Array) -> float:
-        """What brings the sample's values to 127, or nearly all rows' values."""
+        """The scale that maps the sample's largest value, outliers aside, to 127."""
         z = cp.empty((sample.size, self.width), cp.float32)
         self._launch(points, sample, sample.size, sample.size, None, z)
         largest = abs(z).max(axis=1)

@@ -101,12 +101,12 @@ class ImageFilter(TileFilter):
         launch_blocks(TIGHTEN, "largest_of_tiles", (self.tile_error.size,), TILE, image.error, self.tile_error)
 
     def radii(self, bound: Array, error: Array, size: int) -> Radii:
-        """What the test takes for rows with these bounds and errors."""
+        """The radii that the test takes for rows with these bounds and errors."""
         raise NotImplementedError
 
     @staticmethod
     def row_bytes(d: int) -> int:
-        """What a row of d features takes in the image of the larger type, and beside it."""
+        """Bytes of a row of d features in the image of the larger type, and beside it."""
         return 128 * -(-d // 64) + 8
 
     @staticmethod
@@ -138,7 +138,7 @@ class ImageFilter(TileFilter):
     def candidates(
         self, rows: Any, band: slice, bound: Any, groups: Groups, task: SearchTask, capacity: int | None = None
     ) -> Candidates:
-        """As of a `TileFilter`, in one launch."""
+        """See `TileFilter.candidates`: in one launch."""
         if band.start % TILE:
             raise ValueError(f"a band starts at a multiple of {TILE} points, got {band.start}")
         check_arrays("int32", *groups)
@@ -269,7 +269,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return self.encoding.is_finest or not (isinstance(self.encoding, Projected) or fp16_keeps_bound())
 
     def finer(self) -> TileFilter | None:
-        """The same filter with all features in int8, then in fp16; None if that is no finer."""
+        """This filter with all features in int8, then in fp16; None if that is no finer."""
         if self.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
@@ -279,7 +279,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return finer
 
     def localized(self, rows: Array, bound: Array) -> Iterator[tuple[TileFilter | None, Array]]:
-        """As of a `TileFilter`: in fp16 about points that rows are near for how far they look."""
+        """See `TileFilter.localized`: fp16 filters about points close to their rows for the rows' search radii."""
         if not fp16_keeps_bound():
             yield from super().localized(rows, bound)
             return
@@ -313,7 +313,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return tiles_in_strides(by_key, n), by_key[n:].astype(cp.int32)
 
     def is_coarse(self, survivors: Survivors) -> bool:
-        """As of an `ImageFilter`."""
+        """See `ImageFilter.is_coarse`."""
         overflowed = int((survivors.count > survivors.capacity).sum())
         return overflowed > MAX_OVERFLOWED * survivors.count.size
 
@@ -360,7 +360,7 @@ class FusedFilter(ImageFilter, ProductFilter):
             self.arrange(*arranged)
 
     def pairs_of_items(self, items: Any, thresholds: Any, capacity: int) -> Any:
-        """As `component_pairs` if there are at most `capacity`, of the points as they are arranged.
+        """See `component_pairs` if there are at most `capacity`, of the points as they are arranged.
 
         A row's radius is its own error and one of the `thresholds`, that of its component pair.
         """

@@ -98,7 +98,7 @@ class Destination:
 
 
 class LocalTerms(NamedTuple):
-    """What products of rows and points of several cells are tested by; see `tiles`."""
+    """The terms by which products of rows and points of several cells are tested; see `tiles`."""
 
     tiles: Array  # int32, lists of tiles of points
     row_cell: Array  # (tiles of rows,) int32
