@@ -219,12 +219,12 @@ def tree_of_matrix():
 
 
 def tree_of_lists():
-    from rapids_slink.spanning_tree.cuda import boruvka_rounds
+    from rapids_slink.spanning_tree.cuda import grow_forest
     from rapids_slink.spanning_tree.forest import Forest
 
     n = 100_000
     lists = NeighborLists(points(n, 5, "int32"), points(n, 5, "float64"))
-    boruvka_rounds(lists, Forest.of_points(lists, cuda()))
+    grow_forest(lists, Forest.of_points(lists, cuda()))
 
 
 def forest_of_edges():

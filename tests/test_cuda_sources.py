@@ -268,7 +268,7 @@ def test_blocks_that_wait_for_each_other_fit(jobs, held, expected):
     """On ten multiprocessors, each of which holds what launch bounds ask for (two blocks of 512), more or less."""
     with fake_gpu() as gpu:
         gpu.resident = lambda *_: held
-        assert resident_blocks("spanning_tree/forest.cu", "boruvka_rounds", jobs) == expected
+        assert resident_blocks("spanning_tree/forest.cu", "grow_forest", jobs) == expected
 
 
 # --- constants

@@ -25,7 +25,7 @@ from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
 from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
 from rapids_slink.neighbors.slices import BLOCK, chunks_of, geometric_slices
-from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
+from rapids_slink.neighbors.task import SearchResult, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -128,7 +128,7 @@ class BruteForceSearch:
             if self.filter is not None:
                 self.filter.arrange(order)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        reached = Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
+        reached = SearchState(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
         far, certified, redone = task.rows[:0], 0, 0
         if filtered := self._is_filtered(task):
             passed = self._first_pass(task, reached)
@@ -176,7 +176,7 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array] | None:
+    def _first_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.
 
         None if the finest filter does not tell the points apart, and tiles of near points may.
@@ -198,7 +198,7 @@ class BruteForceSearch:
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
         return self._pass(task, self.filter, rows, reached), none
 
-    def _search_again(self, task: SearchTask, unproven: Array, reached: Reached) -> Array:
+    def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
         """Search some rows again, at first with the bounds that they have reached; returns those not proven still."""
         filter_ = finest = self.filter
         while unproven.size and filter_ is not None:
@@ -208,8 +208,8 @@ class BruteForceSearch:
             return unproven
         if self._may_have_tiles and unproven.size >= MIN_ROWS:
             rows = task.rows[unproven]
-            found, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
-            reached.put(unproven, found.upper, TopLists(found.ids, found.weights, None))
+            result, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
+            reached.put(unproven, result.upper, TopLists(result.ids, result.weights, None))
             return unproven[:0]
         remaining = []
         for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
@@ -224,7 +224,7 @@ class BruteForceSearch:
         task: SearchTask,
         filter_: TileFilter,
         rows: slice | Array,
-        reached: Reached,
+        reached: SearchState,
         again: bool = False,
         among: slice | None = None,
     ) -> Any:
@@ -268,7 +268,7 @@ class BruteForceSearch:
         chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array] | None:
+    def _symmetric_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
@@ -321,7 +321,7 @@ class BruteForceSearch:
         reached.put(rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
-    def _scan(self, task: SearchTask, rows: Array, reached: Reached) -> None:
+    def _scan(self, task: SearchTask, rows: Array, reached: SearchState) -> None:
         """Compute every distance of some of the task's rows."""
 
         def scan(chunk: Any) -> None:

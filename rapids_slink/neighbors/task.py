@@ -107,7 +107,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class Reached:
+class SearchState:
     """The state of a search by brute force, for all rows of its task."""
 
     upper: Array  # (m,) float64, their bounds

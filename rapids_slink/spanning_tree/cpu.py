@@ -10,7 +10,7 @@ from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
 
 
-def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
+def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """Run rounds until the lists certify no more components, or too few. The forest's arrays are updated."""
     f, listed = forest, (lists.ids, lists.weights)
     nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)

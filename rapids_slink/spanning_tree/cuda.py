@@ -27,8 +27,8 @@ def connected_components(ids: Array) -> int:
     return int(count[0])
 
 
-def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
-    """See `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
+def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
+    """See `rapids_slink.spanning_tree.cpu.grow_forest`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     _check(forest)
     check_arrays("int32", lists.ids)
@@ -39,7 +39,7 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
         check_arrays(EDGE_TYPES[name], column, size=n - 1)
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
     launch_resident(
-        SOURCE, "boruvka_rounds", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
+        SOURCE, "grow_forest", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
         f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
         np.int32(least_share),

@@ -43,7 +43,7 @@ __device__ __forceinline__ int proposal(
 
 // Runs rounds until the lists certify no more components, or fewer than one in `least_share`; the last only counts them. Edges are
 // appended after the taken[0] that are there.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_forest(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code, double* best_weight, long long* best_code,

@@ -10,7 +10,7 @@ its bound, if it is sorted by mutual reachability or ends at a search's bound. S
 only those of exhausted lists.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
-device runs the rounds in ``boruvka_rounds(lists, forest)``.
+device runs the rounds in ``grow_forest(lists, forest)``.
 """
 
 from dataclasses import dataclass

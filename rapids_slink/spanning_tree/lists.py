@@ -152,7 +152,7 @@ def connect_forest(
     whole = search if among_all is None else among_all
     while True:
         with report.stage("spanning_tree", device):
-            grown = kernels(device).boruvka_rounds(lists, forest, least_share)
+            grown = kernels(device).grow_forest(lists, forest, least_share)
             report.count("spanning_tree", rounds=grown.rounds, components_certified=grown.certified)
         if not searched:
             report.count("spanning_tree", edges_certified_by_lists=grown.edges)
@@ -235,7 +235,7 @@ def join_weights(ids: Array, weights: Array, device: Device) -> Array:
     frame = PreallocatedFrame({name: xp.empty(n - 1, dtype) for name, dtype in EDGE_TYPES.items()}, device)
     forest = Forest.of_components(rows, (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), device, frame)
     lists = NeighborLists(xp.where(ids < 0, rows[:, None], ids), weights)
-    m = kernels(device).boruvka_rounds(lists, forest, least_share=n).edges
+    m = kernels(device).grow_forest(lists, forest, least_share=n).edges
     del forest, lists  # what follows takes their memory
     edges = {name: column[:m] for name, column in frame.columns.items()}
     sort_in_place(edges, xp)

@@ -20,7 +20,7 @@ from rapids_slink.neighbors.filter.bounds import (
 )
 from rapids_slink.neighbors.filter.product import REST, ProductFilter, Projection
 from rapids_slink.neighbors.slices import BLOCK, equal_slices, rounds_between, rounds_of_pairs, row_blocks
-from rapids_slink.neighbors.task import Reached, SearchTask
+from rapids_slink.neighbors.task import SearchState, SearchTask
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array, Device
 from rapids_slink.runtime.threads import for_each_chunk, shares, with_progress, workers
@@ -71,7 +71,7 @@ class BlasFilter(ProductFilter):
         return [(points.ids, candidates) for points, _, candidates in sides]
 
     def search_each_pair(
-        self, task: SearchTask, reached: Reached, exact: ExactPoints, rows_at_once: int, progress: bool
+        self, task: SearchTask, reached: SearchState, exact: ExactPoints, rows_at_once: int, progress: bool
     ) -> Array:
         """The k-NN graph, with every pair of points tested once for both; returns the rows that are not proven.
 

@@ -60,5 +60,5 @@ def nearest_by_spread(values: Array, device: Device) -> float:
         squares = (some * some).sum(axis=1)[:, None] + (others * others).sum(axis=1) - 2 * (some @ others.T)
         squares[at[:, None] == xp.arange(rows.start, rows.stop)] = xp.inf
         nearest = xp.minimum(nearest, squares.min(axis=1))
-    found = np.nan_to_num(to_host(nearest), nan=np.inf)
-    return float(np.sqrt(max(np.median(found), 0)))
+    squares = np.nan_to_num(to_host(nearest), nan=np.inf)
+    return float(np.sqrt(max(np.median(squares), 0)))

@@ -58,7 +58,7 @@ class Excluded(NamedTuple):
     node_core: np.ndarray
 
 
-class Reached(NamedTuple):
+class TreeSearchState(NamedTuple):
     """The state of the search: bounds, the least distance found in each group (empty if not wanted), and lists.
 
     `query` empties the lists first.
@@ -368,7 +368,7 @@ class TreeSearch:
         excluded = Excluded(group, groups_of_nodes(tree.first, group), core, node_core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
         ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
-        reached = Reached(task.bounds(np), minima, ids, weights)
+        reached = TreeSearchState(task.bounds(np), minima, ids, weights)
         queries = self._queries(task)
 
         def search(at: slice) -> None:

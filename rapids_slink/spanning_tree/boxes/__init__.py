@@ -122,7 +122,7 @@ def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.in
         source=SOURCE,
     )  # fmt: skip
     search.launch_resident(
-        "grow_tree", n, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
+        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
         size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(), counters, source=SOURCE,
     )  # fmt: skip
     _, n_edges, searched, rounds = counters[:4].tolist()

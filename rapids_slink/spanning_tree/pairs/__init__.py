@@ -107,7 +107,7 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
     is_compact = values.dtype.kind == "u"
     if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device, is_compact):
-        kernels(device).tree_of_points(values, metric, edges.columns)
+        kernels(device).prim_on_rows(values, metric, edges.columns)
         return edges
     matrix = values if metric is PRECOMPUTED else exact_kernels(device).all_distances(values, metric)
     core = None

@@ -18,7 +18,7 @@ MIN_ROWS = 64  # whose core distances a thread finds, at least
 NOTHING = np.empty((0, 0))
 
 
-def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
+def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
     """Write the tree of rows, as `neighbors.rows.metric_rows` makes them, in the total order. No distance is stored.
 
     `edges` are the columns of an edge frame, n - 1 rows; the weights are surrogate distances.

@@ -35,4 +35,4 @@ def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None
     code, best_code, taken_code = cp.empty((3, n), "int64")
     state = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
     arguments = matrix, np.int32(n), core, *state, *edges.values(), cp.zeros(2, "uint64")
-    launch_resident(SOURCE, "grow_tree", n * WARP, *arguments, options=options)
+    launch_resident(SOURCE, "grow_tree_of_matrix", n * WARP, *arguments, options=options)

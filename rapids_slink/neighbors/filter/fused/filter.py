@@ -269,7 +269,7 @@ class FusedFilter(ImageFilter, ProductFilter):
         return self.encoding.is_finest or not (isinstance(self.encoding, Projected) or fp16_keeps_bound())
 
     def finer(self) -> TileFilter | None:
-        """This filter with all features in int8, then in fp16; None if that is no finer."""
+        """A filter with all features in int8, then in fp16; None if that is no finer."""
         if self.is_finest:
             return None
         tier = ALL_FEATURES if isinstance(self.encoding, Projected) else PRECISE
