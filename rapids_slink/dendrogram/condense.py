@@ -70,7 +70,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in types)
     cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(merges, min_size, (weight, own_rate), tree)
+    count = _condense(*merges, min_size, weight, own_rate, *tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
@@ -134,17 +134,17 @@ def from_frame(frame: Any, n: int) -> Condensed:
 
 
 @njit(nogil=True, cache=True)
-def _condense(merges, min_size, weighting, tree):
-    left_child, right_child, height, size = merges
-    (parent, birth, cluster_size, cluster, falls_at), (weight, own_rate) = tree, weighting
+def _condense(
+    left_child, right_child, height, size, min_size, weight, own_rate, parent, birth, cluster_size, cluster, falls_at
+):
     n = cluster.size
     parent[0], birth[0], count = -1, 0.0, 1
     # From the top down: the cluster of each merge's points before it, and the λ at which they fell out.
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
-        left_is_large = _is_large(left_child[i], rate, min_size, size, weighting)
-        right_is_large = _is_large(right_child[i], rate, min_size, size, weighting)
+        left_is_large = _is_large(left_child[i], rate, min_size, size, weight, own_rate)
+        right_is_large = _is_large(right_child[i], rate, min_size, size, weight, own_rate)
         splits = left_is_large and right_is_large and rate < np.inf  # points at distance zero stay together
         for child, is_large in ((left_child[i], left_is_large), (right_child[i], right_is_large)):
             own, at = within[i], fallen[i]
@@ -175,9 +175,8 @@ def _weigh(left_child, right_child, weight):
 
 
 @njit(nogil=True, cache=True)
-def _is_large(node, rate, min_size, size, weighting):
+def _is_large(node, rate, min_size, size, weight, own_rate):
     """Whether a part of a merge at λ = `rate` may be a cluster. A point whose copies part there is none, nor before."""
-    weight, own_rate = weighting
     n = size.size + 1
     return _points(node, size, n, weight) >= min_size and (node >= n or own_rate[node] > rate)
 
@@ -190,9 +189,9 @@ def _points(node, size, n, weight):
 
 def condense_by_doubling(merges: Merges, min_size: int, xp: Any) -> Condensed:
     """See `condense`: for one tree without weights. The values of points stay on the device."""
-    left_child, right_child, height, size = merges
+    left_child, right_child, height = merges.left_child, merges.right_child, merges.height
     n = left_child.size + 1
-    nodes, above, count = _pointers(left_child, right_child, size, xp)
+    nodes, above, count = _pointers(left_child, right_child, merges.size, xp)
     with np.errstate(divide="ignore", over="ignore"):
         rate = xp.where(height > 0, 1 / height, xp.inf)
     departure = rate[_first_of_size(nodes, above, count, min_size, xp)]

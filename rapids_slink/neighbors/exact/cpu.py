@@ -88,9 +88,10 @@ def rerank(
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
     is that of a `SearchTask`.
     """
-    points, listed = (read_only(exact.queries), read_only(exact.points)), (candidates.ids, candidates.count)
-    state = NO_CORE if core is None else core, upper, top.ids, top.weights
-    _rerank(exact.metric.cpu_formula, points, rows, listed, state, top.overflowed, new_tile(1))
+    _rerank(
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, candidates.ids,
+        candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
+    )  # fmt: skip
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -99,9 +100,10 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
     top, stride = empty_lists(rows.size, k), golden_stride(len(exact.points))
-    state = NO_CORE if core is None else core, upper, top.ids, top.weights
-    points = read_only(exact.queries), read_only(exact.points)
-    _scan(exact.metric.cpu_formula, points, rows, groups, state, stride, new_tile())
+    _scan(
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, *groups,
+        NO_CORE if core is None else core, upper, top.ids, top.weights, stride, new_tile(),
+    )  # fmt: skip
     return top
 
 
@@ -113,12 +115,12 @@ def scan_each_pair(
     Each distance is computed once, for both its points. Blocks of points meet in rounds, in which a block has one
     partner, and so a list one thread.
     """
-    n, points, state = len(points), read_only(points), (upper, top.ids, top.weights)
+    n, points = len(points), read_only(points)
     order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
     rounds = rounds_of_pairs([order[block] for block in shares(slice(0, n), count)])
 
     def scan_two(blocks: tuple[Any, Any]) -> None:
-        scan_both(metric.cpu_formula, points, *blocks, state, new_tile())
+        scan_both(metric.cpu_formula, points, *blocks, upper, top.ids, top.weights, new_tile())
 
     for pairs in with_progress(rounds, count, progress):
         for_each_chunk(CPU, scan_two, pairs)
@@ -278,9 +280,8 @@ def fill_rows(formula, values, ids, begin, end, tile, matrix):
 
 
 @njit(nogil=True, cache=True)
-def _rerank(formula, points, rows, candidates, state, overflowed, tile):
+def _rerank(formula, queries, points, rows, candidate, count, core, upper, ids, weights, overflowed, tile):
     """The loop of `rerank`."""
-    (queries, others), (candidate, count), (core, upper, ids, weights) = points, candidates, state
     near, capacity = np.empty(POINTS, np.int32), candidate.shape[1]
     for i in range(rows.size):
         c, listed = 0, min(count[i], capacity)
@@ -290,7 +291,7 @@ def _rerank(formula, points, rows, candidates, state, overflowed, tile):
                 if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[i]):
                     near[size], size = candidate[i, c], size + 1
                 c += 1
-            weigh(formula, queries, rows[i : i + 1], others, near[:size], tile)
+            weigh(formula, queries, rows[i : i + 1], points, near[:size], tile)
             for e in range(size):
                 if tile.total[0, e] <= upper[i]:
                     weight = reachability(tile.total[0, e], core, rows[i], near[e])
@@ -299,10 +300,9 @@ def _rerank(formula, points, rows, candidates, state, overflowed, tile):
 
 
 @njit(nogil=True, cache=True)
-def _scan(formula, points, rows, groups, state, stride, tile):
+def _scan(formula, queries, points, rows, row_group, point_group, core, upper, ids, weights, stride, tile):
     """Points are visited in a low-discrepancy order, so that lists are near their end early, whatever the order."""
-    (queries, others), (row_group, point_group), (core, upper, ids, weights) = points, groups, state
-    near, n = np.empty(POINTS, np.int32), others.shape[0]
+    near, n = np.empty(POINTS, np.int32), points.shape[0]
     for first in range(0, rows.size, ROWS):
         together = rows[first : first + ROWS]
         visited, j = 0, 0
@@ -315,7 +315,7 @@ def _scan(formula, points, rows, groups, state, stride, tile):
                     near[size], size = j, size + 1
                 visited, j = visited + 1, j + stride
                 j -= n if j >= n else 0
-            weigh(formula, queries, together, others, near[:size], tile)
+            weigh(formula, queries, together, points, near[:size], tile)
             for t in range(together.size):
                 i = first + t
                 for c in range(size):
@@ -325,9 +325,8 @@ def _scan(formula, points, rows, groups, state, stride, tile):
 
 
 @njit(nogil=True, cache=True)
-def scan_both(formula, points, rows, others, state, tile):
+def scan_both(formula, points, rows, others, upper, ids, weights, tile):
     """Insert the pairs of two blocks, or of a block with itself, into the lists of both points."""
-    upper, ids, weights = state
     is_one, bound = rows[0] == others[0], np.empty(POINTS)
     for first in range(0, rows.size, ROWS):
         for start in range(first if is_one else 0, others.size, POINTS):
@@ -501,12 +500,11 @@ def weigh_codes(formula, x, rows, y, points, tile):
             for j in range(lanes):
                 tile.total[i, j] += counts[0, j]
     if kind >= PRESENT_UNEQUAL:
-        _finish_codes(kind, (x, rows), (y, points), d, tile)
+        _finish_codes(kind, x, rows, y, points, d, tile)
 
 
 @_kernel
-def _finish_codes(kind, first, second, d, tile):
-    (x, rows), (y, points) = first, second
+def _finish_codes(kind, x, rows, y, points, d, tile):
     for i in range(rows.size):
         for j in range(points.size):
             differ, common = tile.total[i, j], tile.other[i, j]

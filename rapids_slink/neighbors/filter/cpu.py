@@ -263,8 +263,9 @@ def append_candidates(
     # An error is the radius of a point that wants no row: it changes no test.
     point_radius, of_points = back or (points.error, Candidates(into.ids[:0], into.count[:0]))
     tested = (rows.half_norm, radius, rows.error), (points.half_norm, point_radius, points.error)
-    both = (into.ids, into.count), (of_points.ids, of_points.count)
-    _append_candidates(product, tested, check, (*groups, rows.ids, points.ids), both)
+    _append_candidates(
+        product, *tested, check, *groups, rows.ids, points.ids, into.ids, into.count, of_points.ids, of_points.count
+    )
 
 
 def seed_bounds(
@@ -282,11 +283,12 @@ def seed_bounds(
     (m, n), is that of the rows with a sample of the points. There is a `check` if it is of coordinates, which bound no
     distance from above.
     """
-    norms = queries.half_norm, queries.error, points.half_norm, points.error
-    groups = task.groups(queries.ids), task.point_group
     core = NO_CORE if task.core is None else task.core
     nearest = np.empty((len(product), max(32, 2 * task.k)))
-    _bound_buckets(product, norms, groups, (queries.ids, points.ids), upper_bound.terms, core, check, nearest)
+    _bound_buckets(
+        product, queries.half_norm, queries.error, points.half_norm, points.error, task.groups(queries.ids),
+        task.point_group, queries.ids, points.ids, upper_bound.terms, core, check, nearest,
+    )  # fmt: skip
     np.minimum(bound, np.partition(nearest, task.k - 1, axis=1)[:, task.k - 1], out=bound)
 
 
@@ -330,9 +332,10 @@ def _squared_distance(x, i, y, j):
 
 
 @njit(nogil=True, cache=True)
-def _append_candidates(product, tested, check, identity, both):
-    (rows, points), (row_group, point_group, row_ids, ids) = tested, identity
-    (out, count), (point_out, point_count) = both
+def _append_candidates(
+    product, rows, points, check, row_group, point_group, row_ids, ids, out, count, point_out, point_count
+):
+    """`append_candidates`; `rows` and `points` are their half norms, radii and errors."""
     passed = np.zeros(-(-product.shape[1] // 8) * 8, np.uint8)
     words, near = passed.view(np.uint64), np.empty(passed.size + 1, np.int64)
     for i in range(product.shape[0]):
@@ -363,11 +366,12 @@ def _append_candidates(product, tested, check, identity, both):
 
 
 @njit(nogil=True, cache=True)
-def _bound_buckets(product, norms, groups, numbers, upper_bound, core, check, nearest):
+def _bound_buckets(
+    product, half_norm, error, point_half_norm, point_error, row_group, point_group, rows, ids,
+    upper_bound, core, check, nearest,
+):  # fmt: skip
     """Upper bounds of the distance from each row to its nearest point in each bucket."""
-    half_norm, error, point_half_norm, point_error = norms
-    (row_group, point_group), (rows, ids) = groups, numbers
-    norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound
+    norm_slack, absolute_slack, inverse_scale, more, factor, surrogate_error = upper_bound  # `UpperBound`, for Numba
     n_rows, n_points = product.shape
     buckets = nearest.shape[1]
     least, best = np.empty(buckets, product.dtype), np.empty(buckets, np.int64)

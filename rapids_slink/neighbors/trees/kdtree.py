@@ -111,14 +111,15 @@ def query(formula, tree, queries, excluded, reached):
     If there are minima by group, several threads lower them without a lock: a value read late or an update lost leaves
     a bound that is too high, which costs time and never a neighbour.
     """
-    columns, order, _, first, last, low, high, least = tree
+    columns, order, first, last, low, high = tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high
     start, rows = queries.start, queries.rows
-    group, node_group, core, _ = excluded
-    upper, minima, ids, weights = reached
+    group, node_group, core = excluded.group, excluded.node_group, excluded.core
+    upper, minima, ids, weights = reached.upper, reached.minima, reached.ids, reached.weights
     k, near = ids.shape[1], np.empty(LEAF)
     stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to visit, and their distances from the rows' box
     lanes = _new_lanes(queries.points.shape[0])
-    x, box_low, box_high, _, own_group, bound, last_id, distance, must_visit = lanes
+    x, box_low, box_high, own_group, bound = lanes.x, lanes.low, lanes.high, lanes.group, lanes.bound
+    last_id, distance, must_visit = lanes.last_id, lanes.distance, lanes.must_visit
     begin, leaf = np.int64(0), _first_leaf(start, last)  # no literal: `_load` would be compiled for it too
     while begin < start.size:
         leaf, m = _rows_together(start, begin, last, leaf)
@@ -136,7 +137,7 @@ def query(formula, tree, queries, excluded, reached):
                     to_boxes(formula, x, low, high, node, distance)
                 else:  # the box of one point
                     distance[0] = gaps[height]
-                if not _mark_visitors(node, least, excluded, lanes):
+                if not _mark_visitors(node, tree.least, excluded, lanes):
                     continue
                 if 2 * node + 1 < first.size:
                     _push_children(formula, tree, node, lanes, stack, gaps, height)
@@ -174,7 +175,8 @@ def query(formula, tree, queries, excluded, reached):
 
 
 # The parts of `query`. All are inlined: as calls, some would cost up to a quarter of the time. The loop over a leaf's
-# points is not one of them, since it costs 3 % even if it is inlined.
+# points is not one of them, since it costs 3 % even if it is inlined. They read the fields
+# of their tuples before their loops, in which Numba would count references to the arrays.
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -210,9 +212,10 @@ def _new_lanes(d):
 @njit(nogil=True, cache=True, inline="always")
 def _load(queries, begin, m, core, reached, lanes):
     """Put m rows into the lanes, and empty their lists; the group that they share, or -1."""
-    points, column, start, rows, row_group = queries
-    upper, minima, ids, weights = reached
-    x, low, high, own_core, own_group, bound, last_id, _, _ = lanes
+    points, column, start, rows, row_group = queries.points, queries.column, queries.start, queries.rows, queries.group
+    upper, minima, ids, weights = reached.upper, reached.minima, reached.ids, reached.weights
+    x, low, high, own_core = lanes.x, lanes.low, lanes.high, lanes.core
+    own_group, bound, last_id = lanes.group, lanes.bound, lanes.last_id
     for f in range(points.shape[0]):
         low[f], high[f] = np.inf, -np.inf
         for j in range(m):
@@ -244,9 +247,9 @@ def _largest(bound):
 @njit(nogil=True, cache=True, inline="always")
 def _mark_visitors(node, least, excluded, lanes):
     """Mark the lanes that have to visit a node, whose `distance` is given; how many there are."""
-    _, _, _, own_core, own_group, bound, last_id, distance, must_visit = lanes
-    _, node_group, core, node_core = excluded
-    floor = node_core[node] if core.size else 0.0
+    own_core, own_group, bound = lanes.core, lanes.group, lanes.bound
+    last_id, distance, must_visit = lanes.last_id, lanes.distance, lanes.must_visit
+    node_group, floor = excluded.node_group, excluded.node_core[node] if excluded.core.size else 0.0
     count = 0
     for j in range(LEAF):
         distance[j] = max(distance[j], own_core[j], floor)
@@ -262,7 +265,7 @@ def _push_children(formula, tree, node, lanes, stack, gaps, height):
 
     Of two at one distance that with the least row: among equal points few are compared then.
     """
-    _, _, _, _, _, low, high, least = tree
+    low, high, least = tree.low, tree.high, tree.least
     farther, nearer = 2 * node + 1, 2 * node + 2
     farther_gap = box_to_box(formula, lanes.low, lanes.high, low, high, farther)
     nearer_gap = box_to_box(formula, lanes.low, lanes.high, low, high, nearer)
@@ -275,7 +278,7 @@ def _push_children(formula, tree, node, lanes, stack, gaps, height):
 @njit(nogil=True, cache=True, inline="always")
 def _lower_minima(rows, begin, m, minima, weights, lanes):
     """Lower the groups' minima to the lanes' nearest, and the lanes' bounds to the minima."""
-    _, _, _, _, own_group, bound, last_id, _, _ = lanes
+    own_group, bound, last_id = lanes.group, lanes.bound, lanes.last_id
     for j in range(m):
         minima[own_group[j]] = min(minima[own_group[j]], weights[rows[begin + j], 0])
     for j in range(m):
@@ -289,7 +292,8 @@ MIN_RANKED = 3  # the length of a list from which on this takes less time than t
 @njit(nogil=True, cache=True, inline="always")
 def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached):
     """The lists of m rows from `begin` on, of the points in their leaf, and the rows' bounds."""
-    x, _, _, _, own_group, bound, last_id, _, must_visit = lanes
+    x, own_group, bound = lanes.x, lanes.group, lanes.bound
+    last_id, must_visit = lanes.last_id, lanes.must_visit
     group, core, ids, weights = excluded.group, excluded.core, reached.ids, reached.weights
     near, own_rows, nearest = np.empty(LEAF), np.empty(LEAF), np.empty(LEAF, np.int64)
     a, k = tree.first[leaf], ids.shape[1]

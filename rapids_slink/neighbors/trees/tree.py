@@ -49,7 +49,7 @@ def build(values: np.ndarray) -> Tree:
     scratch = np.empty(n), np.empty(n, np.int32)
     # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
-    first[0], last[0], arrays = 0, n, (columns, order, (first, last), (low, high), scratch)
+    first[0], last[0], arrays = 0, n, (columns, order, first, last, low, high, *scratch)
     _split(*arrays, 0, top)
     subtrees = range(2**top - 1, 2 ** (top + 1) - 1)
     for_each_chunk(CPU, lambda v: _split(*arrays, v, depth - top + 1), subtrees)
@@ -93,9 +93,8 @@ def depth_of(n: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _split(columns, order, ranges, boxes, scratch, root, levels):
+def _split(columns, order, first, last, low, high, value, source, root, levels):
     """Boxes and splits of `levels` levels of nodes below and including `root`; a leaf level gets its boxes only."""
-    (first, last), (low, high), (value, source) = ranges, boxes, scratch
     d = columns.shape[0]
     leaves = first.size // 2  # the first node of the lowest level
     begin, end = root, root + 1
