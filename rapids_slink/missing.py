@@ -16,17 +16,17 @@ from math import isfinite
 from numbers import Real
 from typing import Any
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import Formula, Metric, Rows
 
 #: By the parameter `missing` and the metric's name: formula, distance and rows.
 MISSING = {
     "pairwise": {
-        "euclidean": ("present_squared_euclidean", "root", "given"),
-        "sqeuclidean": ("present_squared_euclidean", "value", "given"),
-        "cityblock": ("present_manhattan", "value", "given"),
-        "hamming": ("present_hamming", "value", "given"),
+        "euclidean": (Formula.PRESENT_SQUARED_EUCLIDEAN, "root", Rows.GIVEN),
+        "sqeuclidean": (Formula.PRESENT_SQUARED_EUCLIDEAN, "value", Rows.GIVEN),
+        "cityblock": (Formula.PRESENT_MANHATTAN, "value", Rows.GIVEN),
+        "hamming": (Formula.PRESENT_HAMMING, "value", Rows.GIVEN),
     },
-    "hiercc": {"hamming": ("hiercc", "value", "counted")},
+    "hiercc": {"hamming": (Formula.HIERCC, "value", Rows.COUNTED)},
 }
 #: Texts that usually mean missing.
 USUAL_MARKS = ("-", "", "?", "NA")

@@ -4,10 +4,9 @@ from dataclasses import replace
 from math import inf, isqrt
 from typing import Any
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import EUCLIDEAN, Metric, Rows
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.choose import fused_filter
-from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
@@ -89,8 +88,8 @@ def estimate_search(
     `chosen` is the search, if the points' values have decided which it is.
     """
     m = n if n_queries is None else n_queries
-    rows = row_bytes(metric, d) * (n if n_queries is None else n + m)
-    d = 3 if metric.rows == "sphere" else d
+    rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
+    d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)

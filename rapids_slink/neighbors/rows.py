@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.exact import kernels, word_count
+from rapids_slink.metrics import OVERFLOW, Metric, Rows, word_count
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.points.validate import warn
 from rapids_slink.runtime.device import Array, Device, all_true
@@ -44,9 +44,9 @@ def metric_rows(
     ValueError
         A row has no distance from others in this metric.
     """
-    if metric.rows == "sphere":
+    if metric.rows is Rows.SPHERE:
         return _on_sphere(values, name, device)
-    if metric.rows == "boolean":
+    if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
     if metric.is_undefined_for_zeros and alone:
         zeros = zero_rows(values, device)
@@ -54,40 +54,22 @@ def metric_rows(
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
         _require_common_features(values, name, device)
-    if metric.rows == "packed":
+    if metric.rows is Rows.PACKED:
         return words_of_bytes(values, device)
-    if metric.rows == "boolean":
+    if metric.rows is Rows.BOOLEAN:
         return kernels(device).words_of(values)
     if compact and (rows := compact_rows(metric, values, device)) is not None:
         return rows
-    if metric.rows == "counted":
+    if metric.rows is Rows.COUNTED:
         count = (values == values).sum(axis=1, keepdims=True)
         return device.xp.concatenate((values, count.astype(values.dtype)), axis=1)
     if metric.formula == "inner_product":
         _require_finite_squares(values, metric, name, device)
-    if metric.rows not in ("normed", "centred"):
+    if not metric.rows.have_norms:
         return values
-    rows = kernels(device).with_norms(values, metric.rows == "centred")
+    rows = kernels(device).with_norms(values, metric.rows is Rows.CENTRED)
     _check_norms(rows[:, -1], metric, name)
     return rows
-
-
-def row_features(metric: Metric, n_features: int) -> int:
-    """How many values a row of `n_features` features has in `metric_rows`."""
-    if metric.rows == "sphere":
-        return 3
-    if metric.rows in ("boolean", "packed"):
-        return word_count(n_features * (8 if metric.rows == "packed" else 1))
-    return n_features + (metric.rows in ("normed", "centred", "counted"))
-
-
-def row_bytes(metric: Metric, n_features: int) -> int:
-    """Bytes of a row in `metric_rows`, and of the unit row that the filter takes of it."""
-    if metric.rows == "sphere":
-        return 24
-    if metric.rows in ("counted", "boolean", "packed"):
-        return 8 * row_features(metric, n_features)
-    return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 
 def zero_rows(values: Array, device: Device) -> Array:
@@ -213,12 +195,10 @@ def _check_norms(norm: Array, metric: Metric, name: str) -> None:
     if float(norm[row]) != 0:
         what = "its values are too large"
     else:
-        what = "its squares sum to zero" if metric.rows == "normed" else "all its values are equal"
+        what = "its squares sum to zero" if metric.rows is Rows.NORMED else "all its values are equal"
     raise ValueError(f"row {row} of {name} has no {metric.name} distance: {what}. Drop or rescale it.")
 
 
-#: Formulas of counts.
-OF_COUNTS = ("squared_euclidean", "manhattan", "braycurtis", "hamming", "jaccard", "cosine")  # cosine on a CPU alone
 #: Up to this number of features a CPU's trees may search points, and matrix products take little time.
 FEW_FEATURES = 64
 EXACT = 2.0**52  # integers up to here, and their differences, are exact
@@ -226,11 +206,11 @@ EXACT = 2.0**52  # integers up to here, and their differences, are exact
 
 def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
     """The rows as words or codes if that is faster, otherwise None. `values` are valid for the metric."""
-    if metric.rows not in ("given", "normed", "counted"):
+    if metric.rows not in (Rows.GIVEN, Rows.NORMED, Rows.COUNTED):
         return None
     by_product = metric.filter == "product" or metric.boxes
     is_slow = not device.is_gpu and values.shape[1] > FEW_FEATURES if by_product else True
-    if metric.formula in OF_COUNTS and is_slow and all(all_true((p == 0) | (p == 1)) for p in _parts(values)):
+    if metric.formula.is_of_counts and is_slow and all(all_true((p == 0) | (p == 1)) for p in _parts(values)):
         words: Array = kernels(device).words_of(values)
         return words if metric.formula != "cosine" or all_true(words[:, -1] > 0) else None
     return None if device.is_gpu or metric.filter != "codes" else codes_of(metric, values)
@@ -258,7 +238,7 @@ def codes_of(metric: Metric, values: np.ndarray) -> np.ndarray | None:
             return None
         if here.size:
             least, largest = min(least, float(here.min())), max(largest, float(here.max()))
-    is_counted = metric.rows == "counted"
+    is_counted = metric.rows is Rows.COUNTED
     codes = max(largest - least + offset, d if is_counted else 0)
     if codes > np.iinfo("uint16").max or max(largest, -least) > EXACT:
         return None

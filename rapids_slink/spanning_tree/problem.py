@@ -12,7 +12,7 @@ from typing import Self, TypeAlias
 from rapids_slink.metrics import Metric, distances, surrogate_of
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import prepare_search
-from rapids_slink.neighbors.rows import metric_rows, row_features
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -50,12 +50,12 @@ class Problem:
     @property
     def d(self) -> int:
         """The number of values that the metric's formula reads of a row."""
-        return self.compact_features or row_features(self.metric, self.n_features)
+        return self.compact_features or self.metric.rows.width(self.n_features)
 
     @property
     def is_compact(self) -> bool:
         """Whether the rows are words or codes."""
-        return self.compact_features is not None or self.metric.rows in ("boolean", "packed")
+        return self.compact_features is not None or self.metric.rows.are_words
 
     @property
     def max_weight(self) -> float:

@@ -52,12 +52,6 @@ class TopLists:
 
 #: The groups of some rows, and of all points by id: int32 arrays.
 Groups: TypeAlias = tuple[Array, Array]
-WORD_BITS = 64
-
-
-def word_count(n_features: int) -> int:
-    """How many values a row of words has."""
-    return -(-n_features // WORD_BITS) + 1
 
 
 def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:

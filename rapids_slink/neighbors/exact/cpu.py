@@ -19,15 +19,13 @@ import numpy as np
 from numba import typeof, types
 from numba.extending import intrinsic
 
-from rapids_slink.metrics import EUCLIDEAN, OVERFLOW, Metric
+from rapids_slink.metrics import EUCLIDEAN, OVERFLOW, WORD_BITS, Metric, word_count
 from rapids_slink.neighbors.exact import (
-    WORD_BITS,
     Candidates,
     ExactPoints,
     Groups,
     TopLists,
     candidate_capacity,
-    word_count,
 )
 from rapids_slink.neighbors.exact.formulas import (
     BRAYCURTIS,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
+from rapids_slink.metrics import WORD_BITS, Metric
+from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import MAX_FEATURES, Scaling, scale_of
 from rapids_slink.neighbors.filter.direct import direct_filter
 from rapids_slink.neighbors.filter.product import FilterCosts, TileFilter, worthwhile_projection

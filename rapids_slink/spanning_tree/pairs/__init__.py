@@ -8,7 +8,6 @@ from functools import partial
 
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors.exact import kernels as exact_kernels
-from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, half
@@ -52,7 +51,7 @@ def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
     min_samples = problem.settings.min_samples
-    rows = row_bytes(metric, problem.n_features) * n
+    rows = metric.rows.row_bytes(problem.n_features) * n
     cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
         tree = MemoryEstimate(cores + POINT_BYTES * n)

@@ -5,7 +5,8 @@ from functools import cached_property
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
+from rapids_slink.metrics import WORD_BITS
+from rapids_slink.neighbors.exact import ExactPoints
 from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.neighbors.filter.fused.filter import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, Radii, Survivors
