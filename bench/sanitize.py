@@ -22,12 +22,12 @@ import numpy as np
 
 import rapids_slink
 from bench.trees import Tree, balanced, chain, random, star
-from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.metrics import EUCLIDEAN, PRECOMPUTED, get_metric
 from rapids_slink.neighbors import neighbor_lists, prepare_search
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
@@ -42,9 +42,9 @@ from rapids_slink.runtime.device import CPU, Device, cuda, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES
 from rapids_slink.spanning_tree import component_pairs, pairs
 from rapids_slink.spanning_tree import edges as graphs
-from rapids_slink.spanning_tree.connect import spanning_tree
-from rapids_slink.spanning_tree.edges.kernels import kernels as edge_kernels
-from rapids_slink.spanning_tree.kernels import kernels as tree_kernels
+from rapids_slink.spanning_tree.edges import kernels as edge_kernels
+from rapids_slink.spanning_tree.forest import kernels as tree_kernels
+from rapids_slink.spanning_tree.lists import spanning_tree
 
 PACKAGE = Path(rapids_slink.__file__).parent
 KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(")
@@ -114,7 +114,7 @@ def tree_of_boxes(device: Device, points: np.ndarray) -> tuple[Any, ...]:
     """A tree by boxes, which a CPU makes from lists."""
     if not device.is_gpu:
         return cluster(device, "boxes", points, 8)[2:5]
-    from rapids_slink.spanning_tree.boxes import cuda as boxes
+    from rapids_slink.spanning_tree import boxes
 
     columns = boxes.tree_of_boxes(search("boxes", device.asarray(points), device), Report()).columns
     sort_in_place(columns, device.xp)

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from rapids_slink.dendrogram import build_linkage, cut_labels, estimate_linkage
-from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_cut
-from rapids_slink.dendrogram.flat import number_of_clusters
+from rapids_slink.dendrogram.cutting import CutParameters, check_cut, estimate_cut, number_of_clusters
 from rapids_slink.hierarchy.model import Hierarchy
 from rapids_slink.points.check import MAX_ROWS, as_integer
 from rapids_slink.points.output import OutputKind, Rows

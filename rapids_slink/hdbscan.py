@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from rapids_slink import prediction
-from rapids_slink.dendrogram import condense, selection
-from rapids_slink.dendrogram.flat import StableClusters
+from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.cutting import StableClusters
 from rapids_slink.hierarchy.model import WithRows
 from rapids_slink.hierarchy.trees import CondensedTree, MinimumSpanningTree, SingleLinkageTree
 from rapids_slink.metrics import PRECOMPUTED
@@ -416,7 +416,7 @@ class HDBSCAN(DensityHierarchy):
         if max_size is not None and as_integer(max_size, "max_cluster_size") < 0:
             raise ValueError(f"max_cluster_size must be at least 0, got {max_size}")
         max_rows, single = float(max_size or np.inf), bool(self.allow_single_cluster)
-        rule = selection.Rule(method == "leaf", single, max_rows, float(epsilon), float(largest))
+        rule = condense.Rule(method == "leaf", single, max_rows, float(epsilon), float(largest))
         return StableClusters(int(self.min_cluster_size), rule, self.metric)
 
 

@@ -57,6 +57,7 @@ Boxes: in few dimensions, the formula of the gaps between a point and a box is a
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
@@ -72,12 +73,117 @@ OVERFLOW = float(np.finfo(np.float64).max)
 LARGEST_DISTANCE = 1e154
 #: Spacing of float64 above 1.
 EPSILON = 2.0**-52
-#: The formulas in the order of their numbers in the CPU's kernels. `formulas.cuh` has a struct for each; jaccard is of
-#: bits alone.
-FORMULAS = (
-    "squared_euclidean", "manhattan", "chebyshev", "minkowski", "canberra", "braycurtis", "hamming", "jaccard",
-    "cosine", "inner_product", "present_squared_euclidean", "present_manhattan", "present_hamming", "hiercc",
-)  # fmt: skip
+#: Features in a word of bits.
+WORD_BITS = 64
+
+
+def word_count(n_features: int) -> int:
+    """How many values a row of words has: the last is its number of ones."""
+    return -(-n_features // WORD_BITS) + 1
+
+
+class Formula(StrEnum):
+    """The formula of a surrogate distance, and what other modules have to know of it.
+
+    The numbers of formulas in the CPU's kernels are in this order. `formulas.cuh` has a struct for each; jaccard is of
+    bits alone. GIVEN stands for distances in place of points.
+    """
+
+    SQUARED_EUCLIDEAN = "squared_euclidean"
+    MANHATTAN = "manhattan"
+    CHEBYSHEV = "chebyshev"
+    MINKOWSKI = "minkowski"
+    CANBERRA = "canberra"
+    BRAYCURTIS = "braycurtis"
+    HAMMING = "hamming"
+    JACCARD = "jaccard"
+    COSINE = "cosine"
+    INNER_PRODUCT = "inner_product"
+    PRESENT_SQUARED_EUCLIDEAN = "present_squared_euclidean"
+    PRESENT_MANHATTAN = "present_manhattan"
+    PRESENT_HAMMING = "present_hamming"
+    HIERCC = "hiercc"
+    GIVEN = "given"
+
+    @property
+    def compares_for_equality(self) -> bool:
+        """Whether it only asks which values differ."""
+        return self in (Formula.HAMMING, Formula.PRESENT_HAMMING, Formula.HIERCC)
+
+    @property
+    def is_one_operation(self) -> bool:
+        """Whether it applies one operation to the difference of two values of one feature."""
+        return self in (Formula.SQUARED_EUCLIDEAN, Formula.MANHATTAN, Formula.CHEBYSHEV)
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether of rows of zeros and ones it reads counts alone: |a∩b|, |a| and |b|; of cosine on a CPU alone."""
+        return self in (
+            Formula.SQUARED_EUCLIDEAN, Formula.MANHATTAN, Formula.BRAYCURTIS, Formula.HAMMING, Formula.JACCARD,
+            Formula.COSINE,
+        )  # fmt: skip
+
+    @property
+    def has_equal_rows_first(self) -> bool:
+        """Whether its value for equal rows is the least value."""
+        return self not in (Formula.INNER_PRODUCT, Formula.GIVEN)
+
+    @property
+    def is_undefined_for_zeros(self) -> bool:
+        """Whether two rows of zeros have no distance. Its value is `OVERFLOW` for them."""
+        return self is Formula.BRAYCURTIS
+
+    def largest_span(self, n_features: int) -> float:
+        """The largest difference of a feature's values for which all surrogate distances are finite."""
+        if self.compares_for_equality:
+            return math.inf
+        if self in (Formula.MANHATTAN, Formula.CHEBYSHEV, Formula.PRESENT_MANHATTAN):
+            return OVERFLOW / (4 * n_features)
+        return LARGEST_DISTANCE / n_features**0.5
+
+
+FORMULAS = tuple(formula for formula in Formula if formula is not Formula.GIVEN)
+
+
+class Rows(StrEnum):
+    """The form of the rows that a formula reads; `neighbors.rows` makes them."""
+
+    GIVEN = "given"
+    BOOLEAN = "boolean"
+    PACKED = "packed"
+    NORMED = "normed"
+    CENTRED = "centred"
+    COUNTED = "counted"
+    SPHERE = "sphere"
+
+    @property
+    def are_words(self) -> bool:
+        """Whether they are words of bits."""
+        return self in (Rows.BOOLEAN, Rows.PACKED)
+
+    @property
+    def have_norms(self) -> bool:
+        """Whether a row's norm follows its features."""
+        return self in (Rows.NORMED, Rows.CENTRED)
+
+    @property
+    def features_a_value(self) -> int:
+        """The features in a value of the input."""
+        return 8 if self is Rows.PACKED else 1
+
+    def width(self, n_features: int) -> int:
+        """How many values a row of `n_features` features, as the input has them, has."""
+        if self is Rows.SPHERE:
+            return 3
+        if self.are_words:
+            return word_count(n_features * self.features_a_value)
+        return n_features + (self.have_norms or self is Rows.COUNTED)
+
+    def row_bytes(self, n_features: int) -> int:
+        """Bytes of a row that is made, and of the unit row that a filter takes of it; 0 if the input's is read."""
+        if self.have_norms:
+            return 8 * (2 * n_features + 1)
+        return 0 if self is Rows.GIVEN else 8 * self.width(n_features)
 
 
 @dataclass(frozen=True)
@@ -85,13 +191,12 @@ class Metric:
     """A row of the table."""
 
     name: str  # SciPy's name, or scikit-learn's
-    formula: str  # the formula of the surrogate distance, one of `FORMULAS`
+    formula: Formula  # of the surrogate distance
     aliases: tuple[str, ...] = ()
     #: the reported distance: the surrogate distance ("value"), its p-th "root", its quotient by the number of features
     #: ("share"), Rogers and Tanimoto's function of both ("tanimoto"), the great-circle "angle"
     distance: str = "value"
-    #: "given", "normed", "centred", "sphere", "boolean", "packed" or "counted": see `neighbors.rows`
-    rows: str = "given"
+    rows: Rows = Rows.GIVEN
     filter: str = "direct"  # {"product", "direct", "codes", "bits", "none"}
     boxes: bool = False  # whether boxes bound the surrogate distance
     p: float = 2.0  # the exponent of "minkowski", and of "root"
@@ -100,23 +205,23 @@ class Metric:
     @property
     def cpu_formula(self) -> tuple[int, float] | None:
         """The formula's number and p for the CPU's kernels; None for squared_euclidean."""
-        return None if self.formula == "squared_euclidean" else (FORMULAS.index(self.formula), self.p)
+        return None if self.formula is Formula.SQUARED_EUCLIDEAN else (FORMULAS.index(self.formula), self.p)
 
     @cached_property
     def cuda_options(self) -> tuple[str, ...]:
         """The compiler's options that select the formula in the GPU's kernels."""
-        if self.rows in ("boolean", "packed"):
+        if self.rows.are_words:
             return self.bit_options
         options = (f"-DFORMULA={self.formula}",)
-        if self.formula != "minkowski":
+        if self.formula is not Formula.MINKOWSKI:
             return options
         power = f"-DHALVES={int(2 * self.p)}" if self.has_half_integer_power else f"-DEXPONENT={self.p.hex()}"
         return *options, power
 
     @property
     def bit_options(self) -> tuple[str, ...]:
-        """The compiler's options for rows of words, whose formulas are fewer; see neighbors/compact.py."""
-        formula = self.formula if self.formula in ("jaccard", "braycurtis") else "hamming"
+        """The compiler's options for rows of words, whose formulas are fewer; see neighbors/rows.py."""
+        formula = self.formula if self.formula in (Formula.JACCARD, Formula.BRAYCURTIS) else Formula.HAMMING
         return (f"-DFORMULA=bit_{formula}",)
 
     @property
@@ -127,20 +232,16 @@ class Metric:
     @property
     def changes_order(self) -> bool:
         """Whether rounding may give distances another order than the surrogate distances."""
-        return self.distance == "angle" or self.formula == "minkowski"
+        return self.distance == "angle" or self.formula is Formula.MINKOWSKI
 
     @property
     def is_undefined_for_zeros(self) -> bool:
         """Whether two rows of zeros have no distance. The formula's value is `OVERFLOW` for them."""
-        return self.formula == "braycurtis"
+        return self.formula.is_undefined_for_zeros
 
     def largest_span(self, n_features: int) -> float:
         """The largest difference of a feature's values for which all surrogate distances are finite."""
-        if self.formula in ("hamming", "present_hamming", "hiercc"):
-            return math.inf
-        if self.formula in ("manhattan", "chebyshev", "present_manhattan"):
-            return OVERFLOW / (4 * n_features)
-        return LARGEST_DISTANCE / n_features**0.5
+        return self.formula.largest_span(n_features)
 
     def true_distance_bound(self, surrogate: Array, n_features: int, xp: Any) -> Any:
         """An upper bound of the true distance of points in the product form (unit rows, for cosine and correlation).
@@ -157,7 +258,7 @@ class Metric:
 
     def rounding_terms(self, n_features: int) -> tuple[float, float, float, float]:
         """(error, stretch, factor, more) of √((surrogate + error)·stretch)·factor + more, the bound's formula."""
-        if self.formula == "cosine":
+        if self.formula is Formula.COSINE:
             error = (2 * n_features + 16) * EPSILON
             return error, 2.0, 1 + 8 * EPSILON, error
         return n_features * 5e-324, 1 + (n_features + 8) * EPSILON, 1.0, 0.0
@@ -169,7 +270,7 @@ class Metric:
         are those of `true_distance_bound`; the factor covers a few roundings of this expression.
         """
         rounding = 1 + 2.0**-40
-        if self.formula == "cosine":
+        if self.formula is Formula.COSINE:
             error = (2 * n_features + 16) * EPSILON
             return error, 0.5 * rounding, error
         return 0.0, (1 + (n_features + 8) * EPSILON) * rounding, n_features * 5e-324
@@ -178,23 +279,23 @@ class Metric:
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("euclidean", "squared_euclidean", ("l2",), distance="root", filter="product", boxes=True),
-        Metric("sqeuclidean", "squared_euclidean", filter="product", boxes=True),
-        Metric("cosine", "cosine", rows="normed", filter="product"),
-        Metric("correlation", "cosine", rows="centred", filter="product"),
-        Metric("cityblock", "manhattan", ("manhattan", "l1"), boxes=True),
-        Metric("chebyshev", "chebyshev", boxes=True),
-        Metric("minkowski", "minkowski", distance="root", boxes=True),
-        Metric("canberra", "canberra"),
-        Metric("braycurtis", "braycurtis"),
-        Metric("hamming", "hamming", distance="share", filter="codes"),
-        Metric("rogerstanimoto", "hamming", distance="tanimoto", rows="boolean", filter="bits"),
-        Metric("jaccard", "jaccard", rows="boolean", filter="bits"),
-        Metric("bit_hamming", "hamming", distance="share", rows="packed", filter="bits"),
-        Metric("bit_jaccard", "jaccard", rows="packed", filter="bits"),
-        Metric("dice", "braycurtis", rows="boolean", filter="bits"),  # Σ [x ≠ y] / Σ (x + y) of zeros and ones
-        Metric("inner_product", "inner_product"),
-        Metric("haversine", "squared_euclidean", distance="angle", rows="sphere", filter="product", boxes=True),
+        Metric("euclidean", Formula.SQUARED_EUCLIDEAN, ("l2",), distance="root", filter="product", boxes=True),
+        Metric("sqeuclidean", Formula.SQUARED_EUCLIDEAN, filter="product", boxes=True),
+        Metric("cosine", Formula.COSINE, rows=Rows.NORMED, filter="product"),
+        Metric("correlation", Formula.COSINE, rows=Rows.CENTRED, filter="product"),
+        Metric("cityblock", Formula.MANHATTAN, ("manhattan", "l1"), boxes=True),
+        Metric("chebyshev", Formula.CHEBYSHEV, boxes=True),
+        Metric("minkowski", Formula.MINKOWSKI, distance="root", boxes=True),
+        Metric("canberra", Formula.CANBERRA),
+        Metric("braycurtis", Formula.BRAYCURTIS),
+        Metric("hamming", Formula.HAMMING, distance="share", filter="codes"),
+        Metric("rogerstanimoto", Formula.HAMMING, distance="tanimoto", rows=Rows.BOOLEAN, filter="bits"),
+        Metric("jaccard", Formula.JACCARD, rows=Rows.BOOLEAN, filter="bits"),
+        Metric("bit_hamming", Formula.HAMMING, distance="share", rows=Rows.PACKED, filter="bits"),
+        Metric("bit_jaccard", Formula.JACCARD, rows=Rows.PACKED, filter="bits"),
+        Metric("dice", Formula.BRAYCURTIS, rows=Rows.BOOLEAN, filter="bits"),  # Σ [x ≠ y] / Σ (x + y) of bits
+        Metric("inner_product", Formula.INNER_PRODUCT),
+        Metric("haversine", Formula.SQUARED_EUCLIDEAN, (), "angle", Rows.SPHERE, filter="product", boxes=True),
     )
 }
 EUCLIDEAN = METRICS["euclidean"]
@@ -204,7 +305,7 @@ SPECIAL_POWERS = {1.0: "cityblock", 2.0: "euclidean", math.inf: "chebyshev"}
 
 
 #: Distances in place of points.
-PRECOMPUTED = Metric("precomputed", "given")
+PRECOMPUTED = Metric("precomputed", Formula.GIVEN)
 #: What metrics are called elsewhere, and here. One that is not here is itself, because it resembles another.
 MEANINGS = {
     "tanimoto": "jaccard", "tversky": "jaccard", "sorensen": "dice", "czekanowski": "dice", "matching": "hamming",
@@ -236,7 +337,7 @@ def get_metric(name: Any, p: Any = 2.0, given: bool = False) -> Metric:
     if not p > 0:
         raise ValueError(f"p must be above 0, got {p}")
     metric = NAMES[name]
-    if metric.formula != "minkowski":
+    if metric.formula is not Formula.MINKOWSKI:
         return metric
     return METRICS[SPECIAL_POWERS[p]] if p in SPECIAL_POWERS else replace(metric, p=p)
 
@@ -247,7 +348,7 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
     `ends` are two (m,) int32 arrays: a pair's rows, one in each of the `points`, two (n, d) arrays of the input. Raises
     ValueError if a pair's distance is beyond float64 or not defined.
     """
-    may_overflow = metric.formula == "minkowski" or metric.is_undefined_for_zeros
+    may_overflow = metric.formula is Formula.MINKOWSKI or metric.is_undefined_for_zeros
     if may_overflow and weight.size and not bool(weight.max() < OVERFLOW):
         at = int((~(weight < OVERFLOW)).argmax())
         pair = f"rows {int(ends[0][at])} and {int(ends[1][at])}"
@@ -256,10 +357,10 @@ def distances(metric: Metric, weight: Array, ends: tuple[Any, Any], points: tupl
         angles = (rows[end].astype("float64") for rows, end in zip(points, ends, strict=True))
         return each(great_circle, device, *(column for rows in angles for column in rows.T))
     if metric.distance == "share":
-        return weight / (points[0].shape[1] * (8 if metric.rows == "packed" else 1))
+        return weight / (points[0].shape[1] * metric.rows.features_a_value)
     if metric.distance == "tanimoto":
         return 2 * weight / (points[0].shape[1] + weight)
-    if metric.formula == "minkowski":  # with the host's library, because CuPy's powers have other bits
+    if metric.formula is Formula.MINKOWSKI:  # with the host's library, because CuPy's powers have other bits
         return device.asarray(to_host(weight) ** (1 / metric.p))
     return device.xp.sqrt(weight) if metric.distance == "root" else weight
 
@@ -269,7 +370,7 @@ def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
     if metric.distance == "angle":  # the square of the chord, of points whose coordinates are rounded
         return (2 * math.sin(min(max(distance, 0.0), math.pi) / 2) + 1e-14) ** 2
     if metric.distance == "share":
-        return distance * n_features * (8 if metric.rows == "packed" else 1)
+        return distance * n_features * metric.rows.features_a_value
     if metric.distance == "tanimoto":
         return n_features * distance / (2 - min(distance, 1.0))
     return max(distance, 0.0) ** metric.p if metric.distance == "root" else distance

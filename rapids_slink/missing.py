@@ -16,17 +16,17 @@ from math import isfinite
 from numbers import Real
 from typing import Any
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import Formula, Metric, Rows
 
 #: By the parameter `missing` and the metric's name: formula, distance and rows.
 MISSING = {
     "pairwise": {
-        "euclidean": ("present_squared_euclidean", "root", "given"),
-        "sqeuclidean": ("present_squared_euclidean", "value", "given"),
-        "cityblock": ("present_manhattan", "value", "given"),
-        "hamming": ("present_hamming", "value", "given"),
+        "euclidean": (Formula.PRESENT_SQUARED_EUCLIDEAN, "root", Rows.GIVEN),
+        "sqeuclidean": (Formula.PRESENT_SQUARED_EUCLIDEAN, "value", Rows.GIVEN),
+        "cityblock": (Formula.PRESENT_MANHATTAN, "value", Rows.GIVEN),
+        "hamming": (Formula.PRESENT_HAMMING, "value", Rows.GIVEN),
     },
-    "hiercc": {"hamming": ("hiercc", "value", "counted")},
+    "hiercc": {"hamming": (Formula.HIERCC, "value", Rows.COUNTED)},
 }
 #: Texts that usually mean missing.
 USUAL_MARKS = ("-", "", "?", "NA")
@@ -65,7 +65,7 @@ def missing_values_of(value: Any, missing: Any) -> tuple[Any, ...]:
 
 
 def as_read(value: Any) -> Any:
-    """What a value counts as: a text that is a finite number as this number, any other value as itself.
+    """The value as it counts: a text that is a finite number as this number, any other value unchanged.
 
     So a column has the same categories whether a file's reader makes numbers or text of it.
     """

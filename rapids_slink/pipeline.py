@@ -14,7 +14,7 @@ import numpy as np
 from rapids_slink import dendrogram as dendrograms
 from rapids_slink import graph, neighbors
 from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
-from rapids_slink.dendrogram.flat import SERIES_NAMES, ClusterRule, Cut, FlatClusters
+from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
 from rapids_slink.missing import missing_of
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
@@ -50,14 +50,21 @@ from rapids_slink.runtime.memory import (
 )
 from rapids_slink.settings import Settings
 from rapids_slink.spanning_tree.append import estimate_appended, tree_of_appended
-from rapids_slink.spanning_tree.connect_graph import connect_graph
 from rapids_slink.spanning_tree.edges import EdgeList
 from rapids_slink.spanning_tree.edges import size_text as edges_text
-from rapids_slink.spanning_tree.given import edges_of_matrix, estimate_given, forest_of_edges
-from rapids_slink.spanning_tree.graphs import NO_NODES, given_graph, is_graph, read_graph, tree_of_edges
-from rapids_slink.spanning_tree.problem import Problem, Tree
+from rapids_slink.spanning_tree.graphs import (
+    NO_NODES,
+    edges_of_matrix,
+    estimate_given,
+    forest_of_edges,
+    given_graph,
+    is_graph,
+    read_graph,
+    tree_of_edges,
+)
+from rapids_slink.spanning_tree.problem import Problem, Tree, weighted_problem
+from rapids_slink.spanning_tree.relational import connect_graph
 from rapids_slink.spanning_tree.ways import estimate_tree, grow_tree, prepared_ways, retaining_tree, way_of
-from rapids_slink.spanning_tree.weights import weighted_problem
 
 #: What makes the tree of a problem's rows.
 Grow: TypeAlias = Callable[[Problem, Array, Report], Tree]

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.dendrogram.condense import Condensed
-from rapids_slink.dendrogram.selection import enclosing, raise_to_those_within, summarize
+from rapids_slink.dendrogram.condense import Condensed, enclosing, raise_to_those_within, summarize
 from rapids_slink.metrics import Metric, distances
 from rapids_slink.neighbors import nearest_neighbors, neighbor_lists
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, require_common_features_with
 from rapids_slink.neighbors.slices import row_blocks

@@ -10,8 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import check_cut, check_max_distance
-from rapids_slink.dendrogram.flat import ClusterRule, Cut
+from rapids_slink.dendrogram.cutting import ClusterRule, Cut, check_cut, check_max_distance
 from rapids_slink.hierarchy.model import Estimator, Hierarchy, WithRows
 from rapids_slink.metrics import PRECOMPUTED, get_metric
 from rapids_slink.missing import missing_values_of, with_missing

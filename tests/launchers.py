@@ -39,11 +39,11 @@ def exact_kernels():
 
 
 def matrix_search():
-    from rapids_slink.neighbors.matrix import search
+    from rapids_slink.neighbors import matrix
 
     metric, rows = get_metric("hamming"), ids(300)
-    among = search.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
-    for k in (1, search.MAX_LIST):
+    among = matrix.MatrixSearch(points(300, 40), cuda(), Report(), metric=metric)
+    for k in (1, matrix.MAX_LIST):
         among.find(SearchTask(rows, k, rows, rows))
 
 
@@ -60,15 +60,15 @@ def box_search():
 
 def box_tree():
     from rapids_slink.neighbors.trees.bvh import BoxSearch
-    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
 
     for d, dtype in ((3, "float32"), (32, "float64")):
         tree_of_boxes(BoxSearch(points(100_000, d, dtype), cuda(), Report()), Report())
 
 
 def int8_points():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused import encodings
-    from rapids_slink.neighbors.filter.quantize import Scaling
 
     for d in (1, 784, encodings.MAX_FEATURES):
         given = points(300, d)
@@ -87,7 +87,7 @@ def fused_filter():
 
 
 def append_survivors(launch, atoms, sum_type, y_type):
-    from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 
     xp, n = cuda().xp, 1024
     image = QuantizedPoints(xp.zeros(n * atoms, y_type), xp.zeros(n, sum_type), xp.zeros(n, "float32"))
@@ -101,8 +101,7 @@ def append_survivors(launch, atoms, sum_type, y_type):
 def bounds_of_filters():
     """Many buckets, and many survivors of a row."""
     from rapids_slink.neighbors.filter import cuda as filters
-    from rapids_slink.neighbors.filter.bounds import UpperBound
-    from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+    from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Scaling, UpperBound
 
     xp, n = cuda().xp, 300
     filters.centre_of_rows(points(n, 100), 1)
@@ -115,9 +114,9 @@ def bounds_of_filters():
 
 
 def tightening():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
     from rapids_slink.neighbors.filter.fused.launch import Survivors
-    from rapids_slink.neighbors.filter.quantize import Scaling
 
     xp, n, given = cuda().xp, 300, points(300, 100)
     scaling, metric = Scaling(xp.zeros(100), 1.0), get_metric("euclidean")
@@ -193,7 +192,7 @@ def small_batch():
 
 
 def component_samples():
-    from rapids_slink.spanning_tree.component_pairs.components import Components
+    from rapids_slink.spanning_tree.component_pairs import Components
     from rapids_slink.spanning_tree.component_pairs.cuda import sample_components
 
     xp, n = cuda().xp, 300
@@ -220,17 +219,17 @@ def tree_of_matrix():
 
 
 def tree_of_lists():
-    from rapids_slink.spanning_tree.cuda import boruvka_rounds
+    from rapids_slink.spanning_tree.cuda import grow_forest
     from rapids_slink.spanning_tree.forest import Forest
 
     n = 100_000
     lists = NeighborLists(points(n, 5, "int32"), points(n, 5, "float64"))
-    boruvka_rounds(lists, Forest.of_points(lists, cuda()))
+    grow_forest(lists, Forest.of_points(lists, cuda()))
 
 
 def forest_of_edges():
+    from rapids_slink.spanning_tree.edges import ALL, EdgeList
     from rapids_slink.spanning_tree.edges import cuda as kernels
-    from rapids_slink.spanning_tree.edges.edge_list import ALL, EdgeList
 
     n = 100_000
     for dtype in ("float32", "float64"):
@@ -277,21 +276,21 @@ def lists_kernels():
 
 
 def bit_filter():
-    from rapids_slink.neighbors.filter.fused import image
     from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.filter.fused.filter import tiles_in_strides
     from rapids_slink.neighbors.filter.fused.launch import Survivors
 
     xp, n = cuda().xp, 300
     filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
-    filter_.arrange(image.tiles_in_strides(xp.arange(n), n))
+    filter_.arrange(tiles_in_strides(xp.arange(n), n))
     filter_.radii(xp.zeros(n), filter_.image().error, 512)
     found = xp.zeros((n, 60), "int32"), xp.zeros(n, "int32"), None, xp.zeros((n, 60), "int32")
     filter_.tighten(Survivors(*found), xp.zeros(n), 5, last=True)
 
 
 def filter_radii():
+    from rapids_slink.neighbors.filter.bounds import Scaling
     from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.neighbors.filter.quantize import Scaling
 
     given, metric = points(300, 20), get_metric("euclidean")
     exact, scaling = ExactPoints(given, given), Scaling(cuda().xp.zeros(20), 1.0)
@@ -299,11 +298,11 @@ def filter_radii():
 
 
 def long_lists_of_codes():
-    from rapids_slink.neighbors.matrix import search
+    from rapids_slink.neighbors import matrix
 
     n, metric = 5000, get_metric("hamming")
-    rows, among = ids(n), search.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
-    among.find(SearchTask(rows[:128], search.MAX_LIST + 1, rows, rows))
+    rows, among = ids(n), matrix.MatrixSearch(points(n, 40), cuda(), Report(), metric=metric)
+    among.find(SearchTask(rows[:128], matrix.MAX_LIST + 1, rows, rows))
 
 
 def boxes_and_cores():
@@ -329,23 +328,9 @@ def order_of_edges():
     sort_in_place(dict(zip(("src", "dst", "weight"), columns, strict=True)), cuda().xp)
 
 
-def added_rows():
-    from rapids_slink.neighbors.filter.fused.filter import PRECISE, FusedFilter
-    from rapids_slink.neighbors.filter.quantize import Scaling
-    from rapids_slink.spanning_tree import added
-
-    xp, n = cuda().xp, 1024
-    added.leaf_order(*(ids(n - 1) for _ in range(3)), xp.zeros(n - 1), xp)
-    added.tiles_of_leaves(ids(n), xp.zeros(n), xp.zeros(n - 1), xp)
-    given, scaling = points(n, 20), Scaling(xp.zeros(20), 1.0)
-    filter_ = FusedFilter(given, given, get_metric("euclidean"), cuda(), scaling, ExactPoints(given, given), PRECISE)
-    filter_.arrange(ids(n))
-    added._pairs_within(filter_, xp.zeros(256, "int32"), xp.zeros(256), xp.zeros(768), 2**30)
-
-
 def components():
+    from rapids_slink.spanning_tree.component_pairs import ComponentPairs, Components, SeparationErrors
     from rapids_slink.spanning_tree.component_pairs import cuda as kernels
-    from rapids_slink.spanning_tree.component_pairs.components import ComponentPairs, Components, SeparationErrors
 
     xp, n, k = cuda().xp, 300, 10
     kernels.sort_by_component(ids(n), k)
@@ -387,8 +372,8 @@ def searched_forest():
 
 
 def edges_of_graph():
+    from rapids_slink.spanning_tree.edges import EdgeList
     from rapids_slink.spanning_tree.edges import cuda as kernels
-    from rapids_slink.spanning_tree.edges.edge_list import EdgeList
 
     xp, n = cuda().xp, 300
     for dtype in ("float32", "int64"):
@@ -402,7 +387,7 @@ def edges_of_graph():
 OTHERS = [
     points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores,
     expansion_of_points, order_of_edges,
-    added_rows, components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
+    components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
 ]  # fmt: skip
 
 

@@ -15,14 +15,14 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, cuda
-from rapids_slink.spanning_tree.connect import spanning_tree
+from rapids_slink.spanning_tree.lists import spanning_tree
 
 pytestmark = pytest.mark.gpu
 METRICS = [("cityblock", 2.0), ("chebyshev", 2.0), ("minkowski", 3.0), ("minkowski", 1.7), ("haversine", 2.0)]
 
 
 def grown(X, metric=EUCLIDEAN, report=None):
-    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
 
     tree = tree_of_boxes(SearchKind("cuda", "tree")(X, metric=metric), Report() if report is None else report)
     sort_in_place(tree.columns, cuda().xp)

@@ -11,8 +11,8 @@ from rapids_slink import knn_graph
 from rapids_slink.metrics import METRICS
 from rapids_slink.neighbors import brute_force, neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
-from rapids_slink.neighbors.filter.blas import BlasFilter
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter.cpu import BlasFilter
 from rapids_slink.neighbors.plan import _search_class, estimate_search, prepare_search
 from rapids_slink.neighbors.slices import equal_slices, geometric_slices
 from rapids_slink.neighbors.task import SearchTask
@@ -90,7 +90,7 @@ def test_surroundings():
     """Each row once; members near their centre for how far they look; none that look nowhere or for anything."""
     import cupy
 
-    from rapids_slink.neighbors.filter.fused.surroundings import surroundings
+    from rapids_slink.neighbors.filter.fused.filter import surroundings
 
     rng, n = np.random.default_rng(0), 3000
     X = clusters(rng, n, 9)

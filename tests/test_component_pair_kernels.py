@@ -14,15 +14,16 @@ from rapids_slink.neighbors.filter.bounds import radius_terms
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import component_pairs
-from rapids_slink.spanning_tree.component_pairs import JoinContext
-from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
-from rapids_slink.spanning_tree.component_pairs.components import (
+from rapids_slink.spanning_tree.component_pairs import (
     ComponentPairs,
     Components,
+    JoinContext,
     SeparationErrors,
+    near_pairs,
+    path_bottlenecks,
+    project,
 )
-from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
-from rapids_slink.spanning_tree.component_pairs.projections import near_pairs, project
+from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 
 
 @pytest.fixture

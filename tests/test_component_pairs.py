@@ -18,9 +18,10 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import edge_codes
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
-from rapids_slink.spanning_tree import component_pairs, connect
-from rapids_slink.spanning_tree.component_pairs import connect_components, context, is_worthwhile, projections
-from rapids_slink.spanning_tree.component_pairs.kernels import kernels as pair_kernels
+from rapids_slink.spanning_tree import component_pairs
+from rapids_slink.spanning_tree import lists as by_lists
+from rapids_slink.spanning_tree.component_pairs import connect_components, is_worthwhile
+from rapids_slink.spanning_tree.component_pairs import kernels as pair_kernels
 
 MANY_ROUNDS = 100_000  # of searches: everything is cheaper
 ENDLESS = 10**9
@@ -163,9 +164,9 @@ def test_the_same_tree_as_by_rounds(kind, engine, monkeypatch):
     monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", n)
     monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
     for at_once in (True, False):
-        monkeypatch.setattr(connect, "is_worthwhile", lambda *_, at_once=at_once: at_once)
+        monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_, at_once=at_once: at_once)
         search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-        tree = connect.spanning_tree(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
+        tree = by_lists.spanning_tree(neighbor_lists(search, n, 4, engine, 3), search, engine, report)
         for name, column in zip(("src", "dst", "weight"), expected, strict=True):
             np.testing.assert_array_equal(to_host(tree.columns[name]), column)
         assert report["connect"].get("joined_at_once", 0) == at_once
@@ -176,7 +177,7 @@ def test_pairs_that_int8_cannot_tell_apart(monkeypatch):
     """Clusters so far apart that int8 errs by more than they are wide: it leaves too many, and fp16 takes over."""
     monkeypatch.setattr("rapids_slink.neighbors.filter.fused.encodings.FP16_SURVIVORS", 0)
     monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
-    monkeypatch.setattr(context, "MAX_PAIRS", 4000)
+    monkeypatch.setattr(component_pairs, "MAX_PAIRS", 4000)
     rng, engine = np.random.default_rng(0), resolve("cuda")
     label = np.arange(800) % 8
     X = (30 * rng.normal(size=(8, 64))[label] + rng.normal(size=(800, 64))).astype(np.float32)
@@ -191,15 +192,15 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
     """Their outlying points search alone at first; then the clusters are joined by their points' projections."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
     monkeypatch.setattr(component_pairs, "ROUNDS", MANY_ROUNDS)
-    searched, search_edges = [], connect._search_crossing_edges
+    searched, search_edges = [], by_lists._search_crossing_edges
     noted = lambda forest, rows, *more: searched.append(rows.size) or search_edges(forest, rows, *more)  # noqa: E731
-    monkeypatch.setattr(connect, "_search_crossing_edges", noted)
+    monkeypatch.setattr(by_lists, "_search_crossing_edges", noted)
     rng, n = np.random.default_rng(0), 3000
     X = (1e6 * rng.normal(size=(5, 40)))[np.arange(n) % 5] + rng.normal(size=(n, 40))
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
     lists, expected = neighbor_lists(search, n, 3, engine), tree_of(squared_distances(X))
     limit = expected[2][-9] if is_bounded else np.inf
-    tree, kept = connect.spanning_tree(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
+    tree, kept = by_lists.spanning_tree(lists, search, engine, report, limit).columns, (expected[2] <= limit).sum()
     for name, column in zip(("src", "dst", "weight"), expected, strict=True):
         np.testing.assert_array_equal(to_host(tree[name])[:kept], column[:kept])
     assert 0 < searched[0] < n / 4
@@ -211,12 +212,12 @@ def test_clusters_that_no_filter_tells_apart(is_bounded, engine, monkeypatch):
 def test_one_small_component_among_many_large_ones(engine, monkeypatch):
     """It searches alone, and is certified although all others are not."""
     monkeypatch.setitem(component_pairs.MIN_ROUND_PAIRS, engine.name, 0)
-    monkeypatch.setattr(connect, "is_worthwhile", lambda *_: False)
+    monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: False)
     rng, n = np.random.default_rng(0), 3030
     X = (np.arange(n) % 50)[:, None] + 0.01 * rng.random((n, 9))
     X[-30:] += 0.2 - np.arange(n)[-30:, None] % 50
     search, report = BruteForceSearch(engine.asarray(X), engine, Report()), Report()
-    tree = connect.spanning_tree(neighbor_lists(search, n, 20, engine), search, engine, report)
+    tree = by_lists.spanning_tree(neighbor_lists(search, n, 20, engine), search, engine, report)
     for name, column in zip(("src", "dst", "weight"), tree_of(squared_distances(X)), strict=True):
         np.testing.assert_array_equal(to_host(tree.columns[name]), column)
     assert report["connect"]["rounds"] > 2
@@ -266,7 +267,7 @@ def test_too_many_pairs_are_left_to_rounds(engine, monkeypatch):
     assert not tried  # the samples are too many
     assert "connect" not in report
     monkeypatch.setattr(component_pairs, "MIN_SAMPLED", 1)
-    limits = (projections, "PROJECTION_COST", 0), (context, "WEIGHT_COST", 1)
+    limits = (component_pairs, "PROJECTION_COST", 0), (component_pairs, "WEIGHT_COST", 1)
     for module, limit, enough in [(component_pairs, "ROUNDS", MANY_ROUNDS)] if engine.is_gpu else limits:
         assert join() is None
         assert tried == [False]

@@ -191,14 +191,13 @@ def test_cuda_source_compiles_with_the_options_of_its_launchers(source, options)
 
 FUSED = "neighbors/filter/fused/"
 #: What one launch does: all rows with some points, each pair for both its points, or pairs within the threshold of
-#: their components, of their row and tile, or of their row and cell with listed tiles.
+#: their components, or of their row and cell with listed tiles.
 TYPES = {"fp16": {"INT8": 0, "BITS": 0}, "int8": {"INT8": 1, "BITS": 0}, "bits": {"INT8": 1, "BITS": 1}}
 PASSES = {
-    "rows": (0, 0, 0, 0),
-    "symmetric": (1, 0, 0, 0),
-    "between components": (0, 1, 0, 0),
-    "by tile": (0, 1, 1, 0),
-    "in tiles of near points": (0, 0, 0, 1),
+    "rows": (0, 0, 0),
+    "symmetric": (1, 0, 0),
+    "between components": (0, 1, 0),
+    "in tiles of near points": (0, 0, 1),
 }
 OF_PRODUCTS = "rows", "symmetric"  # of bits, too
 KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if pass_ in OF_PRODUCTS or type_ != "bits"]
@@ -215,10 +214,10 @@ KINDS.remove(("in tiles of near points", "int8"))
 )
 def test_tensor_cores_are_not_made_to_wait(resident_atoms, last_steps, pass_, type_):
     """The compiler says so if it has each of their instructions wait for the one before."""
-    symmetric, between, by_tile, local = PASSES[pass_]
+    symmetric, between, local = PASSES[pass_]
     flags = defined(
         RESIDENT_ATOMS=resident_atoms, LAST_STEPS=last_steps, SYMMETRIC=symmetric, BETWEEN_COMPONENTS=between,
-        BY_TILE=by_tile, LOCAL=local, **TYPES[type_],
+        LOCAL=local, **TYPES[type_],
     )  # fmt: skip
     assert "serialized" not in assert_compiles(FUSED + "wgmma.cu", "sm_90a", *flags)
 
@@ -243,10 +242,10 @@ TARGETS = [
 )
 def test_mma_compiles(architecture, launch, pass_, type_):
     warps, stages, resident = launch
-    symmetric, between, by_tile, local = PASSES[pass_]
+    symmetric, between, local = PASSES[pass_]
     flags = defined(
         WARPS=warps, STAGES=stages, RESIDENT_ATOMS=resident, LAST_STEPS=3, SYMMETRIC=symmetric,
-        BETWEEN_COMPONENTS=between, BY_TILE=by_tile, LOCAL=local, **TYPES[type_],
+        BETWEEN_COMPONENTS=between, LOCAL=local, **TYPES[type_],
     )  # fmt: skip
     assert_compiles(FUSED + "mma.cu", architecture, *flags)
 
@@ -269,7 +268,7 @@ def test_blocks_that_wait_for_each_other_fit(jobs, held, expected):
     """On ten multiprocessors, each of which holds what launch bounds ask for (two blocks of 512), more or less."""
     with fake_gpu() as gpu:
         gpu.resident = lambda *_: held
-        assert resident_blocks("spanning_tree/forest.cu", "boruvka_rounds", jobs) == expected
+        assert resident_blocks("spanning_tree/forest.cu", "grow_forest", jobs) == expected
 
 
 # --- constants

@@ -11,7 +11,7 @@ from sklearn.cluster import AgglomerativeClustering
 from spanning_trees import DEEP, SHAPES, by_appearance, edges, linkage_on, matrix, shaped_tree, tree_of_points
 
 from rapids_slink import SingleLinkage, cut, fit_graph
-from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import frame_of

@@ -37,7 +37,6 @@ from distributed.utils import get_mp_context  # noqa: E402
 
 from rapids_slink import distributed  # noqa: E402
 from rapids_slink.distributed import cluster as runs  # noqa: E402
-from rapids_slink.distributed import schedule  # noqa: E402
 from rapids_slink.distributed.cluster import Run  # noqa: E402
 from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
 from rapids_slink.distributed.trees import forest_of_frame, may_have_lists  # noqa: E402
@@ -483,11 +482,11 @@ def test_columns_of_edges_and_merges(function, client):
 
 
 def test_expected_time():
-    assert schedule.expected_time(1, 8) == 1
-    assert all(schedule.expected_time(count, 1) == 1 for count in range(1, 33))
-    assert schedule.expected_time(4, 2) == 1 / 2
-    assert schedule.expected_time(6, 4) == 1 / 4
-    assert schedule.expected_time(6, 8) == (1 + 2 * 2) / 36
+    assert runs.expected_time(1, 8) == 1
+    assert all(runs.expected_time(count, 1) == 1 for count in range(1, 33))
+    assert runs.expected_time(4, 2) == 1 / 2
+    assert runs.expected_time(6, 4) == 1 / 4
+    assert runs.expected_time(6, 8) == (1 + 2 * 2) / 36
 
 
 @pytest.mark.parametrize(
@@ -503,7 +502,7 @@ def test_expected_time():
     ],
 )
 def test_wanted_blocks(n, d, devices, device, blocks):
-    assert schedule.wanted_blocks(n, d, devices, device) == blocks
+    assert runs.wanted_blocks(n, d, devices, device) == blocks
 
 
 def test_few_features_need_no_room_for_lists(monkeypatch):
@@ -520,7 +519,7 @@ def test_few_features_need_no_room_for_lists(monkeypatch):
 def test_blocks(client, monkeypatch):
     frame, parts = collection(blobs(0, 20, n=2000), [1000, 1040])
     assert fit(parts, 2, device="cpu").report_["spanning_tree"]["blocks"] == 1  # both workers are on one host
-    monkeypatch.setitem(schedule.MIN_BLOCK_WORK, "cpu", 2**10)
+    monkeypatch.setitem(runs.MIN_BLOCK_WORK, "cpu", 2**10)
     monkeypatch.setattr(runs.Run, "devices", lambda run, gpu: 2)
     model = fit(parts, 2, device="cpu", progress=True)
     assert model.report_["spanning_tree"]["pairs"] == 6

@@ -19,10 +19,9 @@ dask = pytest.importorskip("dask")
 dd = pytest.importorskip("dask.dataframe")
 
 from rapids_slink import distributed  # noqa: E402
-from rapids_slink.distributed import schedule  # noqa: E402
+from rapids_slink.distributed import cluster as runs  # noqa: E402
 from rapids_slink.distributed.cluster import Run, hosts_in_turn  # noqa: E402
-from rapids_slink.distributed.collections import frame_of_parts  # noqa: E402
-from rapids_slink.distributed.points import make_blocks, read_points  # noqa: E402
+from rapids_slink.distributed.points import frame_of_parts, make_blocks, read_points  # noqa: E402
 
 pytestmark = [pytest.mark.xdist_group("dask"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
 PARTITIONS = 16
@@ -100,7 +99,7 @@ def test_six_blocks(workers, on_workers, monkeypatch):
     assert finished.by_worker("tree") == ([3, 4, 4, 4] if workers == 4 else [1] + 7 * [2])
     assert sum(finished.tasks.values()) <= 3 * workers + 2 * PARTITIONS + 6 + 6 + 15 + 4
     owners = made[0].owners
-    got = sum(owners[b] != w for pair, w in schedule.pairs_of_workers(owners, workers) for b in pair)
+    got = sum(owners[b] != w for pair, w in runs.pairs_of_workers(owners, workers) for b in pair)
     rows, lists, edges = X.nbytes, len(X) * 12 * 8, 24 * len(X) * 6
     assert model.report_["cluster"]["bytes_moved"] < rows + got / 6 * (rows + lists) + edges
     np.testing.assert_array_equal(model.labels_.compute(), fit(X, 4, device="cpu").labels_)
@@ -173,20 +172,20 @@ def test_who_copies_through_the_host():
 )
 def test_pairs_of_workers(blocks, workers, most_got):
     n_pairs = blocks * (blocks - 1) // 2
-    owners = schedule.owners_of_blocks([{}] * blocks, workers, n_pairs)
-    order = schedule.pairs_of_workers(owners, workers)
+    owners = runs.owners_of_blocks([{}] * blocks, workers, n_pairs)
+    order = runs.pairs_of_workers(owners, workers)
     assert sorted(pair for pair, _ in order) == list(combinations(range(blocks), 2))
     load = Counter(owners)
     load.update([w for _, w in order] * 2)
     assert max(load.values()) - min(load.values()) <= (0 if workers < blocks else 3)
-    assert max(load.values()) == pytest.approx(schedule.expected_time(blocks, workers) * blocks**2)
+    assert max(load.values()) == pytest.approx(runs.expected_time(blocks, workers) * blocks**2)
     first = dict(reversed([(w, pair) for pair, w in order]))
     for w, pair in first.items():  # nobody waits for more than a block in front of its first tree, if it has one
         assert sum(owners[b] != w for b in pair) <= (1 if w in owners else 2)
-    assert schedule.share_moved(blocks, workers) * blocks <= most_got
+    assert runs.share_moved(blocks, workers) * blocks <= most_got
 
 
 def test_blocks_that_are_moved_slowly():
     """Where rows take longer to get to another device than the tests that it saves, there is one block."""
     for seconds, blocks in ((0.0, 4), (2.4e-7, 4), (4e-6, 1)):
-        assert schedule.wanted_blocks(4_000_000, 96, 2, "cuda", seconds) == blocks
+        assert runs.wanted_blocks(4_000_000, 96, 2, "cuda", seconds) == blocks

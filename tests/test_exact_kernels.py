@@ -7,7 +7,7 @@ from oracles import least, squared_distances
 
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.runtime.device import to_host
 

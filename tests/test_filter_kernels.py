@@ -10,11 +10,11 @@ from nvrtc import compiled
 from oracles import squared_distances
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter import cpu
+from rapids_slink.neighbors.filter import kernels as filter_kernels
 from rapids_slink.neighbors.filter.bounds import UpperBound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
-from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import cuda_source
 from rapids_slink.runtime.device import CPU, to_host
@@ -160,7 +160,7 @@ def test_seed_bounds(size, k, cores, engine, kernels):
 def test_fused_filter_stops_where_shared_memory_is_not_aligned(resident):
     """Its swizzle goes by the lower ten bits of an address, which nothing but a trap holds to be zero."""
     source = cuda_source("neighbors/filter/fused/wgmma.cu")
-    off = (f"-D{name}=0" for name in ("SYMMETRIC", "INT8", "BITS", "BETWEEN_COMPONENTS", "BY_TILE", "LOCAL"))
+    off = (f"-D{name}=0" for name in ("SYMMETRIC", "INT8", "BITS", "BETWEEN_COMPONENTS", "LOCAL"))
     options = "--std=c++17", "-arch=sm_90a", f"-DRESIDENT_ATOMS={resident}", "-DLAST_STEPS=4"
     ptx, log = compiled(source, "fused.cu", *options, *off)
     assert ptx, log

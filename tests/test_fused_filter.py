@@ -12,9 +12,8 @@ from rapids_slink.metrics import EUCLIDEAN, METRICS
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.exact import ExactPoints
-from rapids_slink.neighbors.filter.bounds import UpperBound, accumulation_bound, filter_radius
+from rapids_slink.neighbors.filter.bounds import Scaling, UpperBound, accumulation_bound, filter_radius
 from rapids_slink.neighbors.filter.choose import scaling_of
-from rapids_slink.neighbors.filter.quantize import Scaling
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
@@ -179,7 +178,7 @@ def test_partial_distances_bound_distances(m, kind):
     import cupy
 
     from rapids_slink.neighbors.filter.fused.encodings import Projected
-    from rapids_slink.neighbors.filter.projection import Projection
+    from rapids_slink.neighbors.filter.product import Projection
 
     n, d, k, rng = 1500, 200, 5, np.random.default_rng(m)
     X = rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -0.7
@@ -212,11 +211,11 @@ def test_partial_distances_bound_distances(m, kind):
 def test_axes_are_taken_where_the_spectrum_falls(monkeypatch):
     import cupy
 
-    from rapids_slink.neighbors.filter import projection
+    from rapids_slink.neighbors.filter import product
     from rapids_slink.neighbors.filter.fused import encodings
 
-    monkeypatch.setitem(projection.MIN_PRODUCTS, "cuda", 0)
-    slow = projection.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
+    monkeypatch.setitem(product.MIN_PRODUCTS, "cuda", 0)
+    slow = product.FilterCosts(product=1e-12, survivor=1e-9, byte=0, rounding=0.01)
     monkeypatch.setattr(encodings, "COSTS", {True: slow, False: slow})
     n, d, rng = 20_000, 256, np.random.default_rng(0)
     X = rng.normal(size=(n, d)).astype(np.float32)
@@ -261,7 +260,7 @@ def all_survive(filter_, n, monkeypatch):
     """Each point's survivors when nothing bounds them: everyone else."""
     import cupy
 
-    monkeypatch.setattr(f"{FUSED}.image.survivor_capacity", lambda k, d: n - 1)
+    monkeypatch.setattr(f"{FUSED}.filter.survivor_capacity", lambda k, d: n - 1)
     found = filter_.empty_survivors(1)
     filter_.append_both(slice(0, filter_.symmetric_slices()[-1].stop), cupy.full(n, cupy.inf), found)
     assert (to_host(found.count) == n - 1).all()
@@ -281,7 +280,7 @@ def test_pairs_between_two_parts_survive_once(n, split, d, precise, monkeypatch)
     assert filter_.arrange_parts(cupy.asarray(rng.random(n)), split)
     order = to_host(filter_.order)
     assert sorted(order[:split]) == list(range(split))
-    monkeypatch.setattr(f"{FUSED}.image.survivor_capacity", lambda k, d: n)
+    monkeypatch.setattr(f"{FUSED}.filter.survivor_capacity", lambda k, d: n)
     found = filter_.empty_survivors(1)
     for offsets in filter_.symmetric_slices(split):
         filter_.append_both(offsets, cupy.full(n, cupy.inf), found, split)
@@ -421,7 +420,7 @@ def test_rows_that_overflow(of_bytes, is_knn_graph, monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 256, (n, 20)).astype(np.float32) if of_bytes else rng.normal(size=(n, 20))
     capacity = "survivor_capacity" if is_knn_graph else "candidate_capacity"
-    monkeypatch.setattr(f"{FUSED}.image.{capacity}", lambda k, *_: k + 1)
+    monkeypatch.setattr(f"{FUSED}.filter.{capacity}", lambda k, *_: k + 1)
     monkeypatch.setattr("rapids_slink.neighbors.brute_force.ONE_BAND", 0)
     monkeypatch.setattr(BruteForceSearch, "_may_have_tiles", False)  # as if they did not fit
     report, rows = Report(), engine.xp.arange(n, dtype="int32")

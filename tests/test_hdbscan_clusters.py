@@ -15,9 +15,9 @@ from test_hdbscan import by_appearance, generic
 
 import rapids_slink
 from rapids_slink import HDBSCAN, SingleLinkage
-from rapids_slink.dendrogram import condense, selection
-from rapids_slink.dendrogram.condense_parallel import condense_by_doubling, heights_of_size
-from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
+from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
+from rapids_slink.dendrogram.condense import condense_by_doubling, heights_of_size
 from rapids_slink.points.output import on_host
 
 hdbscan = pytest.importorskip("hdbscan")
@@ -229,9 +229,9 @@ def test_persistence_and_scores_without_splits():
     tree = condense.condense(condense.Merges(*map(np.array, ([0, 2, 3], [1, 4, 5], [1.0] * 3, [2, 3, 4]))), 4, 2)
     assert tree.parent.tolist() == [-1]
     assert tree.departure.tolist() == [1.0] * 4
-    summary = selection.summarize(tree)
-    assert selection.outlier_scores(tree, summary).tolist() == [0.0] * 4
-    flat = selection.select(tree, selection.Rule(allow_single=True), summary)
+    summary = condense.summarize(tree)
+    assert condense.outlier_scores(tree, summary).tolist() == [0.0] * 4
+    flat = condense.select(tree, condense.Rule(allow_single=True), summary)
     assert (flat.labels.tolist(), flat.persistence.tolist()) == ([0] * 4, [1.0])
 
 

@@ -6,26 +6,27 @@ from hard_cases import CASES, full
 from oracles import assert_unlisted_are_above, least, squared_distances, without_self
 
 import rapids_slink
-from rapids_slink.neighbors.filter import blas
+from rapids_slink.neighbors.filter import cpu
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, resolve, to_host
-from rapids_slink.spanning_tree import joins, lists, pairs
+from rapids_slink.spanning_tree import lists, pairs
+from rapids_slink.spanning_tree.lists import join_weights
 from rapids_slink.union_find import find_root
 
 
 @pytest.fixture
 def early(monkeypatch, device):
     """Bounds by lists for few rows, and large clusters of few points."""
-    monkeypatch.setattr(joins, "LARGE", 8)
-    monkeypatch.setattr(lists, "MIN_ROWS", {"cpu": 0, "cuda": 0})
+    monkeypatch.setattr(lists, "LARGE", 8)
+    monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {"cpu": 0, "cuda": 0})
     monkeypatch.setattr(pairs, "is_worthwhile", lambda *_: False)
     if device == "cpu":
-        monkeypatch.setattr(blas, "FEW_ROWS", 8)
-        monkeypatch.setattr(blas, "LEAST_ROWS", 8)
+        monkeypatch.setattr(cpu, "MIN_BLOCK_ROWS", 8)
+        monkeypatch.setattr(cpu, "MIN_BLOCK_ROWS_LOW_MEMORY", 8)
     else:
-        from rapids_slink.neighbors.filter.fused.image import ImageFilter
+        from rapids_slink.neighbors.filter.fused.filter import ImageFilter
 
         monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
 
@@ -38,9 +39,9 @@ def join_weights_one_by_one(src, dst, weight, n):
         if u == v:
             continue
         both = members.pop(v), members[u]
-        if sum(map(len, both)) >= joins.LARGE:
+        if sum(map(len, both)) >= lists.LARGE:
             for cluster in both:
-                if len(cluster) < joins.LARGE:
+                if len(cluster) < lists.LARGE:
                     joined[cluster] = weight[e]
         parent[v], members[u] = u, both[0] + both[1]
     return joined
@@ -52,7 +53,7 @@ def test_weights_at_which_points_join_large_clusters(k, engine, early):
     ids, weights = least(without_self(squared_distances(X)), k)
     ids[::7, k // 2 :], weights[::7, k // 2 :] = -1, np.inf  # some lists are short, or empty
     src, dst = np.repeat(np.arange(700), k), ids.ravel()
-    found = joins.join_weights(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), engine)
+    found = join_weights(engine.asarray(ids.astype(np.int32)), engine.asarray(weights), engine)
     there = dst >= 0
     expected = join_weights_one_by_one(src[there], dst[there], weights.ravel()[there], 700)
     found = to_host(found)
@@ -101,10 +102,10 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
     """They are searched again, up to the bounds that they have reached."""
     X, bounds, report = CASES["integer_grid_10d"]("float64")[:900], Bounds(1.0), Report()
     if engine is CPU:
-        monkeypatch.setattr(blas, "candidate_capacity", lambda k: 4)
+        monkeypatch.setattr(cpu, "candidate_capacity", lambda k: 4)
     else:
         monkeypatch.setattr("rapids_slink.neighbors.filter.product.SEED_POINTS", 64)
-        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.image.survivor_capacity", lambda k, d: k + 2)
+        monkeypatch.setattr("rapids_slink.neighbors.filter.fused.filter.survivor_capacity", lambda k, d: k + 2)
     assert_complete(prepare_search(engine.asarray(X), engine, report), X, 6, engine, bounds)
     assert bounds.calls
     assert report["neighbors"]["rows_redone"] > 0
@@ -114,8 +115,7 @@ def test_rows_with_too_many_candidates(engine, early, monkeypatch):
 @pytest.mark.parametrize("way", ["far rows", "a finer filter"])
 def test_far_rows_and_a_finer_filter(way, monkeypatch):
     """Rows that the filter leaves out; and a filter that gives way after bounds by lists have been used."""
-    from rapids_slink.neighbors.filter.fused.filter import FusedFilter
-    from rapids_slink.neighbors.filter.fused.image import ImageFilter
+    from rapids_slink.neighbors.filter.fused.filter import FusedFilter, ImageFilter
 
     monkeypatch.setattr(ImageFilter, "listed_offsets", 1)
     engine, rng, bounds, report = resolve("cuda"), np.random.default_rng(0), Bounds(1.0), Report()
@@ -139,12 +139,12 @@ def test_trees_are_the_same(name, device, early, monkeypatch):
 
     def counted(*so_far, **how):
         calls.append(name)
-        return joins.join_weights(*so_far, **how)
+        return join_weights(*so_far, **how)
 
     monkeypatch.setattr(lists, "join_weights", counted)
     found = rapids_slink.fit(X, device=device)
     assert calls or name != "uneven_blobs_8d"
-    monkeypatch.setattr(lists, "MIN_ROWS", {device: len(X) + 1})
+    monkeypatch.setattr(lists, "MIN_JOINED_ROWS", {device: len(X) + 1})
     calls.clear()
     expected = rapids_slink.fit(X, device=device)
     assert not calls

@@ -110,10 +110,10 @@ def points_of_forest():
     return {name: getattr(given, name) for name in ("component", *names, "certified")}
 
 
-def boruvka_rounds(ids, weights, **arrays):
-    from rapids_slink.spanning_tree.cuda import boruvka_rounds
+def grow_forest(ids, weights, **arrays):
+    from rapids_slink.spanning_tree.cuda import grow_forest
 
-    boruvka_rounds(NeighborLists(ids, weights), forest(**arrays))
+    grow_forest(NeighborLists(ids, weights), forest(**arrays))
 
 
 def rows_to_search(**arrays):
@@ -163,13 +163,13 @@ def count_visits(**arrays):
 
 
 def tree_of_boxes(**arrays):
-    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
+    from rapids_slink.spanning_tree.boxes import tree_of_boxes
 
     tree_of_boxes(box_search(**arrays), Report())
 
 
 def edge_list(src, dst, weight):
-    from rapids_slink.spanning_tree.edges.edge_list import EdgeList
+    from rapids_slink.spanning_tree.edges import EdgeList
 
     return EdgeList(src, dst, weight, N)
 
@@ -216,7 +216,7 @@ def edges_of_forest():
 #: Launchers, their arrays, and of which of these the sizes say how many there are of something.
 CALLS = [
     (
-        boruvka_rounds,
+        grow_forest,
         lambda: {"ids": i32(N, K), "weights": f64(N, K), **points_of_forest(), **edges_of_forest()},
         {"ids", "component"},
     ),

@@ -13,8 +13,8 @@ from spanning_trees import DEEP, ORDERS, SHAPES, edges, linkage_on, matrix, rank
 
 from rapids_slink import cut, linkage, ordering
 from rapids_slink.dendrogram import build_linkage, cut_labels
+from rapids_slink.dendrogram import kernels as dendrogram_kernels
 from rapids_slink.dendrogram.cutting import CutParameters
-from rapids_slink.dendrogram.kernels import kernels as dendrogram_kernels
 from rapids_slink.points.output import on_device
 from rapids_slink.runtime.device import to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame

@@ -77,7 +77,7 @@ CASES = ["codes", "one", "two", "257", "65536", "65537", "reals", "zeros of eith
 
 
 def search_of(X, kind, queries=None):
-    from rapids_slink.neighbors.matrix.search import MatrixSearch
+    from rapids_slink.neighbors.matrix import MatrixSearch
 
     return MatrixSearch(rows_of(X, kind), None, Report(), queries, metric=KINDS[kind])
 
@@ -132,10 +132,10 @@ def test_any_number_of_rows_and_neighbours(n, kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_in_parts(kind, monkeypatch):
-    from rapids_slink.neighbors.matrix import search
+    from rapids_slink.neighbors import matrix
 
-    monkeypatch.setattr(search, "MAX_MATRIX_BYTES", 0)
-    monkeypatch.setattr(search, "PART_BYTES", 1)
+    monkeypatch.setattr(matrix, "MAX_MATRIX_BYTES", 0)
+    monkeypatch.setattr(matrix, "PART_BYTES", 1)
     check("codes", 400, 70, kind)
     assert search_of(codes("codes", 400, 70, kind), kind)._rows_at_once(1) == 128
 
@@ -155,7 +155,7 @@ def test_queries(name, kind):
 def test_mutual_reachability_and_long_lists(kind, monkeypatch):
     import cupy
 
-    from rapids_slink.neighbors.matrix import search as module
+    from rapids_slink.neighbors import matrix
 
     X = codes("codes", 200, 50, kind)
     distances, search = all_pairs(X, X, kind), search_of(X, kind)
@@ -164,7 +164,7 @@ def test_mutual_reachability_and_long_lists(kind, monkeypatch):
     np.fill_diagonal(reachable, np.inf)
     rows = cupy.arange(200, dtype=cupy.int32)
     for most in (2000, 5):
-        monkeypatch.setattr(module, "MAX_LIST", most)
+        monkeypatch.setattr(matrix, "MAX_LIST", most)
         assert_nearest(search, SearchTask(rows, 7, rows, rows, core=cupy.asarray(core)), reachable)
         np.fill_diagonal(distances, np.inf)
         assert_nearest(search, SearchTask(rows, 150, rows, rows), distances)

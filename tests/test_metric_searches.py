@@ -14,8 +14,8 @@ from rapids_slink import metrics
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.exact import ExactPoints, powers
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import ExactPoints, formulas
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.choose import choose_filter
 from rapids_slink.neighbors.filter.direct import filter_formula
 from rapids_slink.neighbors.rows import metric_rows
@@ -167,7 +167,7 @@ def test_norms_and_means(centre, d, dtype, engine):
 def test_general_powers_are_right_to_two_units(t, p):
     with np.errstate(over="ignore", under="ignore"):
         exact = np.longdouble(t) ** np.longdouble(p)
-    found = powers.general_power(t, p)
+    found = formulas.general_power(t, p)
     if exact > np.finfo(np.float64).max:
         assert found > 1e308
     elif exact > 1e-300:
@@ -185,7 +185,7 @@ def test_powers_on_the_device_are_the_cpus(p, engine):
     src, dst = np.zeros(5000, np.int32), np.arange(1, 5001, dtype=np.int32)
     metric = get_metric("minkowski", p)
     found = exact_kernels(engine).pair_distances(*map(engine.asarray, (X, src, dst)), metric=metric)
-    expected = np.minimum([powers.power(x, p) for x in X[1:, 0]], metrics.OVERFLOW)
+    expected = np.minimum([formulas.power(x, p) for x in X[1:, 0]], metrics.OVERFLOW)
     np.testing.assert_array_equal(to_host(found), expected)
 
 

@@ -14,7 +14,7 @@ from spanning_trees import COLUMNS, NAMES, by_appearance, edges, kruskal, random
 from rapids_slink import fit_graph, minimum_spanning_tree
 from rapids_slink.runtime.device import resolve, to_host
 from rapids_slink.spanning_tree import edges as rounds
-from rapids_slink.spanning_tree.edges.kernels import kernels as edge_kernels
+from rapids_slink.spanning_tree.edges import kernels as edge_kernels
 
 SMALL_GRAPHS = settings(
     max_examples=5 * settings().max_examples, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -22,7 +22,7 @@ from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.trees.kdtree import TreeSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
-from rapids_slink.spanning_tree.connect import spanning_tree
+from rapids_slink.spanning_tree.lists import spanning_tree
 
 SAMPLES = [1, 2, 5, 15]
 

@@ -13,8 +13,7 @@ from rapids_slink import nearest_neighbors
 from rapids_slink.metrics import EUCLIDEAN
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.precision import Trial, allowed_range, revealing_pairs
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints, Trial, allowed_range, revealing_pairs
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import resolve, to_host
 
@@ -75,7 +74,7 @@ def test_trial_fails_for_sums_that_are_too_large():
 @SUMS
 def test_fused_filter_is_tried(bits, together, is_precise, monkeypatch):
     with fake_gpu(80):
-        from rapids_slink.neighbors.filter.fused import precision
+        from rapids_slink.neighbors.filter.fused import encodings
 
         def quantized(values, scaling, ids, size, atoms):
             assert (scaling.scale, values.dtype, atoms) == (1.0, "float32", values.shape[1] // 64)
@@ -92,9 +91,9 @@ def test_fused_filter_is_tried(bits, together, is_precise, monkeypatch):
             for row, column in zip(*np.nonzero(sums >= -np.asarray(products.rows.half_norm)[:, None]), strict=True):
                 ids[row, count[row]], count[row] = column, count[row] + 1
 
-        monkeypatch.setattr(precision, "quantize_rows", quantized)
-        monkeypatch.setattr(precision, "append_survivors", append)
-        assert precision.fp16_keeps_bound() == is_precise
+        monkeypatch.setattr(encodings, "quantize_rows", quantized)
+        monkeypatch.setattr(encodings, "append_survivors", append)
+        assert encodings.fp16_keeps_bound() == is_precise
 
 
 @SUMS
@@ -149,26 +148,26 @@ def test_a_gpu_is_tried_once(monkeypatch):
 
 
 @pytest.fixture(params=["wgmma", "mma", full("mma, one stage")])
-def precision(request, monkeypatch):
+def encodings(request, monkeypatch):
     """The module that tries each body of the fused kernel, without what it knows."""
-    from rapids_slink.neighbors.filter.fused import launch, precision
+    from rapids_slink.neighbors.filter.fused import encodings, launch
 
     if request.param == "wgmma" and not launch.is_hopper():
         pytest.skip("wgmma is for Hopper GPUs")
     if request.param == "mma, one stage":
         monkeypatch.setattr(launch, "MMA_SHAPES", launch.MMA_SHAPES[-1:])
         monkeypatch.setattr(launch, "_compiled", launch._compiled.__wrapped__)
-    for module in (launch, precision):
+    for module in (launch, encodings):
         monkeypatch.setattr(module, "is_hopper", lambda: request.param == "wgmma")
-    monkeypatch.setattr(precision, "_fp16_keeps_bound", precision._fp16_keeps_bound.__wrapped__)
-    return precision
+    monkeypatch.setattr(encodings, "_fp16_keeps_bound", encodings._fp16_keeps_bound.__wrapped__)
+    return encodings
 
 
 @pytest.mark.gpu
-def test_this_gpu_keeps_the_bound(precision, monkeypatch):
+def test_this_gpu_keeps_the_bound(encodings, monkeypatch):
     """And would not if its sums were smaller or larger by more than is allowed."""
-    assert precision.fp16_keeps_bound()
-    append, (least, largest) = precision.append_survivors, allowed_range(*revealing_pairs(precision.FEATURES))
+    assert encodings.fp16_keeps_bound()
+    append, (least, largest) = encodings.append_survivors, allowed_range(*revealing_pairs(encodings.TRIED_FEATURES))
     allowed = np.tile((largest.astype(float) - least) / 2, 2)
     for off in (-1.5, 1.5):
 
@@ -178,8 +177,8 @@ def test_this_gpu_keeps_the_bound(precision, monkeypatch):
             rows = replace(products.rows, half_norm=resolve("cuda").asarray(half_norm))
             append(replace(products, rows=rows), *rest)
 
-        monkeypatch.setattr(precision, "append_survivors", shifted)
-        assert not precision.fp16_keeps_bound()
+        monkeypatch.setattr(encodings, "append_survivors", shifted)
+        assert not encodings.fp16_keeps_bound()
 
 
 @pytest.mark.gpu

@@ -22,11 +22,11 @@ from rapids_slink.ordering import NO_EDGE
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import CPU, to_host
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
-from rapids_slink.spanning_tree import component_pairs, connect, cpu
-from rapids_slink.spanning_tree.connect import connect_forest, spanning_tree
-from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest
-from rapids_slink.spanning_tree.kernels import kernels
-from rapids_slink.spanning_tree.kernels import kernels as tree_kernels
+from rapids_slink.spanning_tree import component_pairs, cpu
+from rapids_slink.spanning_tree import lists as by_lists
+from rapids_slink.spanning_tree.forest import LEAST_SHARE, Forest, kernels
+from rapids_slink.spanning_tree.forest import kernels as tree_kernels
+from rapids_slink.spanning_tree.lists import connect_forest, spanning_tree
 
 
 class MatrixSearch:
@@ -90,7 +90,7 @@ def rows_of(frame):
 def certain_edges(lists, engine):
     """What the lists alone certify, the rows' components afterwards and their number."""
     forest = Forest.of_points(lists, engine)
-    growth = tree_kernels(engine).boruvka_rounds(lists, forest)
+    growth = tree_kernels(engine).grow_forest(lists, forest)
     taken, components = growth.edges, growth.components
     assert taken == int(forest.n_taken[0]) == len(to_host(lists.ids)) - components
     assert taken <= growth.certified <= 2 * taken  # an edge is chosen from one end or from both
@@ -152,7 +152,7 @@ def test_the_edges_are_one_frame_from_the_first_round_on(engine):
     assert isinstance(frame, engine.frames.DataFrame)
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == EDGE_TYPES
     assert len(frame) == n - 1
-    taken = tree_kernels(engine).boruvka_rounds(lists, forest).edges
+    taken = tree_kernels(engine).grow_forest(lists, forest).edges
     certified = rows_of(frame.iloc[:taken])
     expected = rows_of(all_pairs_tree(distances))
     assert 0 < taken < n - 1
@@ -177,7 +177,7 @@ def test_component_pairs_connect_what_rounds_would(kind, at_once, engine, monkey
     lists = neighbor_lists(search, n, 4, engine)
     monkeypatch.setattr(component_pairs, "MAX_OVERLAPPING", n)
     monkeypatch.setattr(component_pairs, "ROUNDS", 10**9)
-    monkeypatch.setattr(connect, "is_worthwhile", lambda *_: at_once)
+    monkeypatch.setattr(by_lists, "is_worthwhile", lambda *_: at_once)
     report = Report()
     forest = Forest.of_points(lists, engine)
     frame = forest.edges.frame
@@ -304,7 +304,7 @@ def test_rounds_from_given_components(k, engine):
     given = rng.integers(0, 25, n)
     given = np.array([np.flatnonzero(given == c)[0] for c in given], np.int32)
     forest.component[:] = engine.asarray(given)
-    growth = tree_kernels(engine).boruvka_rounds(lists, forest)
+    growth = tree_kernels(engine).grow_forest(lists, forest)
     component = to_host(forest.component)
     assert growth.components == np.unique(component).size
     assert growth.edges == np.unique(given).size - growth.components == int(forest.n_taken[0])
@@ -340,7 +340,7 @@ def test_rounds_from_given_components(k, engine):
 @given(n=st.integers(2, 60), k=st.integers(1, 4), ties=st.booleans(), seed=st.integers(0, 2**16))
 def test_certified_components_halve_from_round_to_round(n, k, ties, seed):
     """By lists, and after each search: that bounds the number of rounds. See forest.cu."""
-    rounds, propose, grow = [], cpu._propose_edges, cpu.boruvka_rounds
+    rounds, propose, grow = [], cpu._propose_edges, cpu.grow_forest
     rng = np.random.default_rng(seed)
     distances = random_matrix(rng, n, [1.0, 2.0, 3.0] if ties else None)
 
@@ -350,7 +350,7 @@ def test_certified_components_halve_from_round_to_round(n, k, ties, seed):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpu, "_propose_edges", noted)
-        patch.setattr(cpu, "boruvka_rounds", lambda *given: rounds.append([]) or grow(*given))
+        patch.setattr(cpu, "grow_forest", lambda *given: rounds.append([]) or grow(*given))
         tree_by_lists(distances, min(k, n - 1), CPU)
     for certified in rounds:
         counts = [count for _, count in certified]
@@ -366,7 +366,7 @@ def test_rounds_end_at_their_bound(leaves, engine):
     ids[0], weights[0] = rows[1:], rows[1:]
     forest = Forest.of_components(engine.asarray(rows), (xp.full(n, xp.inf), xp.full(n, NO_EDGE)), engine)
     lists = NeighborLists(engine.asarray(ids), engine.asarray(weights))
-    growth = kernels(engine).boruvka_rounds(lists, forest, n)
+    growth = kernels(engine).grow_forest(lists, forest, n)
     found = min(leaves, tree_kernels(engine).MAX_ROUNDS - 1) if engine.is_gpu else leaves
     assert (growth.edges, growth.rounds, growth.components) == (found, found, n - found)
     taken = rows_of(forest.edges.frame.iloc[: growth.edges])

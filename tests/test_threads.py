@@ -25,7 +25,7 @@ from rapids_slink.report import Report
 from rapids_slink.runtime import frames, memory
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
-from rapids_slink.spanning_tree import connect, lists
+from rapids_slink.spanning_tree import lists
 
 ROOT = Path(__file__).parent.parent
 INPUTS = [points(3000, 12), points(4000, 3), points(2500, 40), np.repeat(points(500, 9), 5, axis=0)]
@@ -189,8 +189,8 @@ PLACES = [
     (frames, "_empty_columns"),
     (lists, "release_cached"),
     (Device, "synchronize"),
-    (connect, "sort_in_place"),
-    (connect, "_search_crossing_edges"),
+    (lists, "sort_in_place"),
+    (lists, "_search_crossing_edges"),
     (ordering, "SORT"),
     (cutting, "_count_merges"),
 ]

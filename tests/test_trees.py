@@ -6,7 +6,7 @@ from hard_cases import CASES
 
 from rapids_slink.metrics import get_metric
 from rapids_slink.neighbors.exact.cpu import pair_distances
-from rapids_slink.neighbors.trees import gaps
+from rapids_slink.neighbors.trees import tree
 from rapids_slink.neighbors.trees.tree import build
 
 
@@ -51,12 +51,12 @@ def test_boxes_are_nearer_than_their_points(metric, p):
         for at in range(0, 20_000, 20):
             part = inside[:, at : at + 20]
             box = part.min(axis=1)[None], part.max(axis=1)[None], 0
-            gaps.to_boxes(formula, x, *box, to_boxes)
-            assert gaps.box_to_box(formula, *around, *box) <= to_boxes.min()
+            tree.to_boxes(formula, x, *box, to_boxes)
+            assert tree.box_to_box(formula, *around, *box) <= to_boxes.min()
             i = at // 20 % 16
             point = x[:, i].copy()
-            assert gaps.box_to_box(formula, point, point, *box) == to_boxes[i]
-            gaps.to_points(formula, x, i, inside, at, values)
+            assert tree.box_to_box(formula, point, point, *box) == to_boxes[i]
+            tree.to_points(formula, x, i, inside, at, values)
             assert to_boxes[i] <= values.min()
             of_rows = pair_distances(np.array([point, *part.T]), first, rest, metric)
             np.testing.assert_array_equal(values, of_rows)

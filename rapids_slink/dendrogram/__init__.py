@@ -10,19 +10,22 @@
 - The linkage of a forest has fewer rows, so it needs n.
 
 Each device's ``merge_in_order`` is the kernel behind `build_linkage`, and ``label_clusters`` that behind `cut_labels`.
-`inheritance` is a cut by groupby and merge alone.
+`cutting.inherit_labels` is a cut by groupby and merge alone.
 """
 
+from functools import partial
 from typing import Any
 
 from rapids_slink.dendrogram.cutting import cut_labels
-from rapids_slink.dendrogram.kernels import kernels
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, check_memory, either
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 __all__ = ["build_linkage", "cut_labels", "linkage_of_edges"]
 

@@ -1,12 +1,14 @@
-"""The condensed dendrogram of HDBSCAN: its clusters of a minimum size; `selection` chooses among them.
+"""HDBSCAN's clusters: the condensed dendrogram, the choice among its clusters, and how deep points are in theirs.
 
 From the top down, a merge of two large parts splits a cluster into two. At any other merge the points of the small part
 fall out of the cluster, and the cluster continues. λ is 1 / height, infinite at zero and where it overflows. A cluster
-is born at the λ of its split, and a point leaves it at the λ at which it falls out (Campello, Moulavi and Sander, PAKDD
-2013).
+is born at the λ of its split, and a point leaves it at the λ at which it falls out. The stability of a cluster is the
+sum of the times, in λ, that its points are in it (Campello, Moulavi and Sander, PAKDD 2013).
 
-Everything here takes linear time, on the host: a dendrogram is a chain of dependent steps. `condense_parallel` is for a
-GPU.
+`condense` takes linear time, on the host: a dendrogram is a chain of dependent steps. `condense_by_doubling` is for a
+GPU. There every node of the dendrogram, leaf or merge, points at the merge that joins it. Pointers are followed within
+parts that are too small, from each leaf to the largest of these, which says when the leaf falls out; and up to the
+nearest side of a split, which says of which cluster.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +17,7 @@ import numpy as np
 
 from rapids_slink.points.check import require_numbers
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.runtime.device import CPU, Array, Device, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, half, to_host
 
 
 class Merges(NamedTuple):
@@ -68,7 +70,7 @@ def condense(merges: Merges, n: int, min_size: int, weighting: Weighting | None 
     parent, birth, cluster_size = (np.empty(max_clusters, dtype) for dtype in types)
     cluster_size[0] = total
     tree = Condensed(parent, birth, cluster_size, np.zeros(n, np.int32), np.full(n, np.inf))
-    count = _condense(merges, min_size, (weight, own_rate), tree)
+    count = _condense(*merges, min_size, weight, own_rate, *tree)
     return tree._replace(parent=tree.parent[:count], birth=tree.birth[:count], size=tree.size[:count])
 
 
@@ -132,17 +134,17 @@ def from_frame(frame: Any, n: int) -> Condensed:
 
 
 @njit(nogil=True, cache=True)
-def _condense(merges, min_size, weighting, tree):
-    left_child, right_child, height, size = merges
-    (parent, birth, cluster_size, cluster, falls_at), (weight, own_rate) = tree, weighting
+def _condense(
+    left_child, right_child, height, size, min_size, weight, own_rate, parent, birth, cluster_size, cluster, falls_at
+):
     n = cluster.size
     parent[0], birth[0], count = -1, 0.0, 1
     # From the top down: the cluster of each merge's points before it, and the λ at which they fell out.
     within, fallen = np.zeros(n, np.int32), np.full(n, -1.0)
     for i in range(n - 2, -1, -1):
         rate = 1 / height[i] if height[i] > 0 else np.inf
-        left_is_large = _is_large(left_child[i], rate, min_size, size, weighting)
-        right_is_large = _is_large(right_child[i], rate, min_size, size, weighting)
+        left_is_large = _is_large(left_child[i], rate, min_size, size, weight, own_rate)
+        right_is_large = _is_large(right_child[i], rate, min_size, size, weight, own_rate)
         splits = left_is_large and right_is_large and rate < np.inf  # points at distance zero stay together
         for child, is_large in ((left_child[i], left_is_large), (right_child[i], right_is_large)):
             own, at = within[i], fallen[i]
@@ -173,9 +175,8 @@ def _weigh(left_child, right_child, weight):
 
 
 @njit(nogil=True, cache=True)
-def _is_large(node, rate, min_size, size, weighting):
+def _is_large(node, rate, min_size, size, weight, own_rate):
     """Whether a part of a merge at λ = `rate` may be a cluster. A point whose copies part there is none, nor before."""
-    weight, own_rate = weighting
     n = size.size + 1
     return _points(node, size, n, weight) >= min_size and (node >= n or own_rate[node] > rate)
 
@@ -184,3 +185,242 @@ def _is_large(node, rate, min_size, size, weighting):
 def _points(node, size, n, weight):
     """The number of points of a leaf or a merge, or their weight."""
     return size[node - n] if node >= n else weight[node] if weight.size else 1
+
+
+def condense_by_doubling(merges: Merges, min_size: int, xp: Any) -> Condensed:
+    """See `condense`: for one tree without weights. The values of points stay on the device."""
+    left_child, right_child, height = merges.left_child, merges.right_child, merges.height
+    n = left_child.size + 1
+    nodes, above, count = _pointers(left_child, right_child, merges.size, xp)
+    with np.errstate(divide="ignore", over="ignore"):
+        rate = xp.where(height > 0, 1 / height, xp.inf)
+    departure = rate[_first_of_size(nodes, above, count, min_size, xp)]
+    splits = (xp.minimum(count[left_child], count[right_child]) >= min_size) & (rate < xp.inf)
+    split = xp.flatnonzero(splits)[::-1]  # from the top down
+    sides = xp.stack([left_child[split], right_child[split]], axis=1).ravel()
+    number = xp.zeros(2 * n - 1, "int32")
+    number[sides] = xp.arange(1, sides.size + 1, dtype="int32")
+    cluster = number[_follow(xp.where(number > 0, nodes, above))]
+    return Condensed(
+        np.concatenate([[-1], to_host(xp.repeat(cluster[n + split], 2))]).astype(np.int32),
+        np.concatenate([[0.0], to_host(xp.repeat(rate[split], 2))]),
+        np.concatenate([[n], to_host(count[sides])]).astype(np.int32),
+        cluster[:n],
+        departure,
+    )
+
+
+def heights_of_size(left_child: Array, right_child: Array, height: Array, size: Array, min_size: int, xp: Any) -> Any:
+    """The height at which each leaf of a tree first is in a cluster of at least `min_size` leaves, or of all."""
+    return height[_first_of_size(*_pointers(left_child, right_child, size, xp), min_size, xp)]
+
+
+def _pointers(left_child: Array, right_child: Array, size: Array, xp: Any) -> tuple[Any, Any, Any]:
+    """The nodes, leaves first; the merge above each, which of the last is itself; and how many leaves each has."""
+    n = left_child.size + 1
+    nodes = xp.arange(2 * n - 1, dtype="int32")
+    above, count = nodes.copy(), xp.ones(2 * n - 1, "int32")
+    above[left_child] = above[right_child] = nodes[n:]
+    count[n:] = size
+    return nodes, above, count
+
+
+def _first_of_size(nodes: Array, above: Array, count: Array, min_size: int, xp: Any) -> Any:
+    """The first merge above each leaf that has at least `min_size` leaves, or the last merge."""
+    n = nodes.size // 2 + 1
+    top = _follow(xp.where(count[above] < min_size, above, nodes))[:n]
+    return above[top] - n
+
+
+def _follow(pointer: Array) -> Array:
+    """The end of each node's pointers; ends point at themselves."""
+    while True:
+        further = pointer[pointer]
+        if all_true(further == pointer):
+            return pointer
+        pointer = further
+
+
+class Rule(NamedTuple):
+    """How clusters are selected from a condensed dendrogram."""
+
+    #: whether to select the clusters that do not split further; else by excess of mass: a cluster is preferred to those
+    #: within it unless these are more stable together
+    leaves: bool = False
+    allow_single: bool = False  # whether all points may be one cluster
+    #: the largest number of points of a cluster at its birth; ignored with `leaves`. The cluster of all points counts
+    #: the points of its child clusters instead, as in the package hdbscan
+    max_size: float = np.inf
+    epsilon: float = 0.0  # clusters that split off below this height are merged into the one that they split from
+    max_epsilon: float = np.inf  # clusters that split off above this height are not selected; ignored with `leaves`
+
+
+class Selected(NamedTuple):
+    """Selected clusters, numbered in the order in which they first appear among the points.
+
+    Values of points are on the points' device.
+    """
+
+    labels: np.ndarray  # (n,) int32, -1 of noise
+    #: (n,) float64, how deep in its cluster a point is: its λ over the largest λ of the cluster
+    probabilities: np.ndarray
+    persistence: np.ndarray  # (clusters,) float64, each stability as a share of what it would be if no point ever left
+    clusters: np.ndarray  # (clusters,) int32, their numbers in the condensed dendrogram
+
+
+class Summary(NamedTuple):
+    """Values of each cluster of a condensed dendrogram, on the host."""
+
+    stability: np.ndarray  # (c,) float64
+    largest: np.ndarray  # (c,) float64, the largest λ at which anything left it
+    first: np.ndarray  # (c,) int32, the first of the points that fall out of it, n if none does
+
+
+def summarize(tree: Condensed, device: Device = CPU, weighting: Weighting | None = None) -> Summary:
+    """The summary of a dendrogram whose points are on this device, a GPU only without weights."""
+    weight = NOTHING if weighting is None else weighting.weight
+    summary = Summary(*half(device, __package__).sum_up_clusters(tree.cluster, tree.departure, tree.birth, weight))
+    outer, birth = tree.parent[1:], tree.birth[1:]
+    with np.errstate(over="ignore"):
+        np.add.at(summary.stability, outer, (birth - tree.birth[outer]) * tree.size[1:])
+    np.maximum.at(summary.largest, outer, birth)
+    return summary
+
+
+def select(tree: Condensed, rule: Rule, summary: Summary, device: Device = CPU) -> Selected:
+    """The clusters that a rule selects, and each point's place in them."""
+    stability, largest, _ = summary
+    selected = _leaves(tree) if rule.leaves else _most_stable(tree.parent, stability.copy(), _allowed(tree, rule))
+    if rule.epsilon > 0:
+        selected = _above(tree.parent, _heights(tree.birth), selected, rule.epsilon, rule.allow_single)
+    labels, probabilities, numbers = _label(tree, selected, summary, rule.epsilon, device)
+    ever = largest.max()
+    if 0 < ever < np.inf:  # a stability may overflow
+        persistence = np.minimum(stability[numbers] / ever / tree.size[numbers], 1.0)
+    else:
+        persistence = np.ones(numbers.size)
+    return Selected(labels, probabilities, persistence, numbers)
+
+
+def outlier_scores(tree: Condensed, summary: Summary, device: Device = CPU) -> Array:
+    """GLOSH: 1 - λ / λ' for each point, λ' the largest λ in its cluster and those within it; 0 for the densest.
+
+    Campello, Moulavi, Zimek and Sander, "Hierarchical density estimates for data clustering, visualization, and outlier
+    detection", TKDD 2015.
+    """
+    largest = summary.largest.copy()
+    raise_to_those_within(tree.parent, largest)
+    densest = device.asarray(largest)[tree.cluster]
+    with np.errstate(invalid="ignore"):
+        return device.xp.where(tree.departure >= densest, 0.0, 1 - tree.departure / densest)
+
+
+@njit(nogil=True, cache=True)
+def raise_to_those_within(parent, largest):
+    """Replace each cluster's value by the largest of its own and those of the clusters within it."""
+    for c in range(largest.size - 1, 0, -1):
+        largest[parent[c]] = max(largest[parent[c]], largest[c])
+
+
+def _leaves(tree: Condensed) -> np.ndarray:
+    """The clusters that do not split; none if there is only one."""
+    selected = np.ones(tree.parent.size, bool)
+    selected[0] = False
+    selected[tree.parent[1:]] = False
+    return selected
+
+
+def _allowed(tree: Condensed, rule: Rule) -> np.ndarray:
+    """The clusters that excess of mass may select."""
+    size, birth = tree.size.astype(np.float64), tree.birth.copy()
+    size[0] = size[1:][tree.parent[1:] == 0].sum()
+    allowed = size <= rule.max_size
+    allowed[0] &= rule.allow_single
+    if rule.max_epsilon < np.inf:
+        birth[0] = min(float(tree.departure.min()), birth[1:].min(initial=np.inf))  # where all points part first
+        allowed &= _heights(birth) <= rule.max_epsilon
+    return allowed
+
+
+def _heights(rate: np.ndarray) -> np.ndarray:
+    """The heights of some λ. Two roundings away from the merges, and compared so in the package hdbscan, too."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return 1 / rate
+
+
+@njit(nogil=True, cache=True)
+def _most_stable(parent, best, allowed):
+    """The clusters of the largest excess of mass. `best` holds the stabilities and is overwritten."""
+    within = np.zeros(best.size)  # the best of the clusters within each
+    selected = np.zeros(best.size, np.bool_)
+    for c in range(best.size - 1, -1, -1):
+        selected[c] = allowed[c] and best[c] >= within[c]
+        if not selected[c]:
+            best[c] = within[c]
+        if c > 0:
+            within[parent[c]] += best[c]
+    return _outermost(parent, selected)
+
+
+@njit(nogil=True, cache=True)
+def _outermost(parent, selected):
+    """The selected clusters that are within no other selected one."""
+    covered = np.zeros(selected.size, np.bool_)
+    for c in range(1, selected.size):
+        covered[c] = covered[parent[c]] or selected[parent[c]]
+    return selected & ~covered
+
+
+@njit(nogil=True, cache=True)
+def _above(parent, split_at, selected, epsilon, allow_single):
+    """Replace each selected cluster that split off below `epsilon` by the first one around it that did so above.
+
+    At exactly `epsilon` a cluster stays if it is selected, and is passed over if it is around a selected one, as in the
+    package hdbscan. So one that stays may be within one that replaces others, except within all points: there the
+    package has a cluster without points.
+    """
+    raised = np.zeros(selected.size, np.bool_)
+    outermost = 0 if allow_single else 1
+    for c in range(selected.size):
+        if selected[c]:
+            outer = c
+            if split_at[c] < epsilon:
+                while parent[outer] >= outermost:
+                    outer = parent[outer]
+                    if split_at[outer] > epsilon:
+                        break
+            raised[outer] = True
+    if raised[0]:
+        raised[1:] = False
+    return raised
+
+
+@njit(nogil=True, cache=True)
+def enclosing(parent, selected):
+    """The selected cluster that equals or contains each cluster, -1 where there is none."""
+    around = np.full(selected.size, -1, np.int32)
+    for c in range(selected.size):
+        around[c] = c if selected[c] else around[parent[c]] if c > 0 else -1
+    return around
+
+
+def _label(
+    tree: Condensed, selected: np.ndarray, summary: Summary, epsilon: float, device: Device
+) -> tuple[Array, Array, np.ndarray]:
+    """Labels, probabilities, and the cluster of each label."""
+    xp, around, rate = device.xp, enclosing(tree.parent, selected), tree.departure
+    first = np.full(selected.size, tree.cluster.size)
+    np.minimum.at(first, around[around >= 0], summary.first[around >= 0])
+    clusters = np.flatnonzero(selected).astype(np.int32)
+    clusters = clusters[np.argsort(first[clusters])]
+    number = np.full(selected.size + 1, -1, np.int32)  # and of no cluster, at the end
+    number[clusters] = np.arange(clusters.size)
+    labels = device.asarray(number[around])[tree.cluster]
+    if selected[0]:  # all points are one cluster, of those that stay as long as it does, or until epsilon
+        stays = rate >= (1 / epsilon if epsilon > 0 else summary.largest[0])
+        labels = xp.where(stays, labels, np.int32(-1))
+        clusters = clusters[: int(stays.any())]
+    largest = device.asarray(summary.largest[around])[tree.cluster]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        depth = xp.where(rate < largest, rate / largest, 1.0)
+    return labels, xp.where(labels < 0, 0.0, depth), clusters

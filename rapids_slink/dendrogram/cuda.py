@@ -47,7 +47,7 @@ COUNTERS = 512  # more than a launch needs: two per level and one per round of p
 
 
 def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child: Any, size: Any) -> int:
-    """As `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
+    """See `rapids_slink.dendrogram.cpu.merge_in_order`, for CuPy arrays."""
     check_arrays("int32", src, dst, left_child, right_child, size)
     m = src.size
     if not m:
@@ -69,7 +69,7 @@ def merge_in_order(src: Array, dst: Array, n: int, left_child: Any, right_child:
 
 
 def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
-    """As `rapids_slink.dendrogram.cpu.label_clusters`, for CuPy arrays."""
+    """See `rapids_slink.dendrogram.cpu.label_clusters`, for CuPy arrays."""
     check_arrays("int32", left_child, right_child)
     clusters = n + left_child.size
     pointer, first_leaf, label = cp.empty((3, clusters), cp.int32)
@@ -80,7 +80,7 @@ def label_clusters(left_child: Any, right_child: Any, n: int) -> Any:
 
 
 def sum_up_clusters(cluster: Array, departure: Array, birth: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, ...]:
-    """As `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
+    """See `rapids_slink.dendrogram.cpu.sum_up_clusters`, without weights; the results are on the host."""
     if weight.size:
         raise ValueError("a GPU sums up clusters of points without weights")
     check_arrays("int32", cluster)

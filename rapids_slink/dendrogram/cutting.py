@@ -1,24 +1,40 @@
-"""Labels from a linkage frame, on the frame's device.
+"""Labels from a linkage frame, on the frame's device, and the rules by which models choose flat clusters.
 
 A cut keeps a prefix of the merges. Each kept merge points at the kept merge that joins its cluster, and these pointers
 lead to the last one. On a GPU pointers are doubled among a sample of the merges, so the time hardly depends on the
 shape of the tree. The finest of several cuts is made first; each further one cuts the dendrogram over the clusters of
 the one before.
+
+`inherit_labels` is a cut by groupby and merge of frames, `method="merge"` of `api.cut`: an executable definition. Every
+cluster inherits the parent of its parent: the table (child, parent) is merged with itself, which doubles how far a row
+points, until no row points further. Kernels do the same by gathers, because a merge whose key is a row number is a
+gather.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from rapids_slink.dendrogram.inheritance import inherit_labels
-from rapids_slink.dendrogram.kernels import kernels
+import numpy as np
+
+from rapids_slink.dendrogram.condense import (
+    Merges,
+    Rule,
+    Weighting,
+    columns_of,
+    condense,
+    condense_by_doubling,
+    outlier_scores,
+    select,
+    summarize,
+)
 from rapids_slink.points.check import MAX_ROWS, as_integer, check_weights, column_values, require_numbers
 from rapids_slink.points.output import OutputKind
-from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, all_true, device_of, to_host
-from rapids_slink.runtime.frames import PreallocatedFrame
-from rapids_slink.runtime.memory import MemoryEstimate, check_memory, run_scope
+from rapids_slink.report import Report, counted
+from rapids_slink.runtime.device import CPU, Array, Device, all_true, device_of, half, to_host
+from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
+from rapids_slink.runtime.memory import MemoryEstimate, check_memory, copy_out, run_scope
 
 COLUMNS = ("left", "right", "height", "size")
 #: Bytes per leaf that checking and cutting take at their peak.
@@ -28,7 +44,7 @@ OUTLIER = -1
 METHODS = ("kernel", "merge")
 #: Which side of a threshold belongs to it: merges below it are kept, or also those at it.
 CLOSED = ("left", "right")
-#: What names a cluster: its place in the order of first appearance, or its smallest row number.
+#: The names of a cluster: its place in the order of first appearance, or its smallest row number.
 NAMES = ("number", "first_row")
 
 
@@ -132,7 +148,7 @@ def _write_labels(
     for i in sorted(range(len(kept)), key=kept.__getitem__):
         leaves, merged, done = n_leaves - done, kept[i] - done, kept[i]
         left_child, right_child = (ids[:merged] for ids in children)
-        flat = kernels(device).label_clusters(left_child, right_child, leaves)
+        flat = half(device, __package__).label_clusters(left_child, right_child, leaves)
         children = [_relabel(ids[merged:], flat, merged, xp) for ids in children]
         step = flat[:leaves]
         clusters = step if clusters is None else step[clusters]
@@ -247,3 +263,134 @@ def check_linkage(linkage: Any, n: int, device: Device, is_forest: bool = False)
     height = column_values(linkage["height"], device)
     if not all_true(height[1:] >= height[:-1]):
         raise ValueError("column 'height' of the linkage must not fall from one row to the next")
+
+
+def inherit_labels(linkage: Any, n_leaves: int, merges: int, frames: Any, min_cluster_size: int = 1) -> Any:
+    """The label of each leaf in the clusters that the first `merges` rows of a linkage form, a Series of int32.
+
+    Labels are numbered from 0 in order of first appearance; clusters of fewer than `min_cluster_size` leaves are
+    labelled -1. `frames` is the linkage's library, pandas or cuDF.
+
+    A merge costs a sort or a hash of all rows. The number of merges is the number of bits of the dendrogram's depth, at
+    most 20 for a million leaves.
+    """
+    kept = linkage[["left", "right"]].head(merges).reset_index(drop=True)
+    kept["parent"] = kept.index + n_leaves
+    sides = [kept[[side, "parent"]].rename(columns={side: "child"}) for side in ("left", "right")]
+    pointers = frames.concat(sides, ignore_index=True).astype("int64")
+    while True:
+        parents = pointers.rename(columns={"child": "parent", "parent": "grandparent"})
+        further = pointers.merge(parents, on="parent", how="left")
+        if further["grandparent"].isna().all():
+            break
+        pointers = further[["child"]].assign(parent=further["grandparent"].fillna(further["parent"]).astype("int64"))
+    leaves = frames.DataFrame({"leaf": range(n_leaves)}).astype("int64")
+    leaves = leaves.merge(pointers.rename(columns={"child": "leaf", "parent": "cluster"}), on="leaf", how="left")
+    leaves["cluster"] = leaves["cluster"].fillna(leaves["leaf"]).astype("int64")
+    clusters = leaves.groupby("cluster", as_index=False).agg({"leaf": ["min", "count"]})
+    clusters.columns = ["cluster", "first", "size"]
+    clusters = clusters[clusters["size"] >= min_cluster_size].sort_values("first", ignore_index=True)
+    clusters["label"] = clusters.index
+    labels = leaves.merge(clusters[["cluster", "label"]], on="cluster", how="left").sort_values("leaf")
+    return labels["label"].fillna(-1).astype("int32")
+
+
+#: The names of Series, by the attributes that hold them.
+SERIES_NAMES = {"labels_": "label", "probabilities_": "probability", "outlier_scores_": "outlier_score"}
+
+
+@dataclass(frozen=True)
+class FlatClusters:
+    """The chosen clusters, as attributes of a model."""
+
+    n_clusters: int
+    rows: Mapping[str, Any]  # dict of (n,) arrays by attribute, a value for each row
+    clusters: Mapping[str, Any] = field(default_factory=dict)  # dict of arrays by attribute, a value for each cluster
+    frames: Mapping[str, Any] = field(default_factory=dict)  # dict of DataFrame by attribute
+
+
+@dataclass(frozen=True)
+class ClusterRule:
+    """How a model chooses clusters. It may be sent to a Dask worker."""
+
+    predicts_by_density: ClassVar[bool] = False  # whether predictions need core distances
+    row_bytes: ClassVar[int] = 48  # bytes per row that the choice takes at its peak
+
+    def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
+        """The rule for rows of these weights and core distances: the same, unless it depends on them."""
+        return self
+
+    def check_rows(self, n: int) -> None:
+        """Raise unless the rule can cluster n rows."""
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Cut(ClusterRule):
+    """A cut at one height: by the number of clusters, or by a distance."""
+
+    n_clusters: Any = None
+    distance_threshold: Any = None
+
+    def check_rows(self, n: int) -> None:
+        """Raise unless n rows have such a cut."""
+        check_cut(n, 1, self.n_clusters, self.distance_threshold)
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows."""
+        with report.stage("cut", device):
+            cut = cut_labels(merges, n, CutParameters(self.n_clusters, self.distance_threshold))
+            labels = cut.columns["label"]
+        return FlatClusters(number_of_clusters(labels, self.n_clusters), {"labels_": labels})
+
+
+@dataclass(frozen=True)
+class StableClusters(ClusterRule):
+    """HDBSCAN's clusters of at least `min_size` rows. An error for negative heights names the `metric`."""
+
+    min_size: int
+    rule: Rule
+    metric: str
+    weighting: Weighting | None = None
+
+    predicts_by_density: ClassVar[bool] = True
+    row_bytes: ClassVar[int] = 80
+
+    def weighted(self, weight: np.ndarray, core: np.ndarray | None) -> Self:
+        """The rule for rows of these weights and core distances."""
+        with np.errstate(divide="ignore", over="ignore"):
+            rate = np.full(weight.size, np.inf) if core is None else 1 / core
+        return replace(self, weighting=Weighting(weight, rate))
+
+    def choose(self, merges: PreallocatedFrame, n: int, device: Device, report: Report) -> FlatClusters:
+        """The clusters of the linkage of n rows."""
+        with report.stage("clusters", device):
+            columns, place = Merges(*(merges.columns[name] for name in COLUMNS)), device
+            if columns.height.size and columns.height[0] < 0:
+                lowest = float(columns.height[0])
+                raise ValueError(f"HDBSCAN needs distances that are not negative, and {self.metric} gives {lowest}")
+            if device.is_gpu and self.weighting is None and columns.height.size == n - 1 > 0:
+                tree = condense_by_doubling(columns, self.min_size, device.xp)
+            else:
+                place, columns = CPU, Merges(*map(to_host, columns))
+                tree = condense(columns, n, self.min_size, self.weighting)
+            summary = summarize(tree, place, self.weighting)
+            selected = select(tree, self.rule, summary, place)
+            scores = outlier_scores(tree, summary, place)
+            condensed = frame_of(device, columns_of(tree, self.weighting, device))
+            rows = {"labels_": selected.labels, "probabilities_": selected.probabilities, "outlier_scores_": scores}
+            rows = {name: copy_out(place, values) for name, values in rows.items()}
+        return FlatClusters(
+            selected.persistence.size,
+            rows,
+            {"cluster_persistence_": selected.persistence, "_selected_": selected.clusters},
+            {"_condensed_": condensed},
+        )
+
+
+def number_of_clusters(labels: Array, n_clusters: Any) -> int:
+    """The number of clusters of a cut: `n_clusters`, or the number of labels 0..k-1 if that is None."""
+    return int(labels.max()) + 1 if n_clusters is None else int(n_clusters)

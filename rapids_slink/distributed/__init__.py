@@ -1,7 +1,9 @@
 """Dask collections: points, edges and linkages in partitions, on the cluster of the current client.
 
     partitions ──▶ blocks ──▶ a tree for each pair of blocks ──▶ one tree ──▶ linkage, labels ──▶ partitions
-    points.py                 trees.py (search.py for cores)     trees.py    one worker          collections.py
+    points.py                 trees.py                           trees.py    one worker          points.py
+
+`cluster.py` runs tasks on the workers and decides who does what.
 
 The results have the bits of one device, whatever the partitions and the workers are.
 """
@@ -17,15 +19,27 @@ import numpy as np
 from distributed import Future
 
 from rapids_slink import pipeline
-from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters
-from rapids_slink.dendrogram.flat import ClusterRule
-from rapids_slink.distributed.cluster import Run, free_for_task, on_worker, with_bytes
-from rapids_slink.distributed.collections import attributes, frame_of_parts, gathered
-from rapids_slink.distributed.near import Boxes, pairs_of_blocks
-from rapids_slink.distributed.points import Partitions, block_starts, make_blocks, read_points
-from rapids_slink.distributed.schedule import MAX_BLOCKS, wanted_blocks
-from rapids_slink.distributed.search import lists_of_blocks, search_blocks
-from rapids_slink.distributed.trees import fit_block, fit_trees, may_have_lists, tree_of_blocks
+from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
+from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
+from rapids_slink.distributed.points import (
+    Partitions,
+    attributes,
+    block_starts,
+    frame_of_parts,
+    gathered,
+    make_blocks,
+    read_points,
+)
+from rapids_slink.distributed.trees import (
+    Boxes,
+    fit_block,
+    fit_trees,
+    lists_of_blocks,
+    may_have_lists,
+    pairs_of_blocks,
+    search_blocks,
+    tree_of_blocks,
+)
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
 from rapids_slink.neighbors.plan import is_searched_by_tree

@@ -8,33 +8,44 @@ pairs' trees is the tree of all points, in the total order, whatever the blocks 
 single-linkage hierarchical clustering algorithm using MapReduce", 2013.) Only one pair has the edges between its two
 blocks. The edges within a block are taken from one pair as well: the first that holds the block. One device makes a
 pair's tree. If it searches all pairs of points, the lists within each block are made once, for all pairs of blocks.
+Blocks that are farther apart than `max_distance` never meet: no edge of the tree joins them (`Boxes`).
 
-Mutual reachability needs the core distances among all points first; they come from each row's merged lists (search.py).
+Mutual reachability needs the core distances among all points first; they come from each row's merged lists, of a search
+within each block and one in each other block:
+
+    block i ──own_lists──▶ lists ──▶ bounds ──block_lists──▶ i's neighbours in j ──merge_lists──▶ lists of i
+
+The neighbours of a row in its own block bound the distances of its nearest neighbours among all rows. Lists are merged
+by (surrogate distance, id), which is the total order for one row. A list is three arrays: ids among all rows, -1 in
+unused entries; surrogate distances; distances.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
+from typing import Any, Self
+
+import numpy as np
 from distributed import Future
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.flat import ClusterRule
-from rapids_slink.distributed.cluster import Run, concatenate, on_worker, work
-from rapids_slink.distributed.points import Blocks
-from rapids_slink.distributed.schedule import pairs_of_workers
-from rapids_slink.distributed.search import core_distances
+from rapids_slink.dendrogram.cutting import ClusterRule
+from rapids_slink.distributed.cluster import Run, concatenate, on_worker, pairs_of_workers, work
+from rapids_slink.distributed.points import Blocks, Partitions, extremes_of_partitions
 from rapids_slink.metrics import distances
 from rapids_slink.neighbors import estimate_search, neighbor_lists, prepare_search
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import metric_rows
-from rapids_slink.neighbors.task import PartLists
+from rapids_slink.neighbors.task import PartLists, SearchTask
 from rapids_slink.ordering import edge_codes, sort_in_place, stable_order
 from rapids_slink.pipeline import estimate_fit, flat_attributes, tree_of_points, within_distance
 from rapids_slink.points import Points
 from rapids_slink.points.output import OutputKind
 from rapids_slink.report import Report, counted
-from rapids_slink.runtime.device import Array, Device, is_on_gpu, resolve, to_host
+from rapids_slink.runtime.device import CPU, Array, Device, is_on_gpu, resolve, to_host
 from rapids_slink.runtime.frames import PreallocatedFrame, frame_of
 from rapids_slink.runtime.memory import check_memory
 from rapids_slink.runtime.threads import Progress
@@ -220,3 +231,143 @@ def _attributes(device: Device, rule: ClusterRule, edges: PreallocatedFrame, n: 
     rows = Points(device.xp.empty((n, 0)), None, None, OutputKind(is_frame=True, gpu=device.is_gpu))
     flat = flat_attributes(rule.choose(merges, n, device, report), rows)
     return {"linkage_": merges.frame, "mst_": edges.frame, **flat, "report_": report}
+
+
+#: The number of blocks whose lists are merged at a time, so that few lists wait in memory.
+MERGED = 8
+
+
+def core_distances(run: Run, blocks: Blocks) -> list[Future]:
+    """The surrogate distance of each row's `min_samples`-th nearest other, by block."""
+    lists = lists_of_blocks(run, blocks, blocks.settings.min_samples)
+    return [run.task("core", last_weights, blocks.settings, part, index=(b,)) for b, part in enumerate(lists)]
+
+
+def lists_of_blocks(run: Run, blocks: Blocks, k: int) -> list[Future]:
+    """Each row's k nearest others among all rows, by block."""
+    settings, numbers = blocks.settings, range(len(blocks))
+    own = [run.task("own", own_lists, settings, blocks.rows[b], blocks.starts[b], k, index=(b,)) for b in numbers]
+    if len(blocks) == 1:
+        return own
+    bounds = [run.task("bound", last_weights, settings, part, index=(b,)) for b, part in enumerate(own)]
+    return [search_blocks(run, blocks.rows[b], blocks, k, (b,), own[b], bounds[b]) for b in numbers]
+
+
+def search_blocks(
+    run: Run, queries: Future, blocks: Blocks, k: int, name: tuple[int, ...], own: Any = None, bound: Array = None
+) -> Future:
+    """The k nearest of each query in all blocks. If the queries are a block, `own` holds their lists within it."""
+    settings, starts, count = blocks.settings, blocks.starts, len(blocks)
+    lists: list[Any] = [] if own is None else [own]
+    first = name[-1] if own is not None else -1
+    others = [b % count for b in range(first + 1, first + count + (own is None))]  # every call starts at another block
+    for b in others:
+        arguments = queries, blocks.rows[b], starts[b], k, bound
+        lists.append(run.task("neighbors", block_lists, settings, *arguments, index=(*name, b)))
+        if len(lists) > MERGED or b == others[-1]:
+            lists = [run.task("merge", merge_lists, settings, lists, k, index=(*name, b))]
+    return lists[0]
+
+
+@on_worker
+def own_lists(device: Device, settings: Settings, rows: Array, start: int, k: int) -> Any:
+    """Each row's nearest others in its own block."""
+    ids = device.xp.arange(len(rows), dtype="int32")
+    return _lists(device, settings, (rows, rows), start, k, SearchTask(ids, max(1, min(k, len(rows) - 1)), ids, ids))
+
+
+@on_worker
+def block_lists(
+    device: Device, settings: Settings, queries: Array, rows: Array, start: int, k: int, upper: Array
+) -> Any:
+    """The nearest rows of a block to each query, within the query's bound `upper` if there is one."""
+    xp = device.xp
+    ids, no_group = xp.arange(len(queries), dtype="int32"), xp.full(len(rows), -1, "int32")
+    task = SearchTask(ids, min(k, len(rows)), ids, no_group, upper)
+    return _lists(device, settings, (queries, rows), start, k, task)
+
+
+def _lists(device: Device, settings: Settings, points: tuple[Any, Any], start: int, k: int, task: SearchTask) -> Any:
+    """The answer of a search task as lists of k."""
+    xp, metric, (queries, rows) = device.xp, settings.metric, points
+    n, d = rows.shape
+    m = None if queries is rows else len(queries)
+    estimate = estimate_search(n, d, rows.dtype.itemsize, k, device, n_queries=m, metric=metric)
+    check_memory(device, estimate, f"a block of {n:,} rows")
+    prepared = [metric_rows(metric, part, device, alone=False) for part in ((rows,) if m is None else (rows, queries))]
+    ids, weights = xp.full((len(queries), k), -1, "int32"), xp.full((len(queries), k), xp.inf)
+    length = xp.full((len(queries), k), xp.inf)
+    if m is not None or n > 1:
+        queries = None if m is None else prepared[1]
+        search = prepare_search(prepared[0], device, Report(), queries=queries, metric=metric)
+        result = search.find(task)
+        at, place = xp.nonzero(result.ids >= 0)
+        dst, weight = result.ids[at, place], result.weights[at, place]
+        ids[at, place], weights[at, place] = dst + start, weight
+        length[at, place] = distances(metric, weight, (at, dst), points, device)
+    return ids, weights, length
+
+
+@on_worker
+def merge_lists(device: Device, settings: Settings, parts: list[Any], k: int) -> Any:
+    """The first k entries of each row's lists by (surrogate distance, id)."""
+    xp = device.xp
+    ids, weights, length = (xp.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+    order = xp.argsort(ids, axis=1, kind="stable")
+    by_id = xp.take_along_axis(weights, order, axis=1)
+    order = xp.take_along_axis(order, xp.argsort(by_id, axis=1, kind="stable"), axis=1)[:, :k]
+    return tuple(xp.take_along_axis(part, order, axis=1) for part in (ids, weights, length))
+
+
+@on_worker
+def last_weights(device: Device, settings: Settings, lists: Any) -> Any:
+    """The surrogate distance of each list's last entry, infinite if the list is not full."""
+    return device.xp.ascontiguousarray(lists[1][:, -1])
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """The box of each partition that has rows."""
+
+    low: np.ndarray  # (partitions, d) float64: the least and
+    high: np.ndarray  # the greatest value of each column
+    first: np.ndarray  # the number of the partition's first row, and
+    last: np.ndarray  # of the one after its last
+    problem: Problem  # of all rows
+
+    @classmethod
+    def of(cls, run: Run, points: Partitions) -> Self | None:
+        """None without a `max_distance`, or if boxes do not bound the metric's distances."""
+        settings, sizes = points.settings, np.array(points.layout.sizes)
+        metric = settings.metric
+        if settings.max_distance is None or settings.min_samples > 1 or not metric.boxes or metric.rows != "given":
+            return None
+        order = [p for group, *_ in points.read for p in group if sizes[p]]
+        extremes = np.array(extremes_of_partitions(run, points.read))[np.argsort(order)]
+        last = np.cumsum(sizes)[sizes > 0]
+        problem = Problem(settings, CPU, points.n_rows, points.n_features, itemsize=8)
+        return cls(extremes[:, 0], extremes[:, 1], last - sizes[sizes > 0], last, problem)
+
+    def pairs(self, starts: Sequence[int]) -> list[tuple[int, ...]]:
+        """The pairs of blocks that may have points within the distance, and alone each block that is in none of them.
+
+        `starts` has the first row number of each block, then the number of rows.
+        """
+        ends = []
+        for start, stop in pairwise(starts):
+            inside = (self.first < stop) & (self.last > start)
+            ends.append((self.low[inside].min(axis=0), self.high[inside].max(axis=0)))
+        pairs = list(combinations(range(len(ends)), 2))
+        gaps = [np.maximum(ends[b][0] - ends[a][1], ends[a][0] - ends[b][1]) for a, b in pairs]
+        # As two points, which are no farther apart than any two of the boxes: rounding is monotone.
+        points = np.maximum(np.nextafter([np.zeros_like(self.low[0]), *gaps], -np.inf), 0)
+        ids = np.arange(len(points), dtype=np.int32)
+        weight = kernels(CPU).pair_distances(points, np.zeros_like(ids), ids, self.problem.metric)[1:]
+        near: list[tuple[int, ...]] = [p for p, w in zip(pairs, weight, strict=True) if w <= self.problem.max_weight]
+        met = {b for pair in near for b in pair}
+        return near + [(b,) for b in range(len(ends)) if b not in met]
+
+
+def pairs_of_blocks(boxes: Boxes | None, starts: Sequence[int]) -> list[tuple[Any, ...]]:
+    """The blocks whose trees together hold the tree: all pairs, or those of `Boxes.pairs`."""
+    return list(combinations(range(len(starts) - 1), 2)) if boxes is None else boxes.pairs(starts)

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rapids_slink.dendrogram.condense import Merges, condense
+from rapids_slink.dendrogram.condense import Merges, condense, select, summarize
 from rapids_slink.dendrogram.cutting import COLUMNS
-from rapids_slink.dendrogram.selection import select, summarize
 from rapids_slink.hierarchy import plotting
 from rapids_slink.hierarchy.plotting import (
     colored_groups,

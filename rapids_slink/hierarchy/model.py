@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from rapids_slink.dendrogram import condense
+from rapids_slink.dendrogram.condense import Rule, select, summarize
 from rapids_slink.dendrogram.cutting import COLUMNS, CutParameters, check_max_distance, cut_frame
-from rapids_slink.dendrogram.selection import Rule, select, summarize
 from rapids_slink.hierarchy import plotting, storage
 from rapids_slink.hierarchy.explorer import Explorer
 from rapids_slink.hierarchy.exports import Exports

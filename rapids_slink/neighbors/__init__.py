@@ -14,7 +14,7 @@ the task in which every point is a group; the search of connect has the componen
     trees/           few features, low dimension: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
 
-Points may have core distances: then a search is by mutual reachability (mutual_reachability.py), for HDBSCAN's
+Points may have core distances: then a search is by mutual reachability (task.py), for HDBSCAN's
 hierarchy.
 """
 
@@ -22,10 +22,17 @@ from math import inf
 from typing import Any
 
 from rapids_slink.metrics import Metric, distances
-from rapids_slink.neighbors.mutual_reachability import by_mutual_reachability
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.rows import metric_rows, undefined_for_zeros, zero_rows
-from rapids_slink.neighbors.task import BoundsByLists, NeighborLists, PartLists, Search, SearchResult, SearchTask
+from rapids_slink.neighbors.task import (
+    BoundsByLists,
+    NeighborLists,
+    PartLists,
+    Search,
+    SearchResult,
+    SearchTask,
+    by_mutual_reachability,
+)
 from rapids_slink.points import as_points
 from rapids_slink.points.check import as_integer, check_finite, check_same_columns
 from rapids_slink.report import Report

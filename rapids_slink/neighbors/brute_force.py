@@ -20,18 +20,59 @@ from typing import Any
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import ExactPoints, TopLists, candidate_capacity, same_candidates
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
-from rapids_slink.neighbors.filter.choose import choose_filter
-from rapids_slink.neighbors.filter.kernels import kernels as filter_kernels
-from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter
-from rapids_slink.neighbors.memory import estimate_brute_force, row_bytes
-from rapids_slink.neighbors.slices import chunks_of, geometric_slices
-from rapids_slink.neighbors.task import Reached, SearchResult, SearchTask
+from rapids_slink.neighbors.exact import kernels as exact_kernels
+from rapids_slink.neighbors.filter import kernels as filter_kernels
+from rapids_slink.neighbors.filter.choose import choose_filter, fused_filter
+from rapids_slink.neighbors.filter.product import MIN_ROWS, TileFilter, n_seeds
+from rapids_slink.neighbors.slices import BLOCK, chunks_of, geometric_slices
+from rapids_slink.neighbors.task import SearchResult, SearchState, SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
-from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
 from rapids_slink.runtime.threads import for_each_chunk, with_progress, workers
+
+#: Bytes of a value while a CPU quantizes it.
+PACKED_BYTES = 32
+
+
+def estimate_brute_force(
+    n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric
+) -> MemoryEstimate:
+    """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
+    kernels, lists = filter_kernels(device), m * (12 * k + 8)
+    if not device.is_gpu and metric.filter != "product":  # without a filter: tiles, and the lists of a chunk
+        from rapids_slink.neighbors.exact.cpu import TILE_BYTES
+
+        tiles = workers(device) * (TILE_BYTES + MIN_ROWS * (12 * k + 64))
+        return MemoryEstimate(lists + 44 * m + 4 * n, lists, tiles)
+    fused = fused_filter(device) if metric.filter in ("product", "bits") else None
+    a_row = fused.row_bytes(d) if fused else (2 if device.is_gpu else 4) * -(-d // 8) * 8 + 8
+    a_row += 4 * d * (metric.filter == "direct")
+    quantized = n * (a_row + d + 8) + (m * (a_row + d + 4) if m != n else 0)  # d: a copy of small integers
+    # In float64: on a GPU a kernel quantizes, and only a random order is made for it.
+    packing = 24 * n if device.is_gpu else PACKED_BYTES * min(max(n, m) * d, BLOCK)
+    chunks = workers(device) * MIN_ROWS * chunk_row_bytes(n, d, k, device)
+    if not device.is_gpu and m == n:  # the candidates and lists of blocks that meet
+        from rapids_slink.neighbors.filter.cpu import meeting_bytes
+
+        packing_a_tile = meeting_bytes(n, k)
+    else:
+        packing_a_tile = PACKED_BYTES * workers(device) * min(n, kernels.TILE_POINTS) * d
+    peak = quantized + max(packing, lists + m * 44 + packing_a_tile)
+    products = m * n_seeds(n, k) if metric.filter == "product" else 0  # of the seeds
+    preferred = 4 * min(products, kernels.TILE_ROWS * kernels.TILE_POINTS)
+    if fused and m == n:
+        preferred += fused.symmetric_bytes(n, k, d)
+    return MemoryEstimate(peak, quantized + lists, chunks, preferred)
+
+
+def chunk_row_bytes(n: int, d: int, k: int, device: Device) -> int:
+    """Bytes of a row of a chunk: its products, quantized features, candidates and lists."""
+    products = 4 * max(filter_kernels(device).TILE_POINTS, n_seeds(n, k))
+    of_scan = exact_kernels(device).scan_bytes(n, k)
+    return max(products + 32 * d + 4 * (64 + candidate_capacity(k)) + 36 * k + 64, of_scan)
+
 
 #: Rows of a chunk if points have core distances. The rows of a chunk have similar bounds, and points with core
 #: distances above the largest of these are left out.
@@ -40,7 +81,7 @@ ROWS_OF_SIMILAR_BOUND = 2**15
 MORE_ROOM = 8
 #: How often queries are searched with a filter of their own, at most: each pass tightens their bounds.
 PASSES = 2
-#: A GPU tests up to this number of pairs at once: bands would cost more launches than they save candidates.
+#: A GPU tests up to this number of pairs at once: more bands cost more in launches than they save in candidates.
 ONE_BAND = 2**26
 
 
@@ -86,7 +127,7 @@ class BruteForceSearch:
             if self.filter is not None:
                 self.filter.arrange(order)
         minima = xp.full(task.row_group.size, xp.inf) if task.per_group_minimum else None
-        reached = Reached(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
+        reached = SearchState(task.bounds(xp), self.kernels.empty_lists(m, task.k), minima)
         far, certified, redone = task.rows[:0], 0, 0
         if filtered := self._is_filtered(task):
             passed = self._first_pass(task, reached)
@@ -114,7 +155,7 @@ class BruteForceSearch:
 
     @cached_property
     def _may_have_tiles(self) -> bool:
-        """Whether what the filter does not tell apart is searched in tiles of near points, of one set of points."""
+        """Whether points that the filter does not tell apart are searched in tiles of near points."""
         of_products = self.device.is_gpu and self.metric.filter == "product"
         if not of_products or self.queries is not self.values or self.filter.scaling.byte_values:
             return False  # bytes are multiplied exactly
@@ -134,7 +175,7 @@ class BruteForceSearch:
         few = self.values.shape[0] <= max(16 * task.k, 256)
         return bool(self.filter is not None and task.rows.size and not few and task.k <= self.kernels.MAX_LIST)
 
-    def _first_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array] | None:
+    def _first_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """Filter all rows once; returns the rows that are not proven, and the outliers, which the filter leaves out.
 
         None if the finest filter does not tell the points apart, and tiles of near points may.
@@ -156,7 +197,7 @@ class BruteForceSearch:
         rows = slice(0, m) if task.core is None else self.device.xp.argsort(reached.upper)
         return self._pass(task, self.filter, rows, reached), none
 
-    def _search_again(self, task: SearchTask, unproven: Array, reached: Reached) -> Array:
+    def _search_again(self, task: SearchTask, unproven: Array, reached: SearchState) -> Array:
         """Search some rows again, at first with the bounds that they have reached; returns those not proven still."""
         filter_ = finest = self.filter
         while unproven.size and filter_ is not None:
@@ -166,8 +207,8 @@ class BruteForceSearch:
             return unproven
         if self._may_have_tiles and unproven.size >= MIN_ROWS:
             rows = task.rows[unproven]
-            found, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
-            reached.put(unproven, found.upper, TopLists(found.ids, found.weights, None))
+            result, _ = self.tiles.search(replace(task, rows=rows, upper=reached.upper[unproven], part_lists=None))
+            reached.put(unproven, result.upper, TopLists(result.ids, result.weights, None))
             return unproven[:0]
         remaining = []
         for local, some in finest.localized(task.rows[unproven], reached.upper[unproven]):
@@ -182,7 +223,7 @@ class BruteForceSearch:
         task: SearchTask,
         filter_: TileFilter,
         rows: slice | Array,
-        reached: Reached,
+        reached: SearchState,
         again: bool = False,
         among: slice | None = None,
     ) -> Any:
@@ -226,7 +267,7 @@ class BruteForceSearch:
         chunks = chunks_of(rows, self._rows_a_chunk(task, filter_, again))
         return xp.concatenate(for_each_chunk(self.device, search, chunks, task.progress(self.progress)))
 
-    def _symmetric_pass(self, task: SearchTask, reached: Reached) -> tuple[Array, Array] | None:
+    def _symmetric_pass(self, task: SearchTask, reached: SearchState) -> tuple[Array, Array] | None:
         """The k-NN graph with every pair of points tested once, for both; returns what `_first_pass` does.
 
         Points of similar bounds share a tile, since a tile is tested with the largest of its bounds, and tiles are
@@ -279,7 +320,7 @@ class BruteForceSearch:
         reached.put(rows, bound, top)
         return rows[kernels.flatnonzero(top.overflowed)], filter_.far
 
-    def _scan(self, task: SearchTask, rows: Array, reached: Reached) -> None:
+    def _scan(self, task: SearchTask, rows: Array, reached: SearchState) -> None:
         """Compute every distance of some of the task's rows."""
 
         def scan(chunk: Any) -> None:
@@ -300,7 +341,7 @@ class BruteForceSearch:
     def _rows_at_once(self, preferred: int, k: int) -> int:
         """The number of rows of a chunk: `preferred`, or as many as fit into memory."""
         n, d = self.values.shape
-        rows = self.free_bytes / workers(self.device) / row_bytes(n, d, k, self.device)
+        rows = self.free_bytes / workers(self.device) / chunk_row_bytes(n, d, k, self.device)
         return preferred if rows >= preferred else max(MIN_ROWS, int(rows) // MIN_ROWS * MIN_ROWS)
 
     def _bands(

@@ -4,10 +4,9 @@ from dataclasses import replace
 from math import inf, isqrt
 from typing import Any
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import EUCLIDEAN, Metric, Rows
 from rapids_slink.neighbors.brute_force import BruteForceSearch
 from rapids_slink.neighbors.filter.choose import fused_filter
-from rapids_slink.neighbors.rows import row_bytes
 from rapids_slink.neighbors.slices import BLOCK
 from rapids_slink.neighbors.task import Search
 from rapids_slink.neighbors.tiles import MAX_SHARE, TileSearch
@@ -48,17 +47,15 @@ def prepare_search(
     progress: bool = False,
     metric: Metric = EUCLIDEAN,
     max_weight: float = inf,
-    by_values: bool = True,
 ) -> Search:
     """The search that suits the metric, the device and the points, which are as `rows.metric_rows` makes them.
 
-    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that. Without
-    `by_values` a tree serves by the number of features alone.
+    No surrogate distance above `max_weight` is wanted in most tasks: a filter may be chosen by that.
     """
     n, d = values.shape
     if values.dtype.kind == "u":  # words, or a CPU's codes
         return BruteForceSearch(values, device, report, queries, progress, metric=metric)
-    if by_values and queries is None and _may_be_low_dimensional(n, d, metric, device):
+    if queries is None and _may_be_low_dimensional(n, d, metric, device):
         search = _low_dimensional(values, device, report, progress, metric)
         if search is not None:
             return search
@@ -66,7 +63,7 @@ def prepare_search(
     if kind is not BruteForceSearch:
         search_by: Search = kind(values, device, report, queries, progress, metric=metric)
         return search_by
-    if by_values and queries is None and _may_be_structured(values, device, metric):
+    if queries is None and _may_be_structured(values, device, metric):
         tiles = TileSearch(values, device, report, progress=progress, metric=metric)
         if tiles.share() <= MAX_SHARE[device.name]:
             report.count("neighbors", filter="tiles of near points")
@@ -90,8 +87,8 @@ def estimate_search(
     `chosen` is the search, if the points' values have decided which it is.
     """
     m = n if n_queries is None else n_queries
-    rows = row_bytes(metric, d) * (n if n_queries is None else n + m)
-    d = 3 if metric.rows == "sphere" else d
+    rows = metric.rows.row_bytes(d) * (n if n_queries is None else n + m)
+    d = metric.rows.width(d) if metric.rows is Rows.SPHERE else d
     sizes = n, m, d, max(1, min(k, n - 1)), itemsize, device, metric
     kind: Any = type(chosen) if chosen else _search_class(n, d, metric, device)
     search = kind.estimate(*sizes)
@@ -121,7 +118,7 @@ def is_searched_by_tree(n: int, n_features: int, metric: Metric, device: Device)
 def _search_class(n: int, n_features: int, metric: Metric, device: Device) -> Any:
     """The class of searches that suits n points of this number of features."""
     if device.is_gpu and metric.filter == "codes":
-        from rapids_slink.neighbors.matrix.search import MatrixSearch
+        from rapids_slink.neighbors.matrix import MatrixSearch
 
         return MatrixSearch
     if not is_searched_by_tree(n, n_features, metric, device):

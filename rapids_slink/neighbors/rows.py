@@ -1,7 +1,7 @@
 """Points as the formula of their metric reads them.
 
     given            the rows themselves
-    boolean          zeros and ones: the bits of uint64 words, followed by the number of ones; see compact.py
+    boolean          zeros and ones: the bits of uint64 words, followed by the number of ones
     packed           the same of uint8 rows, which hold eight bits each
     normed           float64, each row's features followed by its norm
     centred          the same of the rows minus their mean
@@ -10,17 +10,22 @@
 
 A mean is NumPy's (sums of eight lanes, in halves above 128 features) and the square of a norm is summed as a dot
 product is; see `metrics`. Rows for which the metric is not defined are refused here.
+
+Rows of few distinct values may take fewer bytes, for the same distances, to the bit:
+
+    words    rows of zeros and ones: uint64, 64 features in each, and one more with the number of ones
+    codes    rows of small integers for hamming, on a CPU: uint8 or uint16, 0 for a missing value
+
+All that the formulas read of zeros and ones are counts, |a∩b|, |a| and |b|, and hamming compares for equality alone.
 """
 
 from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import OVERFLOW, Metric
-from rapids_slink.neighbors.compact import compact_rows, words_of_bytes
-from rapids_slink.neighbors.exact import word_count
-from rapids_slink.neighbors.exact.kernels import kernels
-from rapids_slink.neighbors.slices import row_blocks
+from rapids_slink.metrics import OVERFLOW, Metric, Rows, word_count
+from rapids_slink.neighbors.exact import kernels
+from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.points.check import warn
 from rapids_slink.runtime.device import Array, Device, all_true
 from rapids_slink.trigonometry import MAX_ANGLE, each, sine_and_cosine
@@ -32,16 +37,16 @@ def metric_rows(
     """The (n, d') array that the formula reads for the (n, d) array `values`, which is the argument `name`.
 
     `alone` is whether pairs are formed among these rows. `compact` is whether they are all the rows that are compared:
-    then their values choose the form in which they are compared fastest; see compact.py.
+    then their values choose the form in which they are compared fastest; see `compact_rows`.
 
     Raises
     ------
     ValueError
         A row has no distance from others in this metric.
     """
-    if metric.rows == "sphere":
+    if metric.rows is Rows.SPHERE:
         return _on_sphere(values, name, device)
-    if metric.rows == "boolean":
+    if metric.rows is Rows.BOOLEAN:
         _require_booleans(values, metric, name, device)
     if metric.is_undefined_for_zeros and alone:
         zeros = zero_rows(values, device)
@@ -49,40 +54,22 @@ def metric_rows(
             raise undefined_for_zeros(f"rows {int(zeros[0])} and {int(zeros[1])} of {name}", metric)
     if metric.missing and alone:
         _require_common_features(values, name, device)
-    if metric.rows == "packed":
+    if metric.rows is Rows.PACKED:
         return words_of_bytes(values, device)
-    if metric.rows == "boolean":
+    if metric.rows is Rows.BOOLEAN:
         return kernels(device).words_of(values)
     if compact and (rows := compact_rows(metric, values, device)) is not None:
         return rows
-    if metric.rows == "counted":
+    if metric.rows is Rows.COUNTED:
         count = (values == values).sum(axis=1, keepdims=True)
         return device.xp.concatenate((values, count.astype(values.dtype)), axis=1)
     if metric.formula == "inner_product":
         _require_finite_squares(values, metric, name, device)
-    if metric.rows not in ("normed", "centred"):
+    if not metric.rows.have_norms:
         return values
-    rows = kernels(device).with_norms(values, metric.rows == "centred")
+    rows = kernels(device).with_norms(values, metric.rows is Rows.CENTRED)
     _check_norms(rows[:, -1], metric, name)
     return rows
-
-
-def row_features(metric: Metric, n_features: int) -> int:
-    """How many values a row of `n_features` features has in `metric_rows`."""
-    if metric.rows == "sphere":
-        return 3
-    if metric.rows in ("boolean", "packed"):
-        return word_count(n_features * (8 if metric.rows == "packed" else 1))
-    return n_features + (metric.rows in ("normed", "centred", "counted"))
-
-
-def row_bytes(metric: Metric, n_features: int) -> int:
-    """What `metric_rows`, and the unit rows that the filter takes of them, hold for a row."""
-    if metric.rows == "sphere":
-        return 24
-    if metric.rows in ("counted", "boolean", "packed"):
-        return 8 * row_features(metric, n_features)
-    return 8 * (2 * n_features + 1) if metric.rows in ("normed", "centred") else 0
 
 
 def zero_rows(values: Array, device: Device) -> Array:
@@ -208,5 +195,62 @@ def _check_norms(norm: Array, metric: Metric, name: str) -> None:
     if float(norm[row]) != 0:
         what = "its values are too large"
     else:
-        what = "its squares sum to zero" if metric.rows == "normed" else "all its values are equal"
+        what = "its squares sum to zero" if metric.rows is Rows.NORMED else "all its values are equal"
     raise ValueError(f"row {row} of {name} has no {metric.name} distance: {what}. Drop or rescale it.")
+
+
+#: Up to this number of features a CPU's trees may search points, and matrix products take little time.
+FEW_FEATURES = 64
+EXACT = 2.0**52  # integers up to here, and their differences, are exact
+
+
+def compact_rows(metric: Metric, values: Array, device: Device) -> Array | None:
+    """The rows as words or codes if that is faster, otherwise None. `values` are valid for the metric."""
+    if metric.rows not in (Rows.GIVEN, Rows.NORMED, Rows.COUNTED):
+        return None
+    by_product = metric.filter == "product" or metric.boxes
+    is_slow = not device.is_gpu and values.shape[1] > FEW_FEATURES if by_product else True
+    if metric.formula.is_of_counts and is_slow and all(all_true((p == 0) | (p == 1)) for p in _parts(values)):
+        words: Array = kernels(device).words_of(values)
+        return words if metric.formula != "cosine" or all_true(words[:, -1] > 0) else None
+    return None if device.is_gpu or metric.filter != "codes" else codes_of(metric, values)
+
+
+def words_of_bytes(values: Array, device: Device) -> Array:
+    """Rows of bits, eight in each uint8, as words."""
+    xp, (n, d) = device.xp, values.shape
+    words = xp.zeros((n, word_count(8 * d)), "uint64")
+    words.view("uint8")[:, :d] = values
+    bits_of_byte = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1)
+    ones_of_byte = xp.asarray(bits_of_byte.sum(axis=1, dtype="uint8"))
+    for rows in row_blocks(n, d, 8 * BLOCK):
+        words[rows, -1] = ones_of_byte[values[rows]].sum(axis=1, dtype="uint64")
+    return words
+
+
+def codes_of(metric: Metric, values: np.ndarray) -> np.ndarray | None:
+    """Rows of integers as codes; None if they are no integers or span too many."""
+    n, d = values.shape
+    least, largest, offset = np.inf, -np.inf, 1 if metric.missing else 0
+    for part in _parts(values):
+        here = part[part == part] if metric.missing else part
+        if not (here == np.floor(here)).all():
+            return None
+        if here.size:
+            least, largest = min(least, float(here.min())), max(largest, float(here.max()))
+    is_counted = metric.rows is Rows.COUNTED
+    codes = max(largest - least + offset, d if is_counted else 0)
+    if codes > np.iinfo("uint16").max or max(largest, -least) > EXACT:
+        return None
+    rows = np.zeros((n, d + is_counted), "uint8" if codes <= np.iinfo("uint8").max else "uint16")
+    for block in row_blocks(n, d):
+        part = values[block]
+        present = part == part
+        rows[block, :d] = np.where(present, part.astype("float64") - (least - offset), 0)
+        if is_counted:
+            rows[block, d] = present.sum(axis=1)
+    return rows
+
+
+def _parts(values: Array) -> Any:
+    return (values[rows] for rows in row_blocks(*values.shape))

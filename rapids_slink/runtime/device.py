@@ -5,7 +5,8 @@ A device provides the array module and the frame module:
     device.xp        numpy     or cupy
     device.frames    pandas    or cudf
 
-A folder with kernels for both devices has a file `kernels.py`, whose function `kernels` returns a device's module.
+A folder with kernels for both devices has modules `cpu` and `cuda` with the same functions, of which `half` returns a
+device's.
 
 Of several GPUs the current one serves a call. What is on another one is copied: a raw kernel takes any pointer, but
 cannot read what that of another GPU points at.
@@ -163,6 +164,11 @@ def cuda() -> Device:
     import cupy
 
     return Device("cuda", cupy)
+
+
+def half(device: Device, package: str) -> ModuleType:
+    """The module `cpu` or `cuda` of a package, whose functions have the same names and results."""
+    return importlib.import_module(f"{package}.{device.name}")
 
 
 def device_of(x: Any) -> Device:

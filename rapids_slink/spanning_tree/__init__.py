@@ -5,7 +5,7 @@
     repeats    rows that come many times         join at zero; the distinct rows go on
     boxes/     few features, on a GPU            Borůvka on a tree of boxes; lists.py asks it for low dimension, too
     lists      all else                          k-NN lists ──forest──▶ certain edges ──connect──▶ tree
-                                                 forest.py, connect.py, component_pairs/
+                                                 forest.py, lists.py, component_pairs/
     graph ──read──▶ edges over numbered nodes ──Borůvka──▶ forest           graphs.py, edges/
 
 `ways.py` has the list of ways and asks them in this order. The proof that an edge is in the tree is in `forest.py` for

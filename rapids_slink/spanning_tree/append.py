@@ -1,34 +1,29 @@
 """The minimum spanning tree of points to which new ones are added.
 
 A pair of old points that is not in their tree is the heaviest of a cycle of old points, and stays that. So the edges of
-the new tree are in the old one or have a new end. If a GPU's fused filter serves the points, one pass finds the few
-edges with a new end that may be in the tree (`added`), and the tree is that of these edges and the old ones.
-
-Otherwise Borůvka's rounds (`forest`) run on neighbour lists of these edges alone. A new point
-lists its nearest others. An old one lists its nearest new points, up to a height of the old tree, and its lightest
-edges of that tree; its lower bound is that of the first edge it does not list, of either kind. The height is that at
-which its cluster has a certain size: until then the lists certify clusters of old points, whose lightest edges are no
-heavier. A search (`AppendedSearch`) looks for the nearest new point of an old one, among the points, and for its
-lightest unlisted edge of the old tree.
+the new tree are in the old one or have a new end, and Borůvka's rounds (`forest`) run on neighbour lists of these edges
+alone. A new point lists its nearest others. An old one lists its nearest new points, up to a height of the old tree,
+and its lightest edges of that tree; its lower bound is that of the first edge it does not list, of either kind. The
+height is that at which its cluster has a certain size: until then the lists certify clusters of old points, whose
+lightest edges are no heavier. A search (`AppendedSearch`) looks for the nearest new point of an old one, among the
+points, and for its lightest unlisted edge of the old tree.
 """
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from rapids_slink.dendrogram import build_linkage
-from rapids_slink.dendrogram.condense_parallel import heights_of_size
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.dendrogram.condense import heights_of_size
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.plan import estimate_search, prepare_search
 from rapids_slink.neighbors.task import NeighborLists, Search, SearchResult, SearchTask
 from rapids_slink.ordering import NO_EDGE, edge_codes, sort_in_place, stable_order
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device, all_true
-from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, sequential
-from rapids_slink.spanning_tree.added import candidate_edges
-from rapids_slink.spanning_tree.connect import connect_forest, estimate_connect
-from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.forest import Forest
+from rapids_slink.spanning_tree.lists import connect_forest, estimate_connect
 from rapids_slink.spanning_tree.problem import Problem
 
 #: How many new points and how many edges of the old tree an old point lists. With many features one point in 15 has
@@ -54,7 +49,7 @@ class TreeEdges:
 
     @classmethod
     def of(cls, columns: dict[str, Array], xp: Any) -> Self:
-        """Those of a tree's edge frame in the total order."""
+        """The edges of a tree's frame in the total order."""
         src, dst, weight = columns.values()
         row, other = (xp.stack(ends, axis=1).ravel() for ends in ((src, dst), (dst, src)))
         order = stable_order(row, xp)
@@ -130,26 +125,19 @@ def tree_of_appended(
     device, xp, n = problem.device, problem.device.xp, problem.n
     with report.stage("neighbors", device):
         progress, metric = problem.settings.progress, problem.metric
-        by_values = not device.is_gpu  # `candidate_edges` takes a filter
-        among_all = prepare_search(rows, device, report, progress=progress, metric=metric, by_values=by_values)
+        among_all = prepare_search(rows, device, report, progress=progress, metric=metric)
         weight = kernels(device).pair_distances(rows, *edges, metric)
         columns = {"src": edges[0].copy(), "dst": edges[1].copy(), "weight": weight}
         if not all_true(weight[1:] >= weight[:-1]):  # distances that are rounded may have another order
             sort_in_place(columns, xp)
             merged = build_linkage(PreallocatedFrame(columns, device), n_old).columns
             weight, merges = merged["height"], (merged["left"], merged["right"], merged["size"])
-        is_tree, added = weight.size == n_old - 1, None
-        if is_tree:
-            added = candidate_edges(rows, merges, weight, among_all, n_old)
-    if added is not None:
-        return _tree_within(columns, added, n, device, report)
-    with report.stage("neighbors", device):
         sort_in_place(columns, xp)
         search = AppendedSearch(rows, n_old, among_all, problem, report)
         of_old = TreeEdges.of(columns, xp)
         search.unlisted = of_old.at(xp.flatnonzero(of_old.place >= TREE_LISTED))
         upper, min_size = xp.full(n_old, xp.inf), NEW_A_CLUSTER * max(1, n_old // (n - n_old))
-        if is_tree and n_old > 1:
+        if weight.size == n_old - 1 > 0:
             upper = heights_of_size(merges[0], merges[1], columns["weight"], merges[2], min_size, xp)
         lists, bound = _lists(search, of_old, upper, n, device)
     forest = Forest.of_components(xp.arange(n, dtype="int32"), bound, device)
@@ -157,25 +145,6 @@ def tree_of_appended(
     with report.stage("spanning_tree", device):
         sort_in_place(forest.edges.columns, xp)
     return forest.edges
-
-
-def _tree_within(
-    old: dict[str, Array], added: tuple[Array, Array, Array], n: int, device: Device, report: Report
-) -> PreallocatedFrame:
-    """The tree of all n points, whose edges are among the old tree's and these."""
-    xp = device.xp
-    report.count("neighbors", candidate_edges=added[2].size)
-    with report.stage("spanning_tree", device):
-        columns = {name: xp.concatenate(parts) for name, *parts in zip(EDGE_TYPES, old.values(), added, strict=True)}
-        sort_in_place(columns, xp)
-        src, dst, weight = columns.values()
-        in_tree = xp.flatnonzero(spanning_forest(EdgeList(src, dst, weight, n), device)[0])
-        if in_tree.size != n - 1:
-            raise RuntimeError("some new points have no edge to the tree: please report this")
-        tree = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
-        for name, column in tree.columns.items():
-            column[...] = columns[name][in_tree]
-    return tree
 
 
 def _lists(

@@ -10,18 +10,19 @@ from rapids_slink.spanning_tree.forest import LEAST_SHARE, Growth
 from rapids_slink.union_find import find_root
 
 
-def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
+def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
     """Run rounds until the lists certify no more components, or too few. The forest's arrays are updated."""
-    f, listed = forest, (lists.ids, lists.weights)
-    nearest, bound = (f.nearest_outside, f.nearest_outside_weight), (f.bound_weight, f.bound_code)
-    best, parent = (f.best_weight, f.best_code, f.certified), np.empty_like(f.component)
+    f, best, parent = forest, (forest.best_weight, forest.best_code, forest.certified), np.empty_like(forest.component)
     at_first = rounds = chosen = 0
     while True:
-        components, certified = _propose_edges(listed, f.component, f.cursor, nearest, bound, best)
+        components, certified = _propose_edges(
+            lists.ids, lists.weights, f.component, f.cursor, f.nearest_outside, f.nearest_outside_weight,
+            f.bound_weight, f.bound_code, *best,
+        )  # fmt: skip
         at_first = at_first or components
         if components == 1 or certified < max(1, components / least_share):
             return Growth(at_first - components, rounds, chosen, components)
-        _merge_components(f.component, best, parent, tuple(f.edges.columns.values()), f.n_taken)
+        _merge_components(f.component, *best, parent, *f.edges.columns.values(), f.n_taken)
         rounds, chosen = rounds + 1, chosen + certified
 
 
@@ -35,7 +36,7 @@ def rows_to_search(forest: Any) -> np.ndarray:
 
 
 def rows_of_small_components(forest: Any, rows: np.ndarray, max_rows: int) -> np.ndarray:
-    """Those of the rows whose component has at most `max_rows` of them."""
+    """The rows whose component has at most `max_rows` of them."""
     own = forest.component[rows]
     return rows[np.bincount(own)[own] <= max_rows]
 
@@ -70,10 +71,11 @@ def connected_components(ids):
 
 
 @njit(cache=True)
-def _propose_edges(lists, component, cursor, nearest, bound, best):
+def _propose_edges(
+    ids, weights, component, cursor, nearest_outside, nearest_outside_weight,
+    bound_weight, bound_code, best_weight, best_code, certified,
+):  # fmt: skip
     """Find each component's lightest proposal; returns the number of components and how many are certified."""
-    (ids, weights), (nearest_outside, nearest_outside_weight) = lists, nearest
-    (bound_weight, bound_code), (best_weight, best_code, certified) = bound, best
     n, k = ids.shape
     components = 0
     for v in range(n):
@@ -114,9 +116,8 @@ def _propose_edges(lists, component, cursor, nearest, bound, best):
 
 
 @njit(cache=True)
-def _merge_components(component, best, parent, edges, n_taken):
+def _merge_components(component, best_weight, best_code, certified, parent, src, dst, weight, n_taken):
     """Merge every certified component along its edge, and append each edge once to the forest's."""
-    (best_weight, best_code, certified), (src, dst, weight) = best, edges
     n, m = component.size, n_taken[0]
     for v in range(n):
         parent[v] = component[v]

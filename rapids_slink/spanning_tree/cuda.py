@@ -27,8 +27,8 @@ def connected_components(ids: Array) -> int:
     return int(count[0])
 
 
-def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
-    """As `rapids_slink.spanning_tree.cpu.boruvka_rounds`, in one launch whose blocks wait for each other."""
+def grow_forest(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> Growth:
+    """See `rapids_slink.spanning_tree.cpu.grow_forest`, in one launch whose blocks wait for each other."""
     f, (n, k) = forest, lists.ids.shape
     _check(forest)
     check_arrays("int32", lists.ids)
@@ -39,7 +39,7 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
         check_arrays(EDGE_TYPES[name], column, size=n - 1)
     rounds = cp.zeros(6 + 2 * MAX_ROUNDS, cp.int32)
     launch_resident(
-        SOURCE, "boruvka_rounds", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
+        SOURCE, "grow_forest", n, np.int64(n), np.int32(k), lists.ids, lists.weights, f.component,
         f.cursor, f.nearest_outside, f.nearest_outside_weight, f.bound_weight, f.bound_code, f.best_weight,
         f.best_code, f.certified, cp.empty(n, cp.int32), f.n_taken, *f.edges.columns.values(), rounds,
         np.int32(least_share),
@@ -49,7 +49,7 @@ def boruvka_rounds(lists: Any, forest: Any, least_share: int = LEAST_SHARE) -> G
 
 
 def rows_to_search(forest: Any) -> Array:
-    """As `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
+    """See `rapids_slink.spanning_tree.cpu.rows_to_search`, in any order."""
     f, n = forest, forest.component.size
     _check(forest)
     size = np.int64(n)
@@ -63,7 +63,7 @@ def rows_to_search(forest: Any) -> Array:
 
 
 def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
-    """As `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
+    """See `rapids_slink.spanning_tree.cpu.rows_of_small_components`."""
     check_arrays("int32", forest.component)
     own, members = forest.component[rows], cp.zeros(forest.component.size, cp.int32)
     _launch("count_members", rows.size, np.int64(rows.size), own, members)
@@ -71,7 +71,7 @@ def rows_of_small_components(forest: Any, rows: Array, max_rows: int) -> Array:
 
 
 def record_search(forest: Any, rows: Array, result: Any) -> None:
-    """As `rapids_slink.spanning_tree.cpu.record_search`."""
+    """See `rapids_slink.spanning_tree.cpu.record_search`."""
     f, m = forest, rows.size
     _check(forest)
     check_arrays("int32", rows, result.ids, size=m)

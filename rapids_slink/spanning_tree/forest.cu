@@ -18,7 +18,7 @@ constexpr int THREADS = 512, BLOCKS = 2;  // BLOCKS of THREADS fit on a multipro
 //   x in a certified S: best(S) is the lightest edge out of S and so does not come after e, and best(D) not after best(S), by the
 //     pointers. Again a bound in D comes before best(D), and so before e.
 //
-// Where bounds hold for no unlisted edge (joins.py) there may be more rounds: all but MAX_ROUNDS - 1 are left out.
+// Where bounds hold for no unlisted edge (lists.py) there may be more rounds: all but MAX_ROUNDS - 1 are left out.
 constexpr int MAX_ROUNDS = 64;
 
 // Zeros at first: the counts of all rounds, and the counts of each round.
@@ -43,7 +43,7 @@ __device__ __forceinline__ int proposal(
 
 // Runs rounds until the lists certify no more components, or fewer than one in `least_share`; the last only counts them. Edges are
 // appended after the taken[0] that are there.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) boruvka_rounds(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_forest(
     long long n, int k, const int* __restrict__ ids, const double* __restrict__ weights, int* component, int* __restrict__ cursor,
     const int* __restrict__ nearest_outside, const double* __restrict__ nearest_outside_weight,
     const double* __restrict__ bound_weight, const long long* __restrict__ bound_code, double* best_weight, long long* best_code,

@@ -10,16 +10,20 @@ its bound, if it is sorted by mutual reachability or ends at a search's bound. S
 only those of exhausted lists.
 
 A list is sorted and components only grow, so a cursor into it never steps back: all rounds together read it once. Each
-device runs the rounds in ``boruvka_rounds(lists, forest)``.
+device runs the rounds in ``grow_forest(lists, forest)``.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from rapids_slink.neighbors.task import NeighborLists
 from rapids_slink.ordering import NO_EDGE, edge_codes
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__package__)
 
 #: If fewer than one component in LEAST_SHARE is certified, another round merges too little. Then a search certifies all
 #: others.

@@ -15,15 +15,13 @@ from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem
 
-#: The formulas that apply one operation to a difference.
-ONE_OPERATION = ("squared_euclidean", "manhattan", "chebyshev")
 #: Bytes per point at the peak: values, ids and weights in order, and the edges during their sort.
 POINT_BYTES = {"cpu": 112, "cuda": 144}
 
 
 def serves(problem: Problem) -> bool:
     """Points of one feature whose distance is one operation on a difference."""
-    return not problem.by_reachability and problem.d == 1 and problem.metric.formula in ONE_OPERATION
+    return not problem.by_reachability and problem.d == 1 and problem.metric.formula.is_one_operation
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared | None:

@@ -1,12 +1,18 @@
-"""The question that every way to a tree answers."""
+"""The question that every way to a tree answers, and its core distances if rows count as several equal ones.
+
+A row of weight w has w - 1 copies at distance zero. Its core distance is the least within which the weights of other
+rows and of its copies add up to `min_samples`.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import inf
+from math import ceil, inf
 from typing import Self, TypeAlias
 
-from rapids_slink.metrics import Metric, surrogate_of
-from rapids_slink.neighbors.rows import row_features
+from rapids_slink.metrics import Metric, distances, surrogate_of
+from rapids_slink.neighbors import neighbor_lists
+from rapids_slink.neighbors.plan import prepare_search
+from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import PartLists
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import Array, Device
@@ -33,7 +39,7 @@ class Problem:
     itemsize: int
     core: Array = None  # (n,) float64, optional; core distances computed on a larger set that contains these points
     part_lists: PartLists | None = None  # neighbour lists already computed within each of two parts of the points
-    #: the values of a row of words or codes, if rows are these: see `neighbors.compact`
+    #: the values of a row of words or codes, if rows are these: see `neighbors.rows`
     compact_features: int | None = None
 
     @property
@@ -44,12 +50,12 @@ class Problem:
     @property
     def d(self) -> int:
         """The number of values that the metric's formula reads of a row."""
-        return self.compact_features or row_features(self.metric, self.n_features)
+        return self.compact_features or self.metric.rows.width(self.n_features)
 
     @property
     def is_compact(self) -> bool:
         """Whether the rows are words or codes."""
-        return self.compact_features is not None or self.metric.rows in ("boolean", "packed")
+        return self.compact_features is not None or self.metric.rows.are_words
 
     @property
     def max_weight(self) -> float:
@@ -86,3 +92,20 @@ class Prepared:
 
 #: The ways that serve some rows, as the formula reads them, in their order.
 Prepare: TypeAlias = Callable[[Problem, Array, Report], Iterator[Prepared]]
+
+
+def weighted_problem(values: Array, weights: Array, problem: Problem, report: Report) -> tuple[Problem, Array]:
+    """The problem with the core distances of weighted rows, and these as they are reported."""
+    device, metric, m, n = problem.device, problem.metric, problem.settings.min_samples, problem.n
+    if n == 1:
+        return problem, device.xp.zeros(1)
+    xp, k = device.xp, min(n - 1, ceil((m + 1) / min(1.0, float(weights.min()))))
+    with report.stage("neighbors", device):
+        search = prepare_search(metric_rows(metric, values, device), device, Report(), metric=metric)
+        lists = neighbor_lists(search, n, k, device)
+        rows, copies = xp.arange(n, dtype="int32"), weights - 1
+        enough = xp.cumsum(weights[lists.ids], axis=1) + copies[:, None] >= m * (1 - 2.0**-40)  # sums are rounded
+        at = xp.where(enough[:, -1], enough.argmax(axis=1), k - 1)
+        surrogate, ids = lists.weights[rows, at], lists.ids[rows, at]
+        core = xp.where(copies >= m, 0.0, distances(metric, surrogate, (rows, ids), (values, values), device))
+    return replace(problem, core=xp.where(copies >= m, 0.0, surrogate)), core

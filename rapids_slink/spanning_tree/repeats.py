@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.kernels import kernels
-from rapids_slink.neighbors.rows import row_bytes
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
@@ -29,8 +28,6 @@ BLOCK = 2**18  # values that are compared at a time
 ID_BYTES = 16  # of a row, kept: which rows are distinct and which repeat, and of what row
 ROW_BYTES = 64  # of a row at the peak: hashes, their order, and the numbers of equal rows
 JOIN_BYTES = 50  # of a row while its edges are sorted and joined to those of distinct rows
-#: Formulas whose value for equal rows is not the least value.
-OTHER_FORMULAS = ("inner_product", "given")
 
 
 @dataclass(frozen=True)
@@ -65,11 +62,12 @@ def serves(problem: Problem) -> bool:
 
     Rows with missing values are often at zero from rows that are not equal.
     """
-    return not (problem.by_reachability or problem.metric.missing or problem.metric.formula in OTHER_FORMULAS)
+    metric = problem.metric
+    return metric.formula.has_equal_rows_first and not (problem.by_reachability or metric.missing)
 
 
 def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Prepared | None:
-    """What makes the tree of the points, or None unless many rows are equal."""
+    """The way by distinct rows, or None unless many rows are equal."""
     device = problem.device
     with report.stage("neighbors", device):
         repeats = find_repeats(rows, device)
@@ -90,7 +88,7 @@ def prepare(problem: Problem, rows: Array, report: Report, ways: Prepare) -> Pre
 
     n, m = problem.n, repeats.first.size
     kept = m * problem.d * rows.dtype.itemsize + n * ID_BYTES
-    looking = MemoryEstimate(n * (row_bytes(problem.metric, problem.n_features) + ROW_BYTES), kept)
+    looking = MemoryEstimate(n * (problem.metric.rows.row_bytes(problem.n_features) + ROW_BYTES), kept)
     return Prepared(make, lambda: sequential(looking, of_distinct.estimate(), MemoryEstimate(n * JOIN_BYTES)))
 
 

@@ -7,10 +7,14 @@ kernels under the same names.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,10 @@ class TopLists:
 
 #: The groups of some rows, and of all points by id: int32 arrays.
 Groups: TypeAlias = tuple[Array, Array]
-WORD_BITS = 64
-
-
-def word_count(n_features: int) -> int:
-    """How many values a row of words has."""
-    return -(-n_features // WORD_BITS) + 1
 
 
 def same_candidates(ids: Array, rows: int, device: Device) -> Candidates:
-    """The same for all rows."""
+    """Equal candidates of all rows, `ids`."""
     return Candidates(device.xp.tile(ids, (rows, 1)), device.xp.full(rows, ids.size, "int32"))
 
 

@@ -1,22 +1,49 @@
-"""The exact kernels on the CPU. Distances are computed in tiles (`tiles`), in Numba."""
+"""The exact kernels on the CPU: tiles of surrogate distances in Numba, and the lists that they go into.
+
+The type of the rows' values chooses how a tile is computed:
+
+    float32, float64    the formula, feature by feature: formulas.py
+    uint64              words of 64 bits, followed by the number of ones: common ones are counted
+    uint8, uint16       codes, of which only equality matters; 0 is a missing one if the formula takes these
+
+See neighbors/rows.py for words and codes. The distances are functions of counts, which are exact, so they have the
+bits of the formula of the features.
+
+Functions of one pair take the number of a list, never a slice, and tests are one expression without branches:
+otherwise Numba updates the arrays' reference counts in each call, for which threads contend.
+"""
 
 from typing import Any
 
 import numpy as np
+from numba import typeof, types
+from numba.extending import intrinsic
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.metrics import EUCLIDEAN, OVERFLOW, WORD_BITS, Metric, word_count
 from rapids_slink.neighbors.exact import (
-    WORD_BITS,
     Candidates,
     ExactPoints,
     Groups,
     TopLists,
     candidate_capacity,
-    tiles,
-    word_count,
 )
-from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
-from rapids_slink.neighbors.exact.tiles import comes_before, reachability
+from rapids_slink.neighbors.exact.formulas import (
+    BRAYCURTIS,
+    COSINE,
+    FEATURES,
+    HIERCC,
+    JACCARD,
+    LANES,
+    LONG_PASS,
+    PASS,
+    POINTS,
+    PRESENT_UNEQUAL,
+    ROWS,
+    copy_features,
+    hiercc,
+    new_tile,
+    weigh_values,
+)
 from rapids_slink.neighbors.slices import equal_slices, golden_stride, rounds_of_pairs, row_blocks
 from rapids_slink.runtime.compiling import njit, read_only
 from rapids_slink.runtime.device import CPU, Array
@@ -59,9 +86,10 @@ def rerank(
     for rows that lost candidates. `groups` is not used: the filter has left out candidates of a row's own group. `core`
     is that of a `SearchTask`.
     """
-    points, listed = (read_only(exact.queries), read_only(exact.points)), (candidates.ids, candidates.count)
-    state = NO_CORE if core is None else core, upper, top.ids, top.weights
-    tiles.rerank(exact.metric.cpu_formula, points, rows, listed, state, top.overflowed, new_tile(1))
+    _rerank(
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, candidates.ids,
+        candidates.count, NO_CORE if core is None else core, upper, top.ids, top.weights, top.overflowed, new_tile(1),
+    )  # fmt: skip
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
@@ -70,9 +98,10 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
     `groups` are the rows' and the points'; the other parameters are those of `rerank`.
     """
     top, stride = empty_lists(rows.size, k), golden_stride(len(exact.points))
-    state = NO_CORE if core is None else core, upper, top.ids, top.weights
-    points = read_only(exact.queries), read_only(exact.points)
-    tiles.scan(exact.metric.cpu_formula, points, rows, groups, state, stride, new_tile())
+    _scan(
+        exact.metric.cpu_formula, read_only(exact.queries), read_only(exact.points), rows, *groups,
+        NO_CORE if core is None else core, upper, top.ids, top.weights, stride, new_tile(),
+    )  # fmt: skip
     return top
 
 
@@ -84,12 +113,12 @@ def scan_each_pair(
     Each distance is computed once, for both its points. Blocks of points meet in rounds, in which a block has one
     partner, and so a list one thread.
     """
-    n, points, state = len(points), read_only(points), (upper, top.ids, top.weights)
+    n, points = len(points), read_only(points)
     order, count = low_discrepancy_order(n), 2 * max(1, min(2 * workers(CPU), n // POINTS))
     rounds = rounds_of_pairs([order[block] for block in shares(slice(0, n), count)])
 
     def scan_two(blocks: tuple[Any, Any]) -> None:
-        tiles.scan_both(metric.cpu_formula, points, *blocks, state, new_tile())
+        scan_both(metric.cpu_formula, points, *blocks, upper, top.ids, top.weights, new_tile())
 
     for pairs in with_progress(rounds, count, progress):
         for_each_chunk(CPU, scan_two, pairs)
@@ -137,7 +166,7 @@ def pair_distances(values: Array, src: Array, dst: Array, metric: Metric = EUCLI
     """The surrogate distances of pairs of rows."""
     out = np.empty(src.size)
     src, dst = (np.require(end, np.int32, ["C", "W"]) for end in (src, dst))  # a frame's may be read-only
-    tiles.weigh_pairs(metric.cpu_formula, read_only(values), src, dst, new_tile(1), out)
+    weigh_pairs(metric.cpu_formula, read_only(values), src, dst, new_tile(1), out)
     return out
 
 
@@ -147,7 +176,7 @@ def all_distances(values: Array, metric: Metric) -> np.ndarray:
     matrix, ids = np.empty((n, n)), np.arange(n, dtype=np.int32)
 
     def fill(rows: slice) -> None:
-        tiles.fill_rows(metric.cpu_formula, points, ids, rows.start, rows.stop, new_tile(), matrix)
+        fill_rows(metric.cpu_formula, points, ids, rows.start, rows.stop, new_tile(), matrix)
 
     for_each_chunk(CPU, fill, equal_slices(slice(0, n), ROWS))
     return matrix
@@ -220,3 +249,291 @@ def _sort_by_reachability(ids, weights, core, begin, end):
                     ids[v, at], weights[v, at] = ids[v, at - gap], weights[v, at - gap]
                     at -= gap
                 ids[v, at], weights[v, at] = id_, weight
+
+
+@njit(nogil=True, cache=True)
+def weigh_pairs(formula, values, src, dst, tile, out):
+    """The distances of pairs of rows."""
+    for i in range(src.size):
+        weigh(formula, values, src[i : i + 1], values, dst[i : i + 1], tile)
+        out[i] = tile.total[0, 0]
+
+
+@njit(nogil=True, cache=True)
+def fill_rows(formula, values, ids, begin, end, tile, matrix):
+    """The distances of some rows from themselves and from all later ones, and those in the other direction.
+
+    `ids` are the numbers of all rows.
+    """
+    rows = ids[begin:end]
+    for first in range(begin, ids.size, POINTS):
+        points = ids[first : first + POINTS]
+        weigh(formula, values, rows, values, points, tile)
+        for i in range(rows.size):  # no slice is assigned, which takes Numba two seconds to compile
+            for j in range(points.size):
+                matrix[begin + i, first + j] = tile.total[i, j]
+        for j in range(points.size):
+            for i in range(rows.size):
+                matrix[first + j, begin + i] = tile.total[i, j]
+
+
+@njit(nogil=True, cache=True)
+def _rerank(formula, queries, points, rows, candidate, count, core, upper, ids, weights, overflowed, tile):
+    """The loop of `rerank`."""
+    near, capacity = np.empty(POINTS, np.int32), candidate.shape[1]
+    for i in range(rows.size):
+        c, listed = 0, min(count[i], capacity)
+        while c < listed:
+            size = 0
+            while c < listed and size < POINTS:
+                if candidate[i, c] >= 0 and not core_above(core, candidate[i, c], upper[i]):
+                    near[size], size = candidate[i, c], size + 1
+                c += 1
+            weigh(formula, queries, rows[i : i + 1], points, near[:size], tile)
+            for e in range(size):
+                if tile.total[0, e] <= upper[i]:
+                    weight = reachability(tile.total[0, e], core, rows[i], near[e])
+                    insert_within(upper, ids, weights, i, near[e], weight)
+        overflowed[i] |= count[i] > capacity
+
+
+@njit(nogil=True, cache=True)
+def _scan(formula, queries, points, rows, row_group, point_group, core, upper, ids, weights, stride, tile):
+    """Points are visited in a low-discrepancy order, so that lists are near their end early, whatever the order."""
+    near, n = np.empty(POINTS, np.int32), points.shape[0]
+    for first in range(0, rows.size, ROWS):
+        together = rows[first : first + ROWS]
+        visited, j = 0, 0
+        while visited < n:
+            size, bound = 0, -np.inf
+            for t in range(together.size):
+                bound = max(bound, upper[first + t])
+            while visited < n and size < POINTS:
+                if not core_above(core, j, bound):
+                    near[size], size = j, size + 1
+                visited, j = visited + 1, j + stride
+                j -= n if j >= n else 0
+            weigh(formula, queries, together, points, near[:size], tile)
+            for t in range(together.size):
+                i = first + t
+                for c in range(size):
+                    if tile.total[t, c] <= upper[i] and point_group[near[c]] != row_group[i]:
+                        weight = reachability(tile.total[t, c], core, rows[i], near[c])
+                        insert_within(upper, ids, weights, i, near[c], weight)
+
+
+@njit(nogil=True, cache=True)
+def scan_both(formula, points, rows, others, upper, ids, weights, tile):
+    """Insert the pairs of two blocks, or of a block with itself, into the lists of both points."""
+    is_one, bound = rows[0] == others[0], np.empty(POINTS)
+    for first in range(0, rows.size, ROWS):
+        for start in range(first if is_one else 0, others.size, POINTS):
+            near = others[start : start + POINTS]
+            weigh(formula, points, rows[first : first + ROWS], points, near, tile)
+            for c in range(near.size):
+                bound[c] = upper[near[c]]
+            for t in range(min(ROWS, rows.size - first)):
+                i, seen = rows[first + t], max(0, first + t + 1 - start) if is_one else 0
+                if _any_within(tile.total, t, near.size, upper[i], bound):
+                    for c in range(seen, near.size):
+                        j, weight = near[c], tile.total[t, c]
+                        if weight <= upper[i]:
+                            insert_within(upper, ids, weights, i, j, weight)
+                        if weight <= bound[c]:
+                            insert_within(upper, ids, weights, j, i, weight)
+                            bound[c] = upper[j]
+
+
+@njit(nogil=True, cache=True)
+def _any_within(distance, t, size, upper, bound):
+    """Whether row t of a tile has a distance within one of two bounds, in vector instructions."""
+    count = 0
+    for c in range(np.uint64(size)):
+        count += (distance[t, c] <= upper) | (distance[t, c] <= bound[c])
+    return count > 0
+
+
+@njit(cache=True)
+def core_above(core, j, bound):
+    """Whether every pair with point j has a weight above `bound` by its core distance alone; False without cores."""
+    return core[j] > bound if core.size else False
+
+
+@njit(cache=True)
+def reachability(surrogate, core, i, j):
+    """The mutual reachability of points i and j, whose surrogate distance is given; itself if there are no cores."""
+    return max(surrogate, core[i], core[j]) if core.size else surrogate
+
+
+@njit(cache=True)
+def comes_before(weight, id_, other_weight, other_id):
+    """The total order on the edges of one point."""
+    return (weight < other_weight) | ((weight == other_weight) & (id_ < other_id))
+
+
+@njit(cache=True)
+def comes_before_last(ids, weights, i, id_, weight):
+    """Whether (weight, id) belongs into the sorted list i, which is full."""
+    last_id, last = ids[i, -1], weights[i, -1]
+    return comes_before(weight, id_, last, last_id) | ((weight == last) & (last_id < 0))
+
+
+@njit(cache=True)
+def insert(ids, weights, i, id_, weight):
+    """Put (weight, id) into the sorted list i, dropping its last."""
+    at = ids.shape[1] - 1
+    while at > 0 and comes_before(weight, id_, weights[i, at - 1], ids[i, at - 1]):
+        ids[i, at], weights[i, at] = ids[i, at - 1], weights[i, at - 1]
+        at -= 1
+    ids[i, at], weights[i, at] = id_, weight
+
+
+@njit(cache=True)
+def insert_within(upper, ids, weights, i, id_, weight):
+    """Insert (weight, id) into list i if it is within the list's bound, which is lowered to the last of a full list."""
+    if weight <= upper[i] and comes_before_last(ids, weights, i, id_, weight):
+        insert(ids, weights, i, id_, weight)
+        upper[i] = min(upper[i], weights[i, -1])
+
+
+_kernel = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+@intrinsic
+def weigh(typing_context: Any, formula: Any, x: Any, rows: Any, y: Any, points: Any, tile: Any) -> Any:
+    """Set tile.total[i, j] to the surrogate distance of rows rows[i] of x and points[j] of y: the kernel for x's type.
+
+    `formula` is `Metric.cpu_formula`; rows and points are int32. A function around the kernels would take as long to
+    compile as they do.
+    """
+    kernel, dtype = weigh_values, x.dtype
+    if isinstance(dtype, types.Integer):
+        kernel = weigh_words if x.dtype.bitwidth == 64 else weigh_codes
+    function = typeof(kernel)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return context.get_function(function, signature)(builder, arguments)
+
+    return function.get_call_type(typing_context, (formula, x, rows, y, points, tile), {}), generate
+
+
+@intrinsic
+def popcount(typing_context: Any, word: Any) -> Any:
+    """The number of ones of a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@njit(nogil=True, cache=True)
+def weigh_words(formula, x, rows, y, points, tile):
+    """`weigh` of rows of words."""
+    words = x.shape[1] - 1
+    mine, columns, common = tile.rows.view(np.uint64), tile.columns.view(np.uint64), tile.other.view(np.uint64)
+    lanes = -(-points.size // LANES) * LANES
+    common[: rows.size, :lanes] = 0
+    for begin in range(0, words, FEATURES):
+        width = min(FEATURES, words - begin)
+        copy_features(x, rows, begin, width, mine)
+        copy_features(y, points, begin, width, columns.T)
+        for i in range(rows.size):
+            _add_common(mine, columns, common, i, lanes, width + -width % PASS)
+    kind = 0
+    if formula is not None:
+        kind = formula[0]
+    for i in range(rows.size):
+        for j in range(points.size):
+            ones, others = x[rows[i], words], y[points[j], words]
+            tile.total[i, j] = _of_counts(kind, np.float64(common[i, j]), np.float64(ones), np.float64(others))
+
+
+@_kernel
+def _add_common(x, columns, common, i, lanes, width):
+    lanes = np.uint64(lanes)
+    for f in range(0, width, PASS):
+        q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
+        for j in range(lanes):
+            total = popcount(q & columns[f, j]) + popcount(r & columns[f + 1, j])
+            total += popcount(s & columns[f + 2, j]) + popcount(t & columns[f + 3, j])
+            common[i, j] += total
+
+
+@_kernel
+def _of_counts(kind, common, ones, others):
+    """The distance of two rows by the numbers of their ones, of which `common` are in both."""
+    if kind == COSINE:
+        return 1.0 - max(-1.0, min(1.0, common / (np.sqrt(ones) * np.sqrt(others))))
+    total = ones + others
+    differ = total - 2 * common
+    if kind == JACCARD:
+        return differ / (total - common) if total > 0 else 0.0
+    if kind == BRAYCURTIS:
+        return differ / total if total > 0 else OVERFLOW
+    return differ
+
+
+@njit(nogil=True, cache=True)
+def weigh_codes(formula, x, rows, y, points, tile):
+    """`weigh` of rows of codes, for formulas that compare features for equality."""
+    kind, _ = formula
+    d = x.shape[1] - (kind == HIERCC)
+    mine, columns = tile.rows.view(x.dtype), tile.columns.view(x.dtype)
+    counts = np.empty((2, POINTS + LANES), x.dtype)  # of FEATURES at most, which fit into a byte
+    lanes = -(-points.size // LANES) * LANES
+    tile.total[: rows.size, :lanes], tile.other[: rows.size, :lanes] = 0, 0
+    for begin in range(0, d, FEATURES):
+        width = min(FEATURES, d - begin)
+        copy_features(x, rows, begin, width, mine)
+        copy_features(y, points, begin, width, columns.T)
+        for i in range(rows.size):
+            counts[:, :lanes] = 0
+            if kind >= PRESENT_UNEQUAL:
+                _count_present(mine, columns, counts, i, lanes, width)
+                for j in range(lanes):
+                    tile.other[i, j] += counts[1, j]
+            else:
+                _count_unequal(mine, columns, counts, i, lanes, width)
+            for j in range(lanes):
+                tile.total[i, j] += counts[0, j]
+    if kind >= PRESENT_UNEQUAL:
+        _finish_codes(kind, x, rows, y, points, d, tile)
+
+
+@_kernel
+def _finish_codes(kind, x, rows, y, points, d, tile):
+    for i in range(rows.size):
+        for j in range(points.size):
+            differ, common = tile.total[i, j], tile.other[i, j]
+            if kind == HIERCC:
+                present = max(x[rows[i], d], y[points[j], d])
+                tile.total[i, j] = hiercc(differ, common, np.float64(present), d)
+            else:
+                tile.total[i, j] = differ / common if common > 0 else OVERFLOW
+
+
+@_kernel
+def _count_unequal(x, columns, counts, i, lanes, width):
+    lanes = np.uint64(lanes)
+    for f in range(0, width, LONG_PASS):
+        q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
+        u, v, w, z = x[i, f + 4], x[i, f + 5], x[i, f + 6], x[i, f + 7]
+        for j in range(lanes):
+            unequal = (q != columns[f, j]) + (r != columns[f + 1, j]) + (s != columns[f + 2, j])
+            unequal += (t != columns[f + 3, j]) + (u != columns[f + 4, j]) + (v != columns[f + 5, j])
+            counts[0, j] += unequal + (w != columns[f + 6, j]) + (z != columns[f + 7, j])
+
+
+@_kernel
+def _count_present(x, columns, counts, i, lanes, width):
+    """Count the features that differ and those that both rows have; a code of zero is missing."""
+    lanes = np.uint64(lanes)
+    for f in range(0, width, PASS):
+        q, r, s, t = x[i, f], x[i, f + 1], x[i, f + 2], x[i, f + 3]
+        for j in range(lanes):
+            a, b, c, d = columns[f, j], columns[f + 1, j], columns[f + 2, j], columns[f + 3, j]
+            has_a, has_b = (a != 0) & (q != 0), (b != 0) & (r != 0)
+            has_c, has_d = (c != 0) & (s != 0), (d != 0) & (t != 0)
+            counts[0, j] += (has_a & (a != q)) + (has_b & (b != r)) + (has_c & (c != s)) + (has_d & (d != t))
+            counts[1, j] += has_a + has_b + has_c + has_d

@@ -6,8 +6,8 @@ from typing import Any
 import cupy as cp
 import numpy as np
 
-from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity, word_count
+from rapids_slink.metrics import EUCLIDEAN, Metric, word_count
+from rapids_slink.neighbors.exact import Candidates, ExactPoints, Groups, TopLists, candidate_capacity
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.runtime.cuda import (
     THREADS,
@@ -66,7 +66,7 @@ def rerank(
     *,
     more_than: int = 0,
 ) -> None:
-    """As `rapids_slink.neighbors.exact.cpu.rerank`.
+    """See `rapids_slink.neighbors.exact.cpu.rerank`.
 
     `groups` are the rows' and the points', if there are any: candidates of a row's own group are passed over. Rows
     with at most `more_than` candidates are left as they are; the buffers of the others are emptied.
@@ -86,7 +86,7 @@ def rerank(
 
 
 def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, core: Array = None) -> TopLists:
-    """As `rapids_slink.neighbors.exact.cpu.scan`."""
+    """See `rapids_slink.neighbors.exact.cpu.scan`."""
     m, n = rows.size, exact.points.shape[0]
     check_arrays("int32", rows, *groups)
     check_arrays("float64", upper, core)
@@ -103,7 +103,7 @@ def scan(exact: ExactPoints, rows: Array, groups: Groups, upper: Array, k: int, 
 
 
 def sort_by_reachability(ids: Array, weights: Array, core: Array) -> None:
-    """As `rapids_slink.neighbors.exact.cpu.sort_by_reachability`."""
+    """See `rapids_slink.neighbors.exact.cpu.sort_by_reachability`."""
     check_arrays("int32", ids)
     check_arrays("float64", weights, core)
     n, k = ids.shape
@@ -134,7 +134,7 @@ def gather_min(bound: Array, least: Array, group: Array) -> None:
 
 
 def drop_above_bound(ids: Array, weights: Array, upper: Array) -> None:
-    """As `rapids_slink.neighbors.exact.cpu.drop_above_bound`."""
+    """See `rapids_slink.neighbors.exact.cpu.drop_above_bound`."""
     check_arrays("int32", ids)
     check_arrays("float64", weights, upper)
     m, k = ids.shape
@@ -165,7 +165,7 @@ def with_norms(values: Array, centre: bool) -> Array:
 
 
 def words_of(values: Array) -> Array:
-    """As `rapids_slink.neighbors.exact.cpu.words_of`, with the features of a word in another order."""
+    """See `rapids_slink.neighbors.exact.cpu.words_of`, with the features of a word in another order."""
     values = values.view(cp.uint8) if values.dtype == bool else values
     check_arrays(values.dtype, values)
     n, d = values.shape
@@ -176,7 +176,7 @@ def words_of(values: Array) -> Array:
 
 
 def hash_rows(values: Array, rows: Array = None) -> Array:
-    """As `rapids_slink.neighbors.exact.cpu.hash_rows`, with other factors."""
+    """See `rapids_slink.neighbors.exact.cpu.hash_rows`, with other factors."""
     check_arrays(values.dtype, values)
     check_arrays("int64", rows)
     m = len(values) if rows is None else rows.size
@@ -277,7 +277,7 @@ def list_entries(k: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=256)
 def _warp_scratch(k: int, d: int, itemsize: int, aligned: bool) -> tuple[Any, int, int]:
-    """What `rerank.cu` calls a `WarpLayout`, the warps of a block, and the bytes of shared memory of each."""
+    """The `WarpLayout` of `rerank.cu`, the warps of a block, and the bytes of shared memory of each."""
     size, entries = list_entries(k)
     width = min(SEGMENT // itemsize, -(-d * itemsize // 16) * 16 // itemsize)  # features at a time
     pitch = (width * itemsize // 16 | 1) * 16  # no two lanes of a quarter warp share a bank

@@ -63,7 +63,7 @@ __device__ __forceinline__ double lost_by_times(double a, double b, double produ
     return plus(plus(most, times(a_low, b_high)), times(a_low, b_low));
 }
 
-// powers.py: general_power.
+// formulas.py: general_power.
 __device__ double general_power(double t, double p) {
     constexpr double LN2_HIGH = 0x1.62e42fefa3800p-1, LN2_LOW = 0x1.ef35793c76730p-45;
     if (t == 0 || t == 1 || t > OVERFLOW_VALUE) return t;

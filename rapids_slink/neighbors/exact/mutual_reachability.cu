@@ -1,4 +1,4 @@
-// Neighbour lists by mutual reachability; mutual_reachability.py says what they are.
+// Neighbour lists by mutual reachability; task.py says what they are.
 #include "neighbors/exact/formulas.cuh"
 #include "ordering.cuh"
 #include "runtime/include/threads.cuh"

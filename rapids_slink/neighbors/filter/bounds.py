@@ -1,4 +1,4 @@
-"""The product filter's test, and the proof that it loses no neighbour.
+"""The product filter's test, the proof that it loses no neighbour, and a trial of the products that it relies on.
 
 Let z = scale·(x - centre) and y its rounding to fp16 or float32, with ‖z_i - y_i‖ <= e_i. A pair whose
 surrogate distance is at most w has, with U = scale·Metric.true_distance_bound(w),
@@ -20,15 +20,68 @@ at most η(n_i + 2n_j)/2. All in all
     ‖y_i - y_j‖² <= 2(half + norm_slack·(h_i + h_j) + ABSOLUTE_SLACK),
 
 and the surrogate distance is at most what `Metric.surrogate_bound_terms` makes of (‖y_i - y_j‖ + e_i + e_j) / scale.
+
+`accumulation_bound`, the η, is about the tensor cores that are known. Those of later generations need not be as
+precise, and a filter that takes their sums for more precise than they are loses neighbours. So each kernel that forms
+such products is tried by the rows of a `Trial` before a process uses it on a GPU. What fails is not used.
 """
 
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from math import frexp, inf, log2
 from typing import Any
+
+import numpy as np
 
 from rapids_slink.metrics import EPSILON, EUCLIDEAN, Metric
 from rapids_slink.runtime.device import Array
+
+
+@dataclass(frozen=True)
+class ValueRange:
+    """The range of all values of some points."""
+
+    deviation: float  # the largest |x - centre| of any feature
+    largest: float  # the largest |x|
+    byte_values: bool  # all are integers from 0 to 255
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """z = scale·(x - centre), as large as keeps |z| below 2¹⁵ and ‖z‖²/2 below 2³⁰, which suits fp16."""
+
+    centre: Array  # (d,) float64 array
+    scale: float  # a power of two
+    byte_values: bool = False  # all values are integers from 0 to 255
+    bits: int = 8  # of the largest of these integers, from 1 to 8
+    limit: float = inf  # beyond which a |z| is cut off, in fp16
+
+
+def scale_of(largest: float, points: Array) -> float:
+    """The scale of points with |x - centre| up to `largest`."""
+    headroom = min(15, int((31 - log2(points.shape[1])) // 2))
+    exponent = frexp(largest)[1] if largest > 0 else headroom
+    # Beyond these the absolute errors of subnormal numbers, scaled, would leave the range of float32 once squared.
+    return float(2.0 ** min(headroom - exponent, 180 if points.dtype == "float32" else 590))
+
+
+@dataclass(frozen=True)
+class QuantizedPoints:
+    """Points as the filter's kernels read them."""
+
+    #: (n, d) float32 or, padded with zeros to a multiple of eight features, fp16; or an image of fp16 or int8, see
+    #: `fused/pass.cuh`
+    y: Array
+    half_norm: Array  # (n,) float32, int32 of an int8 image; see `bounds`. None for `direct`, which has no products
+    error: Array  # (n,) float32; see `bounds` and `direct`
+    ids: Array = None  # (n,) int32, which rows of the values these are; None of an image
+
+    def take(self, rows: Any) -> QuantizedPoints:
+        """Some rows (an index array or a slice)."""
+        parts = self.y, self.half_norm, self.error, self.ids
+        return QuantizedPoints(*(None if part is None else part[rows] for part in parts))
+
 
 FLOAT32_EPSILON = 2.0**-23  # its spacing above 1
 SMALLEST_NORMAL = 2.0**-126  # of float32
@@ -51,7 +104,7 @@ def accumulation_bound(n_features: int) -> float:
     behavior of NVIDIA tensor cores", 2021), so d/b steps err by at most (b + 1)ε each: 1.25 dε in all, relative to
     the sum of |x_f y_f|, which is at most ‖x‖‖y‖. Plain and fused summation in any order stay below dε. The 16
     covers what a library may add when it splits the sum into parts. A GPU's kernels are tried before their first
-    products: see `precision`.
+    products: see `Trial`.
     """
     return (1.25 * n_features + 16) * FLOAT32_EPSILON
 
@@ -94,7 +147,7 @@ class UpperBound:
 
     @classmethod
     def of(cls, n_features: int, scale: float, metric: Metric) -> UpperBound:
-        """That of points of this number of features.
+        """The bound for points of this number of features.
 
         A norm is n <= 2h/r with r = `shrink_factor`, and the sum is off by up to ηn of either; a filter that has the
         product subtract the norms may subtract ηh too little. So h(1 + 2η)/r - h(1 - η) is missing of a half norm at
@@ -109,3 +162,67 @@ class UpperBound:
     def terms(self) -> tuple[float, ...]:
         """All of them, in the order of upper_bound.cuh."""
         return tuple(map(float, astuple(self)))
+
+
+#: Beside the square of this all that is below float32's spacing is lost, and what is above it by as much as it is cut.
+LARGE = 2.0**12
+#: The small products in units of that spacing, about. Where sums have a bit less than float32, the second and
+#: later ones lose more than the bound allows.
+SPACINGS = 1, 2, 4, 8
+N_RANDOM = 8
+
+
+def revealing_pairs(d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows x and y of d features, (m, d) float32 that fp16 holds; it is the products x_i·y_i that lose much.
+
+    In the first pairs all products are positive and have all their bits: each addition is cut, and always downwards
+    where it is not rounded. In the others one product is much larger than the rest: it comes first, last, or first and
+    with the other sign last.
+    """
+    random = np.random.default_rng(0).integers(2**10, 2**11, (2, N_RANDOM, d)) / 2**10
+    x, y = [random[0]], [random[1]]
+    for spacings in SPACINGS:
+        small, factor = np.full((3, d), 1 - 2.0**-10), np.full((3, d), 2.0 * spacings)
+        for row, end in ((0, 0), (1, -1), (2, 0), (2, -1)):
+            small[row, end] = factor[row, end] = LARGE
+        factor[2, -1] = -LARGE
+        x.append(small)
+        y.append(factor)
+    return np.concatenate(x).astype(np.float32), np.concatenate(y).astype(np.float32)
+
+
+def allowed_range(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the largest value of each x_i·y_i that `bounds.accumulation_bound` allows, (m,) float32."""
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    exact, lengths = (x * y).sum(axis=1), np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
+    error = accumulation_bound(x.shape[1]) * lengths
+    return (exact - error).astype(np.float32), (exact + error).astype(np.float32)
+
+
+class Trial:
+    """A trial of a kernel that keeps the points whose products with a row are at least the row's threshold.
+
+    Nobody sees those products. So each row comes twice: with its own point it must pass at the least value that is
+    allowed, and must not pass above the largest.
+    """
+
+    rows: np.ndarray  # (2m, d) float32
+    points: np.ndarray  # (m, d) float32, of which row i has the one of number i modulo m
+    thresholds: np.ndarray  # (2m,) float32
+
+    def __init__(self, d: int) -> None:
+        x, self.points = revealing_pairs(d)
+        least, largest = allowed_range(x, self.points)
+        self.rows = np.concatenate((x, x))
+        self.thresholds = np.concatenate((least, np.nextafter(largest, np.float32(np.inf))))
+
+    def padded_thresholds(self, rows: int) -> np.ndarray:
+        """The thresholds of that many rows, of which the last, that nothing passes, are no rows."""
+        return np.pad(self.thresholds, (0, rows - len(self.rows)), constant_values=np.inf)
+
+    def is_passed(self, ids: np.ndarray, count: np.ndarray) -> bool:
+        """Whether the kernel is as precise as assumed, by each row's first `count` kept points, (2m, capacity)."""
+        m = len(self.points)
+        own = (ids == np.tile(np.arange(m), 2)[:, None]) & (np.arange(ids.shape[1]) < count[:, None])
+        passes = own.any(axis=1)
+        return bool(passes[:m].all() and not passes[m:].any())

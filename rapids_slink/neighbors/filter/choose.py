@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
-from rapids_slink.neighbors.filter.bounds import MAX_FEATURES
+from rapids_slink.metrics import WORD_BITS, Metric
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.filter.bounds import MAX_FEATURES, Scaling, scale_of
 from rapids_slink.neighbors.filter.direct import direct_filter
-from rapids_slink.neighbors.filter.kernels import kernels
-from rapids_slink.neighbors.filter.product import TileFilter
-from rapids_slink.neighbors.filter.projection import FilterCosts, worthwhile_projection
-from rapids_slink.neighbors.filter.quantize import Scaling, scale_of
+from rapids_slink.neighbors.filter.product import FilterCosts, TileFilter, worthwhile_projection
 from rapids_slink.neighbors.rows import product_form
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 
 #: Rows, about, that the centre is found by.
 CENTRE_ROWS = 2**10
@@ -51,7 +48,7 @@ def choose_filter(exact: ExactPoints, device: Device, max_weight: float = inf) -
             values = to_uint8(points, scaling)
             exact = replace(exact, points=values, queries=values if queries is points else to_uint8(queries, scaling))
         return fused(points, queries, metric, device, scaling, exact, within=within), exact
-    from rapids_slink.neighbors.filter.blas import BlasFilter, ProjectedFilter
+    from rapids_slink.neighbors.filter.cpu import BlasFilter, ProjectedFilter
 
     projection = worthwhile_projection(points, len(queries), scaling, CPU_COSTS, device, within)
     if projection is None:
@@ -79,8 +76,8 @@ def _filter_of_bits(exact: ExactPoints, device: Device) -> TileFilter | None:
 
 def scaling_of(*point_sets: Any, device: Device) -> Scaling:
     """The scaling of one or several arrays of points, the first of them centred."""
-    centre = kernels(device).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
-    ranges = kernels(device).value_ranges(point_sets, centre)
+    centre = half(device, __package__).centre_of_rows(point_sets[0], max(1, len(point_sets[0]) // CENTRE_ROWS))
+    ranges = half(device, __package__).value_ranges(point_sets, centre)
     deviation = max(one.deviation for one in ranges)
     scale = min(scale_of(deviation, points) for points in point_sets)
     byte_values = all(one.byte_values for one in ranges)

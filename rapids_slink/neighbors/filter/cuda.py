@@ -7,9 +7,17 @@ import cupy as cp
 import numpy as np
 from cupy_backends.cuda.libs import cublas
 
-from rapids_slink.neighbors.filter.bounds import ROUND_UP, TINY, UpperBound, shrink_factor
-from rapids_slink.neighbors.filter.precision import allowed_range, revealing_pairs
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling, ValueRange
+from rapids_slink.neighbors.filter.bounds import (
+    ROUND_UP,
+    TINY,
+    QuantizedPoints,
+    Scaling,
+    UpperBound,
+    ValueRange,
+    allowed_range,
+    revealing_pairs,
+    shrink_factor,
+)
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import (
     WARP,
@@ -107,7 +115,7 @@ def quantize_rows(values: Array, scaling: Scaling, rows: Array, padded: int, ato
 
 
 def centre_of_rows(values: Array, step: int) -> Array:
-    """As `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
+    """See `rapids_slink.neighbors.filter.cpu.centre_of_rows`, by a median of means."""
     check_arrays(values.dtype, values)
     n, d = values.shape
     centre = cp.zeros(d)  # of means that are not numbers none is the median
@@ -153,7 +161,7 @@ def seed_bounds(
     upper_bound: UpperBound,
     bound: Array,
 ) -> None:
-    """As `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
+    """See `rapids_slink.neighbors.filter.cpu.seed_bounds`."""
     (m, n), k = product.shape, task.k
     buckets = min(MAX_BUCKETS, power_of_two(max(WARP, 2 * k)))
     if k > buckets:

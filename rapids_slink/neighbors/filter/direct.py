@@ -29,13 +29,11 @@ import numpy as np
 
 from rapids_slink.metrics import EPSILON, OVERFLOW, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
-from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL
-from rapids_slink.neighbors.filter.kernels import kernels
+from rapids_slink.neighbors.filter.bounds import SMALLEST_NORMAL, QuantizedPoints
 from rapids_slink.neighbors.filter.product import SEEDS_BY_DISTANCE, TileFilter
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
-from rapids_slink.runtime.device import Device
+from rapids_slink.runtime.device import Device, half
 
 NORMS = ("manhattan", "chebyshev", "minkowski")
 #: Its p-th power is above what float32 loses to underflow.
@@ -47,7 +45,7 @@ SOURCE = "neighbors/filter/direct.cu"
 
 
 def filter_formula(metric: Metric) -> tuple[str, int] | None:
-    """What the filter's kernels sum for a metric, None if they cannot.
+    """The formula of the sums that the filter's kernels form for a metric, None if they cannot.
 
     One of `metrics.FORMULAS`, and twice the exponent of "minkowski", 2 for the others.
     """
@@ -68,7 +66,7 @@ def direct_filter(exact: ExactPoints, device: Device) -> DirectFilter | None:
     if formula[0] in NORMS:
         centre = device.xp.median(points[:: max(1, points.shape[0] // 1024)], axis=0).astype("float64")
     both = [points] if queries is points else [points, queries]
-    ranges = kernels(device).value_ranges(both, centre)
+    ranges = half(device, __package__).value_ranges(both, centre)
     largest = max(one.deviation for one in ranges)
     if not isfinite(largest):
         return None

@@ -1,4 +1,4 @@
-// Points rounded to fp16 (quantize.py) and to int8 (encodings.py), their centre, and the range of values.
+// Points rounded to fp16 (bounds.py) and to int8 (encodings.py), their centre, and the range of values.
 #include "neighbors/exact/formulas.cuh"
 #include "neighbors/filter/fp16.cuh"
 #include "neighbors/filter/fused/image.cuh"

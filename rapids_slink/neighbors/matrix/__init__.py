@@ -1,1 +1,284 @@
-"""All distances of rows of codes, computed on a GPU and stored, and the search among them."""
+"""Search of codes on a GPU: every distance is computed and stored.
+
+    codes ──▶ bit planes ──▶ a matrix of distances ──▶ each row's least
+              planes.cu                                least.cu
+
+One instruction compares 32 features in one bit of their codes, and the distance follows from the counts to the bit. So
+there is no filter: in families of profiles only the whole number of different features tells which of two unrelated
+rows is nearer. Each pair is compared once for both its rows, and the matrix serves all searches. If it does not fit
+into memory, rows are taken in parts, whose distances from all points are computed in each search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import EUCLIDEAN, Metric
+from rapids_slink.neighbors.exact.cuda import MAX_LIST, list_entries, lists_by_sorting
+from rapids_slink.neighbors.slices import BLOCK, equal_slices
+from rapids_slink.neighbors.task import SearchResult, SearchTask
+from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import (
+    THREADS,
+    WARP,
+    c_name,
+    check_arrays,
+    constant,
+    launch,
+    launch_blocks,
+    value_option,
+    warps_that_fit,
+)
+from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.memory import MemoryEstimate, free_bytes
+from rapids_slink.runtime.threads import with_progress
+
+PLANES = "neighbors/matrix/planes.cu"
+PLANE_THREADS, TILE = constant(PLANES, "THREADS"), constant(PLANES, "ROW_TILE")
+NARROW_TILE = constant(PLANES, "SIDE") * constant(PLANES, "FEW")  # points of a tile whose counts do not share words
+#: Codes of integers that span no more than this are their differences from the least.
+MAX_SPAN = 2.0**16
+#: Distances of fewer features than this, all integers, are stored in 16 bits; see stored.cuh.
+MAX_SHORT = 2**16 - 1
+
+
+@dataclass(frozen=True)
+class BitPlanes:
+    """Rows as their planes."""
+
+    #: (words * (planes + missing), pitch) uint32, word by word; `pitch` is the number of rows, filled up to whole tiles
+    lines: Array
+    present: Any  # (n,) int32, optional: the number of features that a row has, if the metric asks for it
+    n: int
+    planes: int
+    n_features: int
+
+    def take(self, rows: Array) -> BitPlanes:
+        """Some rows."""
+        filled_up = cp.zeros(padded(rows.size), cp.int32)
+        filled_up[: rows.size] = rows
+        lines = cp.ascontiguousarray(cp.take(self.lines, filled_up, axis=1))
+        present = None if self.present is None else self.present[rows]
+        return BitPlanes(lines, present, rows.size, self.planes, self.n_features)
+
+
+def padded(n: int) -> int:
+    """The number of rows, filled up to whole tiles."""
+    return -(-n // TILE) * TILE
+
+
+def bit_planes(parts: list[Array], metric: Metric) -> list[BitPlanes]:
+    """The planes of one or several arrays of rows, in which equal values of a feature have equal codes."""
+    width, is_counted = parts[0].shape[1], metric.rows == "counted"
+    d = width - is_counted
+    span = cp.array([np.inf, np.inf, 0.0])
+    for values in parts:
+        check_arrays(values.dtype, values)
+        arguments = values, np.int32(width), np.int32(d), np.int64(len(values)), span
+        launch(PLANES, "find_span", len(values) * WARP, *arguments, options=_options(metric, values.dtype))
+    least, negative, fraction = span.tolist()
+    largest = max(-negative - least, 0.0)  # code; without any value 0
+    if fraction or largest >= MAX_SPAN:
+        lines = _lines_of_ranks(parts, d, metric)
+    else:
+        planes = max(1, int(largest).bit_length())
+        lines = [_empty_lines(len(values), d, planes, metric) for values in parts]
+        for values, of_values in zip(parts, lines, strict=True):
+            _put_planes(values, d, least, of_values, metric)
+    present = [cp.ascontiguousarray(values[:, -1]).astype(cp.int32) if is_counted else None for values in parts]
+    planes = lines[0].shape[1] - metric.missing
+    return [
+        BitPlanes(of_part.reshape(-1, of_part.shape[2]), counts, len(values), planes, d)
+        for values, of_part, counts in zip(parts, lines, present, strict=True)
+    ]
+
+
+def _empty_lines(n: int, d: int, planes: int, metric: Metric) -> Array:
+    """Room for the planes of n rows: (words, planes and the one of what is present, pitch)."""
+    return cp.empty((-(-d // WARP), planes + metric.missing, padded(n)), cp.uint32)
+
+
+def _put_planes(values: Array, d: int, least: float, lines: Array, metric: Metric) -> None:
+    """Write the planes of the first d columns of the values."""
+    n, width = values.shape
+    words, planes, pitch = -(-d // WARP), lines.shape[1] - metric.missing, lines.shape[2]
+    sizes = np.int32(width), np.int32(d), np.int64(n), np.float64(least), np.int32(planes), np.int64(pitch)
+    grid = -(-pitch // PLANE_THREADS), words
+    launch_blocks(
+        PLANES, "put_planes", grid, PLANE_THREADS, values, *sizes, lines, options=_options(metric, values.dtype)
+    )
+
+
+def _lines_of_ranks(parts: list[Array], d: int, metric: Metric) -> list[Array]:
+    """The planes of the values' ranks among the distinct values of their column."""
+    sizes = [len(values) for values in parts]
+    ends, n = np.cumsum([0, *sizes]).tolist(), sum(sizes)
+    lines = [_empty_lines(size, d, max(1, (n - 1).bit_length()), metric) for size in sizes]
+    largest = 0
+    for columns in equal_slices(slice(0, d), max(WARP, BLOCK // n // WARP * WARP)):
+        ranks, last = _ranks(cp.concatenate([values[:, columns] for values in parts]).T)
+        largest = max(largest, last)
+        for start, end, of_part in zip(ends, ends[1:], lines, strict=False):
+            part = cp.ascontiguousarray(ranks[:, start:end].T)
+            _put_planes(part, len(ranks), 0.0, of_part[columns.start // WARP :], metric)
+    planes = max(1, largest.bit_length())
+    return [cp.concatenate((part[:, :planes], part[:, part.shape[1] - metric.missing :]), axis=1) for part in lines]
+
+
+def _ranks(columns: Array) -> tuple[Array, int]:
+    """The ranks of each row's values among its distinct ones, float64, NaN where they are; and the largest rank."""
+    columns = cp.ascontiguousarray(columns)
+    order = columns.argsort(axis=1)  # NaN last
+    ascending = cp.take_along_axis(columns, order, axis=1)
+    is_next = (ascending[:, 1:] != ascending[:, :-1]) & (ascending[:, 1:] == ascending[:, 1:])
+    rank = cp.zeros(columns.shape)
+    rank[:, 1:] = cp.cumsum(is_next, axis=1)
+    ranks = cp.empty(columns.shape)
+    ranks[cp.arange(len(columns))[:, None], order] = rank
+    ranks[columns != columns] = cp.nan
+    return ranks, int(rank.max())
+
+
+def stored_type(metric: Metric, n_features: int) -> str:
+    """The type in which the distances of all pairs are stored."""
+    return "uint16" if metric.formula in ("hamming", "hiercc") and n_features < MAX_SHORT else "float64"
+
+
+def put_distances(rows: BitPlanes, points: BitPlanes, metric: Metric, out: Array) -> None:
+    """Compute the surrogate distances of rows, maybe the points, from all points: `out` (rows, pitch)."""
+    check_arrays("uint32", rows.lines, points.lines)
+    check_arrays("int32", rows.present, points.present)
+    check_arrays(stored_type(metric, points.n_features), out)
+    tile = TILE if out.dtype == cp.uint16 and not metric.missing else NARROW_TILE
+    grid = points.lines.shape[1] // tile, rows.lines.shape[1] // TILE
+    of_rows, of_points = (
+        (part.lines, part.present, np.int64(part.n), np.int64(part.lines.shape[1])) for part in (rows, points)
+    )
+    sizes = map(np.int32, (len(points.lines), points.planes, points.n_features))
+    launch_blocks(
+        PLANES, "put_distances", grid, PLANE_THREADS, *of_rows, *of_points, *sizes, np.bool_(rows is points),
+        np.int64(out.shape[1]), out, options=_options(metric, distance=out.dtype),
+    )  # fmt: skip
+
+
+def _options(metric: Metric, values: Any = "float32", distance: Any = "uint16") -> tuple[str, ...]:
+    return *metric.cuda_options, value_option(values), distance_option(distance)
+
+
+def distance_option(distance: Any) -> str:
+    """The compiler's option that tells a source the type of the matrix."""
+    return f"-DDISTANCE={c_name(distance)}"
+
+
+LEAST = "neighbors/matrix/least.cu"
+LEAST_WARPS = constant(LEAST, "THREADS") // WARP  # of a block of `least_of_rows`
+#: All distances are stored if they take at most this, and at most this share of what is free.
+MAX_MATRIX_BYTES, MATRIX_SHARE = 24 * 2**30, 1 / 2
+#: Bytes of the distances of some rows, where not all are stored.
+PART_BYTES = 2**30
+PITCH = 8  # a row of the matrix has a multiple of this
+#: Planes of values that are no small integers: their ranks among fewer than 2**20 rows.
+USUAL_PLANES = 20
+#: Bytes of a value while it is ranked, in columns of which 32 are ranked at least.
+RANKING_BYTES = 48
+
+
+class MatrixSearch:
+    """Search among `values` for neighbours of the same points, or of `queries`; see `BruteForceSearch`."""
+
+    def __init__(
+        self,
+        values: Array,
+        device: Device,
+        report: Report,
+        queries: Array = None,
+        progress: bool = False,
+        metric: Metric = EUCLIDEAN,
+    ) -> None:
+        self.report, self.progress, self.metric, self.free_bytes = report, progress, metric, free_bytes()
+        self.points, *others = bit_planes([values] if queries is None else [values, queries], metric)
+        self.queries = others[0] if others else self.points
+        self.dtype = np.dtype(stored_type(metric, self.points.n_features))
+        self.options = (distance_option(self.dtype),)
+        self.matrix: Any = None  # of all distances, once they are computed
+        report.count("neighbors", filter="bit planes")
+
+    @staticmethod
+    def estimate(n: int, m: int, d: int, k: int, itemsize: int, device: Device, metric: Metric) -> MemoryEstimate:
+        """Bytes of a search among n points of d features for the k neighbours of m of them, or of as many queries."""
+        line = 4 * (USUAL_PLANES + metric.missing) * -(-d // 32)
+        planes, lists = line * (padded(n) + (padded(m) if m != n else 0)), m * (12 * k + 8)
+        ranking = RANKING_BYTES * max(32 * max(n, m), BLOCK) + planes
+        itemsize = np.dtype(stored_type(metric, d)).itemsize
+        matrix = itemsize * n * n if m == n and itemsize * n * n <= MAX_MATRIX_BYTES else PART_BYTES
+        part = TILE * _row_bytes(n, k, itemsize, line)
+        return MemoryEstimate(planes + max(ranking, lists), planes + lists, part, matrix)
+
+    def find(self, task: SearchTask) -> SearchResult:
+        """The neighbours of a task's rows."""
+        m, k = task.rows.size, task.k
+        ids, weights, upper = cp.empty((m, k), cp.int32), cp.empty((m, k)), task.bounds(cp)
+        has_all = self._has_all_distances(m)
+        parts = equal_slices(slice(0, m), max(1, m) if has_all and k <= MAX_LIST else self._rows_at_once(k))
+        for part in with_progress(parts, len(parts), task.progress(self.progress)):
+            rows = task.rows[part]
+            matrix, where = (self.matrix, rows) if has_all else (self._distances(rows), None)
+            stored = matrix, np.int32(self.points.n), np.int64(matrix.shape[1]), where
+            if k <= MAX_LIST:
+                self._put_least(stored, task, rows, upper[part], ids[part], weights[part])
+                continue
+            distances = cp.empty((rows.size, self.points.n))
+            arguments = *stored, task.groups(rows), task.point_group, distances
+            launch_blocks(LEAST, "distances_of_rows", rows.shape, THREADS, *arguments, options=self.options)
+            top = lists_by_sorting(distances, rows, upper[part], k, task.core)
+            ids[part], weights[part] = top.ids, top.weights
+        stage = "connect" if task.per_group_minimum else "neighbors"
+        self.report.count(stage, rows_certified=0, rows_redone=0, rows_scanned_exactly=m)
+        return SearchResult(ids, weights, upper)
+
+    def _put_least(
+        self, stored: tuple, task: SearchTask, rows: Array, upper: Array, ids: Array, weights: Array
+    ) -> None:
+        """Write the lists of some of a task's rows."""
+        (m, k), groups = ids.shape, (task.groups(rows), task.point_group)
+        check_arrays("int32", rows, *groups, ids)
+        check_arrays("float64", task.core, upper, weights)
+        size, entries = list_entries(k)
+        warps = warps_that_fit(LEAST_WARPS, 12 * entries)
+        arguments = *stored, rows, np.int32(m), *groups, task.core, upper, np.int32(k), np.int32(size)
+        launch_blocks(
+            LEAST, "least_of_rows", (-(-m // warps),), warps * WARP, *arguments, ids, weights,
+            options=self.options, shared_memory=12 * entries * warps,
+        )  # fmt: skip
+
+    def _has_all_distances(self, rows: int) -> bool:
+        """Whether all are stored. They are computed when all points look for neighbours among themselves."""
+        n = self.points.n
+        fits = self.dtype.itemsize * n * (n + PITCH) <= min(MAX_MATRIX_BYTES, MATRIX_SHARE * self.free_bytes)
+        if self.matrix is None and fits and self.queries is self.points and rows == n:
+            self.matrix = self._room(n)
+            put_distances(self.points, self.points, self.metric, self.matrix)
+        return self.matrix is not None
+
+    def _distances(self, rows: Array) -> Array:
+        """The distances of some rows from all points."""
+        out = self._room(rows.size)
+        put_distances(self.queries.take(rows), self.points, self.metric, out)
+        return out
+
+    def _room(self, rows: int) -> Array:
+        return cp.empty((rows, -(-self.points.n // PITCH) * PITCH), self.dtype)
+
+    def _rows_at_once(self, k: int) -> int:
+        a_row = _row_bytes(self.points.n, k, self.dtype.itemsize, 4 * len(self.points.lines))
+        rows = int(min(PART_BYTES, self.free_bytes * MATRIX_SHARE) / a_row)
+        return max(TILE, rows // TILE * TILE)
+
+
+def _row_bytes(n: int, k: int, itemsize: int, line_bytes: int) -> int:
+    """Bytes of a row's distances and of its planes; for long lists all distances are sorted."""
+    return n * (itemsize + (64 if k > MAX_LIST else 0)) + line_bytes

@@ -14,12 +14,12 @@ from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.filter.bounds import (
     ROUND_UP,
     TINY,
+    Trial,
     UpperBound,
     accumulation_bound,
     radius_terms,
     shrink_factor,
 )
-from rapids_slink.neighbors.filter.precision import Trial
 from rapids_slink.runtime.cuda import (
     c_struct,
     capability,

@@ -36,7 +36,7 @@ import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
 from rapids_slink.neighbors.exact import Candidates, ExactPoints
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.filter.bounds import accumulation_bound
 from rapids_slink.neighbors.filter.choose import serves_products
 from rapids_slink.neighbors.rows import product_form

@@ -6,10 +6,9 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates, Groups
-from rapids_slink.neighbors.filter.fused.encodings import ATOM_STEPS
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints
+from rapids_slink.neighbors.filter.fused.encodings import ATOM_STEPS, fp16_keeps_bound
 from rapids_slink.neighbors.filter.fused.launch import Destination, LocalTerms, Products, append_survivors
-from rapids_slink.neighbors.filter.fused.precision import fp16_keeps_bound
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.slices import golden_stride
 from rapids_slink.neighbors.tiles.sizes import BLOCK, ORDER, TILE, TILES
 from rapids_slink.runtime.cuda import (

@@ -4,7 +4,7 @@
                Axes       kernels            Tiles
 
 The *place* of a point has its coordinates on up to `AXES` principal axes, and the length of what these leave out
-(`projection.py` has the proof that no two places are farther apart than their points). A tree cuts a sample of the
+(`filter/product.py` has the proof that no two places are farther apart than their points). A tree cuts a sample of the
 places. A node is cut
 
 - at a gap, if one on its widest axis is a fifth of its extent;
@@ -22,7 +22,7 @@ from typing import Self
 
 import numpy as np
 
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.neighbors.tiles.kernels import kernels
 from rapids_slink.neighbors.tiles.sizes import BLOCK, TILE, cell_size

@@ -8,7 +8,7 @@ of high dimension if each has many points in the sample.
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.exact.kernels import kernels
+from rapids_slink.neighbors.exact import kernels
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks, value_option
 from rapids_slink.runtime.device import Array, Device, to_host
@@ -60,5 +60,5 @@ def nearest_by_spread(values: Array, device: Device) -> float:
         squares = (some * some).sum(axis=1)[:, None] + (others * others).sum(axis=1) - 2 * (some @ others.T)
         squares[at[:, None] == xp.arange(rows.start, rows.stop)] = xp.inf
         nearest = xp.minimum(nearest, squares.min(axis=1))
-    found = np.nan_to_num(to_host(nearest), nan=np.inf)
-    return float(np.sqrt(max(np.median(found), 0)))
+    squares = np.nan_to_num(to_host(nearest), nan=np.inf)
+    return float(np.sqrt(max(np.median(squares), 0)))

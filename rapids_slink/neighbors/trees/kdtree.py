@@ -1,17 +1,336 @@
-"""Search in few dimensions on the CPU, by a k-d tree."""
+"""Search in few dimensions on the CPU, by a k-d tree: `TreeSearch`, and its kernels in Numba.
+
+The rows that start in one leaf, at most `LEAF`, search together, in vector instructions, one row to a lane: from their
+leaf they step up to the root, and at each step search the sibling's subtree, nearer child first, if any row's bound
+reaches it. `tree.box_to_box` is a lower bound of the surrogate distances between points of two boxes.
+
+Lists begin with the nearest points of the leaf that the rows start in, sorted, unless they are very short. Each
+distance of a row is compared with all, in vector instructions. Inserted one by one, 12 of a leaf's 30 points would go
+into a list of five, and which ones cannot be foretold.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN, Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE, drop_above_bound
+from rapids_slink.neighbors.exact.cpu import NO_CORE, comes_before_last, drop_above_bound, insert, reachability
 from rapids_slink.neighbors.task import SearchResult, SearchTask
-from rapids_slink.neighbors.trees.query import Excluded, Queries, Reached, locate, query
-from rapids_slink.neighbors.trees.tree import build, depth_of, groups_of_nodes, least_of_nodes
+from rapids_slink.neighbors.trees.tree import (
+    LEAF,
+    box_to_box,
+    build,
+    depth_of,
+    groups_of_nodes,
+    least_of_nodes,
+    to_boxes,
+    to_points,
+)
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import Report
+from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Device
 from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.runtime.threads import chunks_for_cores, for_each_chunk
+
+ANY_ID = np.iinfo(np.int32).max
+
+
+class Queries(NamedTuple):
+    """Rows that search together: of (m,) arrays, except the points."""
+
+    points: np.ndarray  # (d, m') float64, their features: those of row i are column column[i]
+    column: np.ndarray  # int array
+    start: np.ndarray  # int array, the tree position at which each starts, ascending
+    rows: np.ndarray  # int array, which of the task's rows each is
+    group: np.ndarray  # int32 array, the groups of the task's rows
+
+
+class Excluded(NamedTuple):
+    """Groups and core distances, by which pairs are excluded: by position, and by node.
+
+    A node's group is the one that all its points share, or -1; its core distance the least of its points'.
+    """
+
+    group: np.ndarray
+    node_group: np.ndarray
+    core: np.ndarray
+    node_core: np.ndarray
+
+
+class TreeSearchState(NamedTuple):
+    """The state of the search: bounds, the least distance found in each group (empty if not wanted), and lists.
+
+    `query` empties the lists first.
+    """
+
+    upper: np.ndarray
+    minima: np.ndarray
+    ids: np.ndarray
+    weights: np.ndarray
+
+
+class Lanes(NamedTuple):
+    """The rows that search together, at most `LEAF`, one to a lane."""
+
+    x: np.ndarray  # (d, LEAF) float64, their features
+    #: `low` and `high`: (d,) float64, their bounding box
+    low: np.ndarray
+    high: np.ndarray
+    #: `core`, `group` and `bound`: (LEAF,) arrays: their core distances, groups and distance bounds. A lane without a
+    #: row has the bound -1: nothing is within it
+    core: np.ndarray
+    group: np.ndarray
+    bound: np.ndarray
+    last_id: np.ndarray  # (LEAF,) int32; of points at the bound only those with smaller ids matter
+    distance: np.ndarray  # (LEAF,) float64, from the node under test
+    must_visit: np.ndarray  # (LEAF,) bool, whether the row has to visit that node
+
+
+@njit(nogil=True, cache=True)
+def locate(formula, points, low, high, first):
+    """For each column of `points` the first tree position of a leaf near it."""
+    at, x = np.empty(points.shape[1], np.int64), np.empty(points.shape[0])
+    leaves = first.size // 2
+    for p in range(points.shape[1]):
+        for f in range(x.size):
+            x[f] = points[f, p]
+        v = 0
+        while v < leaves:
+            left_child, right_child = 2 * v + 1, 2 * v + 2
+            to_left = box_to_box(formula, x, x, low, high, left_child)
+            v = left_child if to_left <= box_to_box(formula, x, x, low, high, right_child) else right_child
+        at[p] = first[v]
+    return at
+
+
+@njit(nogil=True, cache=True)
+def query(formula, tree, queries, excluded, reached):
+    """The lists of some rows.
+
+    If there are minima by group, several threads lower them without a lock: a value read late or an update lost leaves
+    a bound that is too high, which costs time and never a neighbour.
+    """
+    columns, order, first, last, low, high = tree.columns, tree.order, tree.first, tree.last, tree.low, tree.high
+    start, rows = queries.start, queries.rows
+    group, node_group, core = excluded.group, excluded.node_group, excluded.core
+    upper, minima, ids, weights = reached.upper, reached.minima, reached.ids, reached.weights
+    k, near = ids.shape[1], np.empty(LEAF)
+    stack, gaps = np.empty(128, np.int64), np.empty(128)  # nodes to visit, and their distances from the rows' box
+    lanes = _new_lanes(queries.points.shape[0])
+    x, box_low, box_high, own_group, bound = lanes.x, lanes.low, lanes.high, lanes.group, lanes.bound
+    last_id, distance, must_visit = lanes.last_id, lanes.distance, lanes.must_visit
+    begin, leaf = np.int64(0), _first_leaf(start, last)  # no literal: `_load` would be compiled for it too
+    while begin < start.size:
+        leaf, m = _rows_together(start, begin, last, leaf)
+        shared_group = _load(queries, begin, m, core, reached, lanes)
+        largest_bound = _largest(bound)
+        v = visit = leaf
+        while True:  # search the subtree `visit`, then step up from v and take the sibling
+            stack[0], gaps[0], height = visit, box_to_box(formula, box_low, box_high, low, high, visit), 1
+            while height:
+                height -= 1
+                node = stack[height]
+                if gaps[height] > largest_bound or (node_group[node] == shared_group and shared_group >= 0):
+                    continue
+                if m > 1:
+                    to_boxes(formula, x, low, high, node, distance)
+                else:  # the box of one point
+                    distance[0] = gaps[height]
+                if not _mark_visitors(node, tree.least, excluded, lanes):
+                    continue
+                if 2 * node + 1 < first.size:
+                    _push_children(formula, tree, node, lanes, stack, gaps, height)
+                    height += 2
+                    continue
+                if node == leaf and k >= MIN_RANKED:
+                    begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached)
+                    largest_bound = _largest(bound)
+                    continue
+                a, improved = first[node], False
+                for j in range(m):
+                    if not must_visit[j]:
+                        continue
+                    q = rows[begin + j]
+                    to_points(formula, x, j, columns, a, near)
+                    for c in range(last[node] - a):
+                        if near[c] <= bound[j] and group[a + c] != own_group[j]:
+                            other, weight = order[a + c], reachability(near[c], core, start[begin + j], a + c)
+                            if weight <= bound[j] and comes_before_last(ids, weights, q, other, weight):
+                                insert(ids, weights, q, other, weight)
+                                bound[j] = min(bound[j], weights[q, k - 1])
+                                improved = True
+                    if weights[q, k - 1] == bound[j] and ids[q, k - 1] >= 0:
+                        last_id[j] = ids[q, k - 1]
+                if improved:
+                    if minima.size:
+                        _lower_minima(rows, begin, m, minima, weights, lanes)
+                    largest_bound = _largest(bound)
+            if v == 0:
+                break
+            visit, v = v + 1 if v % 2 else v - 1, (v - 1) // 2
+        for j in range(m):
+            upper[rows[begin + j]] = bound[j]
+        begin += m
+
+
+# The parts of `query`. All are inlined: as calls, some would cost up to a quarter of the time. The loop over a leaf's
+# points is not one of them, since it costs 3 % even if it is inlined. They read the fields
+# of their tuples before their loops, in which Numba would count references to the arrays.
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _first_leaf(start, last):
+    """The leaf that holds the first of the start positions."""
+    leaf = 0
+    while start.size and leaf < last.size // 2:
+        leaf = 2 * leaf + 1 if start[0] < last[2 * leaf + 1] else 2 * leaf + 2
+    return leaf
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _rows_together(start, begin, last, leaf):
+    """The leaf of the rows from `begin` on, and how many start in it.
+
+    Positions ascend, so it is not before the leaf of the rows before them.
+    """
+    while start[begin] >= last[leaf]:
+        leaf += 1
+    m = 1
+    while m < LEAF and begin + m < start.size and start[begin + m] < last[leaf]:
+        m += 1
+    return leaf, m
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _new_lanes(d):
+    x, low, high = np.zeros((d, LEAF)), np.empty(d), np.empty(d)
+    core, group, bound = np.zeros(LEAF), np.empty(LEAF, np.int64), np.empty(LEAF)
+    return Lanes(x, low, high, core, group, bound, np.empty(LEAF, np.int32), np.empty(LEAF), np.empty(LEAF, np.bool_))
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _load(queries, begin, m, core, reached, lanes):
+    """Put m rows into the lanes, and empty their lists; the group that they share, or -1."""
+    points, column, start, rows, row_group = queries.points, queries.column, queries.start, queries.rows, queries.group
+    upper, minima, ids, weights = reached.upper, reached.minima, reached.ids, reached.weights
+    x, low, high, own_core = lanes.x, lanes.low, lanes.high, lanes.core
+    own_group, bound, last_id = lanes.group, lanes.bound, lanes.last_id
+    for f in range(points.shape[0]):
+        low[f], high[f] = np.inf, -np.inf
+        for j in range(m):
+            x[f, j] = points[f, column[begin + j]]
+            low[f], high[f] = min(low[f], x[f, j]), max(high[f], x[f, j])
+    shared_group = row_group[rows[begin]]
+    bound[:], last_id[:] = -1.0, ANY_ID
+    for j in range(m):
+        q = rows[begin + j]
+        ids[q], weights[q] = -1, np.inf
+        own_group[j], bound[j] = row_group[q], upper[q]
+        shared_group = shared_group if own_group[j] == shared_group else -1
+        if minima.size:
+            bound[j] = min(bound[j], minima[own_group[j]])
+        if core.size:
+            own_core[j] = core[start[begin + j]]
+    return shared_group
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _largest(bound):
+    """The largest bound of all lanes; `bound.max()` takes Numba half a second to compile."""
+    largest = bound[0]
+    for j in range(1, LEAF):
+        largest = max(largest, bound[j])
+    return largest
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _mark_visitors(node, least, excluded, lanes):
+    """Mark the lanes that have to visit a node, whose `distance` is given; how many there are."""
+    own_core, own_group, bound = lanes.core, lanes.group, lanes.bound
+    last_id, distance, must_visit = lanes.last_id, lanes.distance, lanes.must_visit
+    node_group, floor = excluded.node_group, excluded.node_core[node] if excluded.core.size else 0.0
+    count = 0
+    for j in range(LEAF):
+        distance[j] = max(distance[j], own_core[j], floor)
+        nearer = (distance[j] < bound[j]) | ((distance[j] == bound[j]) & (least[node] <= last_id[j]))
+        must_visit[j] = nearer & (node_group[node] != own_group[j])
+        count += must_visit[j]
+    return count
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _push_children(formula, tree, node, lanes, stack, gaps, height):
+    """Put a node's children onto the stack, the nearer on top.
+
+    Of two at one distance that with the least row: among equal points few are compared then.
+    """
+    low, high, least = tree.low, tree.high, tree.least
+    farther, nearer = 2 * node + 1, 2 * node + 2
+    farther_gap = box_to_box(formula, lanes.low, lanes.high, low, high, farther)
+    nearer_gap = box_to_box(formula, lanes.low, lanes.high, low, high, nearer)
+    if farther_gap < nearer_gap or (farther_gap == nearer_gap and least[farther] < least[nearer]):
+        farther, nearer, farther_gap, nearer_gap = nearer, farther, nearer_gap, farther_gap
+    stack[height], gaps[height] = farther, farther_gap
+    stack[height + 1], gaps[height + 1] = nearer, nearer_gap
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _lower_minima(rows, begin, m, minima, weights, lanes):
+    """Lower the groups' minima to the lanes' nearest, and the lanes' bounds to the minima."""
+    own_group, bound, last_id = lanes.group, lanes.bound, lanes.last_id
+    for j in range(m):
+        minima[own_group[j]] = min(minima[own_group[j]], weights[rows[begin + j], 0])
+    for j in range(m):
+        if minima[own_group[j]] < bound[j]:
+            bound[j], last_id[j] = minima[own_group[j]], ANY_ID
+
+
+MIN_RANKED = 3  # the length of a list from which on this takes less time than to insert points
+
+
+@njit(nogil=True, cache=True, inline="always")
+def begin_lists(formula, tree, leaf, queries, begin, m, excluded, lanes, reached):
+    """The lists of m rows from `begin` on, of the points in their leaf, and the rows' bounds."""
+    x, own_group, bound = lanes.x, lanes.group, lanes.bound
+    last_id, must_visit = lanes.last_id, lanes.must_visit
+    group, core, ids, weights = excluded.group, excluded.core, reached.ids, reached.weights
+    near, own_rows, nearest = np.empty(LEAF), np.empty(LEAF), np.empty(LEAF, np.int64)
+    a, k = tree.first[leaf], ids.shape[1]
+    count = tree.last[leaf] - a
+    for c in range(count):
+        own_rows[c] = tree.order[a + c]
+    for j in range(m):
+        if not must_visit[j]:
+            continue
+        q = queries.rows[begin + j]
+        to_points(formula, x, j, tree.columns, a, near)
+        for c in range(count):
+            weight = reachability(near[c], core, queries.start[begin + j], a + c)
+            near[c] = weight if (weight <= bound[j]) & (group[a + c] != own_group[j]) else np.inf
+        for e in range(min(k, _rank(near, own_rows, count, nearest))):
+            ids[q, e], weights[q, e] = tree.order[a + nearest[e]], near[nearest[e]]
+        if ids[q, k - 1] >= 0:
+            bound[j], last_id[j] = weights[q, k - 1], ids[q, k - 1]
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _rank(near, row, count, nearest):
+    """Sort the points at finite distances, by these and by their rows, which are float64 for vector instructions.
+
+    Returns how many there are.
+    """
+    near[count:] = np.inf
+    n_ranked = 0
+    for c in range(np.uint64(count)):
+        if near[c] < np.inf:
+            distance, own, rank = near[c], row[c], np.int64(0)
+            for e in range(np.uint64(LEAF)):
+                rank += (near[e] < distance) | ((near[e] == distance) & (row[e] < own))
+            nearest[rank] = c
+            n_ranked += 1
+    return n_ranked
+
 
 MIN_CHUNK, MAX_CHUNK = 256, 4096  # rows that a thread takes at a time
 
@@ -53,7 +372,7 @@ class TreeSearch:
         excluded = Excluded(group, groups_of_nodes(tree.first, group), core, node_core)
         minima = np.full(task.row_group.size if task.per_group_minimum else 0, np.inf)
         ids, weights = np.empty((m, task.k), np.int32), np.empty((m, task.k))
-        reached = Reached(task.bounds(np), minima, ids, weights)
+        reached = TreeSearchState(task.bounds(np), minima, ids, weights)
         queries = self._queries(task)
 
         def search(at: slice) -> None:

@@ -1,15 +1,17 @@
 """A k-d tree of points, complete and implicit: node v has the children 2v + 1 and 2v + 2.
 
-Every split is at the median of the widest side, and the points are stored in the order of the leaves.
+Every split is at the median of the widest side, and the points are stored in the order of the leaves, feature by
+feature: column p of `columns` is a point. Surrogate distances of boxes and of points are of the formulas that boxes
+bound: squared_euclidean, passed as None, and the sums of `add_gap`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from rapids_slink.metrics import Metric
+from rapids_slink.metrics import OVERFLOW, Metric
+from rapids_slink.neighbors.exact.formulas import CHEBYSHEV, MANHATTAN, MINKOWSKI, is_half_integer, power
 from rapids_slink.neighbors.slices import inverse
-from rapids_slink.neighbors.trees.gaps import box_to_box, to_points
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU
 from rapids_slink.runtime.threads import for_each_chunk, workers
@@ -47,7 +49,7 @@ def build(values: np.ndarray) -> Tree:
     scratch = np.empty(n), np.empty(n, np.int32)
     # The upper levels one after the other, then a subtree a thread, or all of few points' tree at once.
     top = min(depth, (workers(CPU) - 1).bit_length()) if n > SERIAL_POINTS else 0
-    first[0], last[0], arrays = 0, n, (columns, order, (first, last), (low, high), scratch)
+    first[0], last[0], arrays = 0, n, (columns, order, first, last, low, high, *scratch)
     _split(*arrays, 0, top)
     subtrees = range(2**top - 1, 2 ** (top + 1) - 1)
     for_each_chunk(CPU, lambda v: _split(*arrays, v, depth - top + 1), subtrees)
@@ -91,9 +93,8 @@ def depth_of(n: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _split(columns, order, ranges, boxes, scratch, root, levels):
+def _split(columns, order, first, last, low, high, value, source, root, levels):
     """Boxes and splits of `levels` levels of nodes below and including `root`; a leaf level gets its boxes only."""
-    (first, last), (low, high), (value, source) = ranges, boxes, scratch
     d = columns.shape[0]
     leaves = first.size // 2  # the first node of the lowest level
     begin, end = root, root + 1
@@ -186,3 +187,65 @@ def groups_of_nodes(first: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The group that all points of a node share, or -1."""
     least = least_of_nodes(first, group)
     return np.where(least == -least_of_nodes(first, -group), least, np.int32(-1))
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def add_gap(formula, total, gap):
+    """A sum with one more difference of features."""
+    if formula is None:
+        return total + gap * gap
+    kind, p = formula
+    if kind == MANHATTAN:
+        return total + abs(gap)
+    if kind == CHEBYSHEV:
+        return max(total, abs(gap))
+    return min(total + power(abs(gap), p), OVERFLOW)
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def box_to_box(formula, lowest, highest, low, high, v):
+    """A lower bound of the surrogate distances between a box, or a point, and the points of box v.
+
+    It is the formula of the features' gaps between the boxes. Each gap is at most the difference of two points inside,
+    rounding is monotone, and sums are taken in the same order.
+    """
+    total = 0.0
+    for f in range(lowest.size):
+        total = add_gap(formula, total, max(low[v, f] - highest[f], lowest[f] - high[v, f], 0.0))
+    return _surely_below(formula, total)
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def to_boxes(formula, points, low, high, v, out):
+    """`box_to_box` of as many points as `out` has and box v, in vector instructions."""
+    for j in range(out.size):
+        out[j] = 0.0
+    for f in range(points.shape[0]):
+        for j in range(np.uint64(out.size)):
+            gap = max(low[v, f] - points[f, j], points[f, j] - high[v, f], 0.0)
+            out[j] = add_gap(formula, out[j], gap)
+    for j in range(out.size):
+        out[j] = _surely_below(formula, out[j])
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def _surely_below(formula, total):
+    """A box's sum, less the error of `general_power`, which is below 2⁻⁴⁸ relative but need not be monotone."""
+    if formula is None:
+        return total
+    kind, p = formula
+    return total * (1 - 2.0**-44) if kind == MINKOWSKI and not is_half_integer(p) else total
+
+
+@njit(nogil=True, cache=True, forceinline=True)
+def to_points(formula, points, p, columns, a, out):
+    """The surrogate distances of a point and the columns from `a` on, as many as `out` has.
+
+    Unsigned indices let LLVM vectorize the loops.
+    """
+    a = np.uint64(a)
+    for j in range(out.size):
+        out[j] = 0.0
+    for f in range(points.shape[0]):
+        for j in range(np.uint64(out.size)):
+            out[j] = add_gap(formula, out[j], points[f, p] - columns[f, a + j])

@@ -23,11 +23,17 @@ The largest component waits, because the components that search merge with it. N
 together on the bounding volume hierarchy of `neighbors/trees/bvh.py`.
 """
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from rapids_slink.neighbors.plan import estimate_search, is_searched_by_tree
 from rapids_slink.neighbors.task import Search
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import WARP, constant, number_a_block
 from rapids_slink.runtime.device import Array
+from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, release_cached, sequential
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
 
@@ -53,7 +59,7 @@ def estimate(problem: Problem, chosen: Search | None = None) -> MemoryEstimate:
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared | None:
-    """The tree of boxes, and what makes the tree of the points of it."""
+    """The tree of boxes, and the way by it."""
     from rapids_slink.neighbors.trees.bvh import BoxSearch
 
     with report.stage("neighbors", problem.device):
@@ -62,12 +68,11 @@ def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepar
 
 
 def prepare_by(search: Search, problem: Problem, report: Report) -> Prepared | None:
-    """What makes the tree of the points by a search of them, None if that has no boxes or does not serve."""
+    """The way by a search of the points, None if the search has no boxes or does not serve."""
     device = problem.device
     if not device.is_gpu or problem.by_reachability:
         return None
     from rapids_slink.neighbors.trees.bvh import BoxSearch
-    from rapids_slink.spanning_tree.boxes.cuda import tree_of_boxes
 
     if not isinstance(search, BoxSearch):
         return None
@@ -85,3 +90,40 @@ def prepare_by(search: Search, problem: Problem, report: Report) -> Prepared | N
         return edges, 1
 
     return Prepared(make, lambda: needed)
+
+
+if TYPE_CHECKING:
+    from rapids_slink.neighbors.trees.bvh import BoxSearch
+
+SOURCE = "spanning_tree/boxes/boxes.cu"
+NEAREST, MAX_ROUNDS = (constant(SOURCE, name) for name in ("NEAREST", "MAX_ROUNDS"))
+
+
+def tree_of_boxes(search: "BoxSearch", report: Report, max_weight: float = np.inf) -> PreallocatedFrame:
+    """The minimum spanning tree of the points of a search: n - 1 edges in any order, weighing surrogate distances.
+
+    Edges above `max_weight` are missing.
+    The tree takes over the search's memory, so the search cannot be used afterwards.
+    """
+    xp, n = search.device.xp, search.order.size
+    search.check()
+    tree = PreallocatedFrame.empty(search.device, n - 1, EDGE_TYPES)
+    # Arrays of their own fit where the search has left room.
+    candidate, component, size, chosen = (xp.empty(n, xp.int32) for _ in range(4))
+    first_leaf, parent = search.leaf_of[::WARP].copy(), search.leaf_of
+    following = xp.empty((NEAREST - 1, n), xp.int16)
+    weight, bound = xp.empty(n), xp.empty(n)
+    counters = xp.zeros(4 + 2 * MAX_ROUNDS, xp.uint64)
+    nearest = candidate, following, weight
+    limits = np.float64(max_weight), np.nextafter(max_weight, np.inf)
+    search.launch(
+        "find_nearest", n, search.points, search.order, first_leaf, np.int64(n), search.nodes, limits[1], *nearest,
+        source=SOURCE,
+    )  # fmt: skip
+    search.launch_resident(
+        "grow_tree_of_boxes", n, search.points, search.order, first_leaf, *search.tree, *limits, *nearest, component,
+        size, chosen, parent, bound, number_a_block(SOURCE), *tree.columns.values(), counters, source=SOURCE,
+    )  # fmt: skip
+    _, n_edges, searched, rounds = counters[:4].tolist()
+    report.count("spanning_tree", rounds=rounds, rows_searched=n + searched)
+    return tree.head(n_edges)

@@ -154,7 +154,7 @@ __device__ __forceinline__ void choose(const Points& points, const Growth& known
 
 // Appends the tree's edges up to `most`, counted by counters->taken, in any order. Starts from the result of `find_nearest`.
 // `limit` is the next number above `most`: a search that finds nothing up to it is not done again.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_boxes(
     const VALUE* __restrict__ features, const int* __restrict__ order, const int* __restrict__ first_leaf, long long n, int leaves,
     const Span* __restrict__ spans, Node* nodes, double most, double limit, int* candidate, short* following, double* weight, int* component, int* size,
     int* chosen, int* parent, double* bound, unsigned* of_blocks, int* __restrict__ src, int* __restrict__ dst,

@@ -17,29 +17,150 @@ nearly the closest pair if the components are well separated.
 4. The minimum spanning tree of the components over these pairs of points completes the forest.
 """
 
-from typing import Any, TypeGuard
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import ModuleType
+from typing import Any, Self, TypeGuard
 
+import numpy as np
+
+from rapids_slink.dendrogram.cpu import merge_in_order
+from rapids_slink.metrics import EPSILON
 from rapids_slink.neighbors.brute_force import BruteForceSearch
-from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, shrink_factor
+from rapids_slink.neighbors.filter.bounds import FLOAT32_EPSILON, accumulation_bound, radius_terms, shrink_factor
 from rapids_slink.neighbors.filter.product import ProductFilter
-from rapids_slink.neighbors.slices import equal_slices
-from rapids_slink.neighbors.task import Search
+from rapids_slink.neighbors.slices import BLOCK, equal_slices, row_blocks
+from rapids_slink.neighbors.task import Search, mutual_reachability
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import CPU, Array, Device, to_host
-from rapids_slink.spanning_tree.component_pairs.bottlenecks import path_bottlenecks
-from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
-from rapids_slink.spanning_tree.component_pairs.context import (
-    FOUND_BYTES,
-    ROUNDING,
-    WEIGHT_COST,
-    JoinContext,
-    PointPairs,
-)
-from rapids_slink.spanning_tree.component_pairs.kernels import kernels
-from rapids_slink.spanning_tree.component_pairs.projections import by_projection
+from rapids_slink.runtime.compiling import njit
+from rapids_slink.runtime.cuda import constant
+from rapids_slink.runtime.device import CPU, Array, Device, half, to_host
 from rapids_slink.spanning_tree.edges import EdgeList, spanning_forest
 from rapids_slink.spanning_tree.forest import Forest
+
+SAMPLED = constant("spanning_tree/component_pairs/component_pairs.cu", "SAMPLED")  # points of a component
+
+
+@dataclass(frozen=True)
+class Components:
+    """Points sorted by component, K components in compressed rows."""
+
+    order: Array  # (n,) int32: the points, those of a component together
+    number: Array  # (n,) int32: the component of each, from 0 to K - 1, in that order
+    start: Array  # (K + 1,) int64: where each component begins, and n
+    of_point: Array  # (n,) int32: the component of each point by its number
+
+    def __len__(self) -> int:
+        return int(self.start.size) - 1
+
+    @cached_property
+    def size(self) -> Array:
+        """The number of points of each."""
+        return self.start[1:] - self.start[:-1]
+
+    def points(self, number: int) -> Array:
+        """The points of one."""
+        return self.order[self.start[number] : self.start[number + 1]]
+
+
+@dataclass(frozen=True)
+class ComponentPairs:
+    """Pairs of components, M of them."""
+
+    #: `first` and `second`: (M,) int32
+    first: Array
+    second: Array
+    #: (M,) float64: a lower bound of the distance of their points, in the filter's scale; negative if there is none
+    separation: Array
+    support: Array  # (2, M) int32: the support points of the first and of the second component
+
+    def take(self, at: Array) -> Self:
+        """The pairs at these positions."""
+        support = self.support[:, at]
+        return type(self)(self.first[at], self.second[at], self.separation[at], support)
+
+
+@dataclass(frozen=True)
+class SeparationErrors:
+    """Bounds on the errors of a separation."""
+
+    products: float  # the error of its four products together
+    sq_distance: float  # the error of the squared distance of two centroids
+    moved: float  # how far quantizing moved two points together
+
+
+FOUND_BYTES = 64  # of a pair of points that remains, or a work item
+ROUNDING = 1e-9  # relative; above the error of float64 sums of 2²¹ features
+WEIGHT_COST = 1024  # of an exact weight, in units of one filter pair
+MAX_PAIRS = 2**26
+
+#: Pairs of points, src and dst, and the number of their component pair; None if they are too many.
+PointPairs = tuple[Any, Any, Any] | None
+
+
+@dataclass(frozen=True)
+class JoinContext:
+    """The components to connect, and the search with its distances and filter."""
+
+    search: BruteForceSearch  # with a `ProductFilter`
+    core: Array  # (n,) float64, optional
+    components: Components
+    budget: int  # the number of pairs of points that rounds of searches would test
+
+    @property
+    def device(self) -> Device:
+        """The search's."""
+        return self.search.device
+
+    @property
+    def filter(self) -> ProductFilter:
+        """The search's."""
+        assert isinstance(self.search.filter, ProductFilter)
+        return self.search.filter
+
+    @property
+    def kernels(self) -> ModuleType:
+        """The device's."""
+        return kernels(self.device)
+
+    def pair_weights(self, src: Array, dst: Array) -> Any:
+        """The weights of pairs of points."""
+        weight = self.search.distances(src, dst)
+        return weight if self.core is None else mutual_reachability(weight, self.core, src, dst, self.device.xp)
+
+    def tighten(self, bound: Array, src: Array, dst: Array, pair: Any) -> Any:
+        """The weights of pairs of points. Lowers `bound`, by component pair, to the least of them."""
+        weight = self.pair_weights(src, dst)
+        self.search.kernels.scatter_min(bound, pair, weight[:, None])
+        return weight
+
+    def capacity(self, bytes_of_each: int) -> int:
+        """The number of items of this size that fit into memory."""
+        return int(min(self.search.free_bytes / (4 * bytes_of_each), 2**31 - 1))
+
+    @property
+    def max_pairs(self) -> int:
+        """How many pairs of points may remain."""
+        return min(self.budget // WEIGHT_COST, self.capacity(FOUND_BYTES), MAX_PAIRS)
+
+    def blocks(self, n: int, size: int) -> list[slice]:
+        """Rows of `size` numbers, a few at a time."""
+        return row_blocks(n, size, min(BLOCK, self.capacity(FOUND_BYTES)))
+
+    @cached_property
+    def samples(self) -> tuple[Any, Any]:
+        """A sample of each component and its mean, the centroid. Separations are valid for any finite centroids."""
+        return self.kernels.sample_components(self.filter.points, self.components, self.filter.scaling.centre)
+
+    @cached_property
+    def radius_terms(self) -> tuple[float, ...]:
+        """The terms of an upper bound of the distance of a pair by its weight, in the filter's scale."""
+        return radius_terms(self.filter.n_features, self.filter.scaling.scale * (1 + ROUNDING), self.search.metric)
+
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 MAX_COMPONENTS = 4096  # their pairs are listed
 PAIR_BYTES, CENTROID_BYTES = 128, 24  # per pair while separations are measured, and per feature of a centroid
@@ -151,16 +272,14 @@ def _by_filter(context: JoinContext, pairs: ComponentPairs, upper: Array) -> Poi
     By a finer one if too many others pass, as of components that are much farther apart than they are wide. Each
     component is padded to whole blocks of rows, so a tile has points of one component pair only.
     """
-    from rapids_slink.spanning_tree.component_pairs.cuda import plan_items, work_items
-
     filter_: Any = context.filter
-    plan = plan_items(context.components, pairs)
+    plan = context.kernels.plan_items(context.components, pairs)
     if plan.formed > context.budget or plan.n_items > context.capacity(FOUND_BYTES):
         return None
     image = filter_.row_bytes(filter_.n_features)
     if (plan.n_rows - context.components.order.size) * image > context.search.free_bytes / 4:
         return None
-    order, items = work_items(context.components, pairs, plan)
+    order, items = context.kernels.work_items(context.components, pairs, plan)
     close_pairs: PointPairs = None
     while filter_ and close_pairs is None:
         close_pairs = filter_.component_pairs(order, items, upper, context.max_pairs)
@@ -194,3 +313,123 @@ def _tree(first: Any, second: Any, weight: Array, k: int, device: Device) -> Any
 def _device_for(edges: int, context: JoinContext) -> Device:
     """The device that computes a tree of that many edges."""
     return CPU if edges <= FEW_EDGES else context.device
+
+
+#: The cost of a float64 projection, in units of one filter pair.
+PROJECTION_COST = 512
+PROJECTION_BYTES = 16
+UNDERFLOW = 1e-290  # above the error of products of tiny numbers
+ROOT_OF_UNDERFLOW = 1.5e-154  # above the error of the root of a tiny square
+PROJECTED = 2**18  # features, or projections, at a time
+
+
+def by_projection(context: JoinContext, pairs: ComponentPairs, upper: Array, radius: float) -> PointPairs:
+    """The pairs of points that weigh at most their component pair's `upper`, and some others.
+
+    Projections are (x - o)·w, where o is the centre of the scaling and w leads from one centroid to the other.
+    The error is below (d + 4) roundings of float64, relative to |x - o||w|; `radius` is the largest |x - o|.
+    """
+    components, filter_, core, xp = context.components, context.filter, context.core, context.device.xp
+    first, second, size = (to_host(part) for part in (pairs.first, pairs.second, components.size))
+    n_projections, d = int((size[first] + size[second]).sum()), filter_.n_features
+    if PROJECTION_COST * n_projections > context.budget or n_projections > context.capacity(PROJECTION_BYTES):
+        return None
+    centroids, length = context.samples[1], xp.empty_like(upper)
+    for at in context.blocks(length.size, d):
+        between = centroids[pairs.second[at]] - centroids[pairs.first[at]]
+        length[at] = xp.sqrt((between**2).sum(axis=1)) + d**0.5 * ROOT_OF_UNDERFLOW
+    error = 4 * (d + 8) * EPSILON * radius
+    ends = first, second
+    projected = project(filter_.points, filter_.scaling.centre, components, centroids, ends, xp)
+    points = [[components.points(number) for number in end] for end in ends]
+    highest = xp.stack([ids[values.argmax()] for ids, values in zip(points[0], projected[0], strict=True)])
+    lowest = xp.stack([ids[values.argmin()] for ids, values in zip(points[1], projected[1], strict=True)])
+    context.tighten(upper, highest, lowest, xp.arange(first.size, dtype="int32"))
+    distance = context.search.metric.true_distance_bound(upper, d, xp)
+    max_difference = to_host((distance * (1 + ROUNDING) + error) * length + UNDERFLOW)  # of two points' projections
+    close_pairs, room = [xp.empty((3, 0), "int32")], context.max_pairs
+    for c in range(first.size):
+        sides = [(ids[c], values[c]) for ids, values in zip(points, projected, strict=True)]
+        if core is not None:
+            sides = [(ids[low], values[low]) for ids, values in sides for low in [core[ids] <= upper[c]]]
+        (ids, values), (others, other_values) = sides
+        near = near_pairs(values, other_values, float(max_difference[c]), room, xp)
+        if near is None:
+            return None
+        room -= near[0].size
+        close_pairs.append(xp.stack([ids[near[0]], others[near[1]], xp.full(near[0].size, c, "int32")]))
+    src, dst, pair = xp.concatenate(close_pairs, axis=1)
+    return src, dst, pair
+
+
+def project(
+    points: Array,
+    origin: Array,
+    components: Components,
+    centroids: Array,
+    ends: tuple[np.ndarray, np.ndarray],
+    xp: Any,
+) -> tuple[list[Any], list[Any]]:
+    """(x - origin)·(centroid of the second end - centroid of the first) of each pair's points, by component."""
+    of_first, of_second = ([None] * ends[0].size for _ in range(2))
+    for (own, others), sign, values in ((ends, 1.0, of_first), (ends[::-1], -1.0, of_second)):
+        order = np.argsort(own, kind="stable")
+        for which in np.split(order, np.flatnonzero(np.diff(own[order])) + 1):
+            number = int(own[which[0]])
+            between = sign * (centroids[xp.asarray(others[which])] - centroids[number])
+            ids = components.points(number)
+            blocks = row_blocks(ids.size, max(points.shape[1], which.size), PROJECTED)
+            projected = [between @ (points[ids[some]] - origin).T for some in blocks]
+            for c, row in zip(which.tolist(), xp.concatenate(projected, axis=1), strict=True):
+                values[c] = row
+    return of_first, of_second
+
+
+def near_pairs(first: Array, second: Array, max_difference: float, room: int, xp: Any) -> tuple[Any, Any] | None:
+    """All i and j with second[j] <= first[i] + max_difference; None if there are more than `room`.
+
+    The sum is rounded, by less than the error that `by_projection` adds.
+    """
+    if not (first.size and second.size):
+        return xp.empty(0, "int64"), xp.empty(0, "int64")
+    reach = first + max_difference
+    near, facing = xp.flatnonzero(reach >= second.min()), xp.flatnonzero(second <= reach.max())
+    facing = facing[xp.argsort(second[facing])]
+    count = xp.searchsorted(second[facing], reach[near], side="right")
+    total = int(count.sum())
+    if total > room:
+        return None
+    end, number = xp.cumsum(count), xp.arange(total)
+    row = xp.searchsorted(end, number, side="right")
+    return near[row], facing[number - (end - count)[row]]
+
+
+def path_bottlenecks(src: np.ndarray, dst: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """A table of the heaviest edge on the path between any two nodes of a tree. The tree's edges come in any order.
+
+    With the nodes in the order of the dendrogram's leaves, that edge is the largest height between their positions. The
+    first of the (1 + levels, n) rows holds each node's position among the leaves. Further rows hold the largest of the
+    1, 2, 4, ... heights from a position on.
+    """
+    rows, n = np.argsort(weight), weight.size + 1
+    left_child, right_child, size = np.empty((3, n - 1), np.int32)
+    merge_in_order(src[rows].astype(np.int32), dst[rows].astype(np.int32), n, left_child, right_child, size)
+    position, height = _order_leaves(left_child, right_child, size, weight[rows])
+    largest = [height]
+    while 1 << len(largest) < n:
+        following = np.minimum(np.arange(n) + (1 << len(largest) - 1), n - 1)
+        largest.append(np.maximum(largest[-1], largest[-1][following]))
+    return np.stack([position, *largest])
+
+
+@njit(cache=True)
+def _order_leaves(left_child: Any, right_child: Any, size: Any, weight: Any) -> Any:
+    """The leaves' positions, and the height between each and the next."""
+    n = weight.size + 1
+    start, height = np.zeros(2 * n - 1, np.int64), np.zeros(n)
+    for i in range(n - 2, -1, -1):  # the leaves of a merge: those of its left child, then those of its right one
+        first, second = left_child[i], right_child[i]
+        start[first] = start[n + i]
+        start[second] = start[n + i] + (1 if first < n else size[first - n])
+        height[start[second] - 1] = weight[i]
+    return start[:n], height

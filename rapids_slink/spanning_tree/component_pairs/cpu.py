@@ -8,7 +8,7 @@ from rapids_slink.metrics import true_distance_bound
 from rapids_slink.neighbors.slices import row_blocks
 from rapids_slink.ordering import stable_order
 from rapids_slink.runtime.compiling import njit
-from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 
 def sort_by_component(component: np.ndarray, k: int) -> tuple[np.ndarray, ...]:

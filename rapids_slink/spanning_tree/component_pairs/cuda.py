@@ -9,7 +9,7 @@ import numpy as np
 from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
 from rapids_slink.runtime.cuda import c_struct, check_arrays, constant, launch, launch_blocks, value_option
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.component_pairs.components import SAMPLED, ComponentPairs, Components, SeparationErrors
+from rapids_slink.spanning_tree.component_pairs import SAMPLED, ComponentPairs, Components, SeparationErrors
 
 SOURCE = "spanning_tree/component_pairs/component_pairs.cu"
 WORK_ITEMS = "spanning_tree/component_pairs/work_items.cu"
@@ -20,7 +20,7 @@ _launch_blocks = partial(launch_blocks, SOURCE)
 
 
 def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.sort_by_component`."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.sort_by_component`."""
     check_arrays("int32", component)
     n = component.size
     order, begins, of_point = cp.empty((3, n), cp.int32)
@@ -32,7 +32,7 @@ def sort_by_component(component: Array, k: int) -> tuple[Array, ...]:
 
 
 def sample_components(points: Array, components: Components, otherwise: Array) -> tuple[Array, Array]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.sample_components`."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.sample_components`."""
     check_arrays(points.dtype, points)
     check_arrays("float64", otherwise)
     k, d = len(components), points.shape[1]
@@ -48,7 +48,7 @@ def new_supports(k: int) -> Array:
 
 
 def update_supports(product: Array, number: Array, first: int, supports: Array) -> None:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.update_supports`."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.update_supports`."""
     m, k = product.shape
     check_arrays("float32", product)
     check_arrays("int32", number)
@@ -58,7 +58,7 @@ def update_supports(product: Array, number: Array, first: int, supports: Array) 
 
 
 def measure_pairs(supports: Array, order: Array, inner: Array, errors: SeparationErrors) -> tuple[Array, ...]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.measure_pairs`."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.measure_pairs`."""
     k = len(supports)
     check_arrays("int32", order)
     check_arrays("float64", inner)
@@ -70,7 +70,7 @@ def measure_pairs(supports: Array, order: Array, inner: Array, errors: Separatio
 
 
 def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float, ...]) -> Array:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`, in any order."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.overlapping`, in any order."""
     n = weight.size
     check_arrays("float64", pairs.separation, weight)
     at, count = cp.empty(n, cp.int32), cp.zeros(1, cp.int32)
@@ -79,7 +79,7 @@ def overlapping(pairs: ComponentPairs, weight: Array, radius_terms: tuple[float,
 
 
 def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> tuple[Array, Array, Array]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.pair_samples`."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.pair_samples`."""
     check_arrays("int32", sample, at)
     per_component = -(-SAMPLED // step)
     a, b, of_pair = cp.empty((3, at.size * per_component**2), cp.int32)
@@ -91,7 +91,7 @@ def pair_samples(sample: Array, pairs: ComponentPairs, at: Array, step: int) -> 
 def within_bottlenecks(
     pairs: ComponentPairs, bottlenecks: Array, radius_terms: tuple[float, ...]
 ) -> tuple[Array, Array]:
-    """As `rapids_slink.spanning_tree.component_pairs.cpu.within_bottlenecks`, in any order."""
+    """See `rapids_slink.spanning_tree.component_pairs.cpu.within_bottlenecks`, in any order."""
     n = pairs.separation.size
     check_arrays("float64", pairs.separation, bottlenecks)
     at, upper, count = cp.empty(n, cp.int32), cp.empty(n), cp.zeros(1, cp.int32)

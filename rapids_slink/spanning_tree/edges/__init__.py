@@ -18,16 +18,38 @@
 The modules of both devices have ``boruvka_rounds``, ``flatten`` and the small kernels around them under the same names.
 """
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from rapids_slink.ordering import stable_order
 from rapids_slink.report import counted
-from rapids_slink.runtime.device import Array, Device, to_host
+from rapids_slink.runtime.cuda import constant
+from rapids_slink.runtime.device import Array, Device, half, to_host
 from rapids_slink.runtime.memory import MemoryEstimate
-from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, REST, EdgeList
-from rapids_slink.spanning_tree.edges.kernels import kernels
+
+LIGHT_EDGES = 1.5  # edges per node in the part that goes first
+
+#: Parts of the edges.
+ALL, LIGHTEST, REST = (constant("spanning_tree/edges/worklist.cuh", name) for name in ("ALL", "LIGHTEST", "REST"))
+
+
+@dataclass(frozen=True)
+class EdgeList:
+    """A weighted graph over nodes numbered from 0."""
+
+    #: `src` and `dst`: int32 or int64 arrays of shape (m,), both of one type, on the device, contiguous
+    src: Array
+    dst: Array
+    weight: Array  # array of shape (m,), of four or eight bytes, integers or floats, no NaN
+    n_nodes: int  # above every number in `src` and `dst`, at most 2³¹ - 1
+    maximum: bool = False  # whether heavier edges come first; equal ones keep the order of their rows in both cases
+
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 DENSE = 4  # from this many edges per node on the lightest go first
 SAMPLE = 4096  # weights that decide which these are

@@ -7,7 +7,7 @@ import pandas as pd
 
 from rapids_slink.ordering import ascending_bits
 from rapids_slink.runtime.compiling import njit, read_only
-from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.edges import ALL, LIGHTEST, EdgeList
 from rapids_slink.union_find import find_root
 
 LARGE = 2**15  # from this many edges on a second set of rounds is worthwhile
@@ -56,8 +56,8 @@ def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) 
     roots = np.flatnonzero(state.parent == np.arange(edges.n_nodes))
     state.roots[: roots.size] = roots
     active = roots.size
-    columns, kind = tuple(map(read_only, (edges.src, edges.dst, _bits(edges.weight)))), _weight_kind(edges)
-    size = _collect(columns, kind, (part, limit or 0), state.parent, state.best, state.worklist)
+    columns = map(read_only, (edges.src, edges.dst, _bits(edges.weight)))
+    size = _collect(*columns, *_weight_kind(edges), part, limit or 0, state.parent, state.best, a, b, keys, rows)
     while True:
         _hook(a, b, rows, size, state.best, state.parent, state.in_forest)
         active = _compress(state.roots, active, state.parent, state.best)
@@ -113,8 +113,7 @@ def _offer(best, component, keys, i):
 
 
 @njit(cache=True)
-def _collect(columns, weight_kind, selection, parent, best, worklist):
-    (src, dst, bits), (kind, top, invert), (part, limit), (a, b, keys, rows) = columns, weight_kind, selection, worklist
+def _collect(src, dst, bits, kind, top, invert, part, limit, parent, best, a, b, keys, rows):
     limit_key = _key(bits[limit], kind, top, invert) if part != ALL else np.uint64(0)
     size = 0
     for row in range(bits.size):

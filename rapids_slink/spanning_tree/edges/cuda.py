@@ -13,7 +13,7 @@ import numpy as np
 
 from rapids_slink.runtime.cuda import THREADS, check_arrays, constant, launch, launch_resident
 from rapids_slink.runtime.device import Array
-from rapids_slink.spanning_tree.edges.edge_list import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
+from rapids_slink.spanning_tree.edges import ALL, LIGHT_EDGES, LIGHTEST, EdgeList
 
 ZEROS = 512  # counters of the rounds, more than they can use
 MOST_PACKED = 2**32 - 1  # edges
@@ -74,7 +74,7 @@ def start(edges: EdgeList, part: int) -> State:
 
 
 def boruvka_rounds(edges: EdgeList, state: State, part: int, limit: int | None) -> None:
-    """As `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
+    """See `rapids_slink.spanning_tree.edges.cpu.boruvka_rounds`."""
     m, n = edges.src.size, edges.n_nodes
     columns = _columns(edges)
     check_arrays("int32", state.parent, size=n)

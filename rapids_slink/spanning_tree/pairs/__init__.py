@@ -4,17 +4,20 @@ The distances are given, as a matrix, or computed where points are few. A CPU ta
 matrix or on points of few features, of which no distance is stored. A GPU takes Borůvka's on the matrix (`cuda`).
 """
 
+from functools import partial
+
 from rapids_slink.metrics import PRECOMPUTED, Metric
-from rapids_slink.neighbors.exact.kernels import kernels as exact_kernels
-from rapids_slink.neighbors.rows import row_bytes
+from rapids_slink.neighbors.exact import kernels as exact_kernels
 from rapids_slink.neighbors.slices import BLOCK, row_blocks
 from rapids_slink.report import Report
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, half
 from rapids_slink.runtime.frames import EDGE_TYPES, PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate, limit_bytes, sequential
 from rapids_slink.runtime.threads import for_each_chunk, workers
-from rapids_slink.spanning_tree.pairs.kernels import kernels
 from rapids_slink.spanning_tree.problem import Prepare, Prepared, Problem, Tree
+
+#: The kernels of a device, in `cpu` or `cuda`.
+kernels = partial(half, package=__name__)
 
 #: A pair costs d + PAIR_WORK: its features, and the rest in units of a feature. Above MAX_WORK for all pairs another
 #: way takes less time; above MAX_SLOW_WORK where a GPU's formula is slow, minkowski's.
@@ -47,7 +50,7 @@ def estimate(problem: Problem) -> MemoryEstimate:
     """Bytes of the rows and of `tree_of_pairs`."""
     n, d, metric, device = problem.n, problem.d, problem.metric, problem.device
     min_samples = problem.settings.min_samples
-    rows = row_bytes(metric, problem.n_features) * n
+    rows = metric.rows.row_bytes(problem.n_features) * n
     cores = 8 * min(n * n, workers(device) * max(n, BLOCK)) if min_samples > 1 else 0
     if metric is PRECOMPUTED:
         tree = MemoryEstimate(cores + POINT_BYTES * n)
@@ -59,7 +62,7 @@ def estimate(problem: Problem) -> MemoryEstimate:
 
 
 def prepare(problem: Problem, rows: Array, report: Report, _: Prepare) -> Prepared:
-    """What makes the tree of the points."""
+    """The way by all pairs."""
 
     def make() -> Tree:
         count = "pairs_given" if problem.metric is PRECOMPUTED else "pairs_weighed"
@@ -102,9 +105,7 @@ def tree_of_pairs(values: Array, metric: Metric, min_samples: int, device: Devic
     edges = PreallocatedFrame.empty(device, n - 1, EDGE_TYPES)
     is_compact = values.dtype.kind == "u"
     if metric is not PRECOMPUTED and not stores_distances(d, metric, min_samples, device, is_compact):
-        from rapids_slink.spanning_tree.pairs.cpu import tree_of_points
-
-        tree_of_points(values, metric, edges.columns)
+        kernels(device).prim_on_rows(values, metric, edges.columns)
         return edges
     matrix = values if metric is PRECOMPUTED else exact_kernels(device).all_distances(values, metric)
     core = None

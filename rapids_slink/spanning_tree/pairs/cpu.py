@@ -5,9 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from rapids_slink.metrics import Metric
-from rapids_slink.neighbors.exact.cpu import NO_CORE
+from rapids_slink.neighbors.exact.cpu import NO_CORE, insert_within, reachability
 from rapids_slink.neighbors.exact.formulas import PASS, add_features
-from rapids_slink.neighbors.exact.tiles import insert_within, reachability
 from rapids_slink.ordering import NO_EDGE, edge_code, sort_in_place
 from rapids_slink.runtime.compiling import njit
 from rapids_slink.runtime.device import CPU, Array
@@ -19,7 +18,7 @@ MIN_ROWS = 64  # whose core distances a thread finds, at least
 NOTHING = np.empty((0, 0))
 
 
-def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
+def prim_on_rows(values: np.ndarray, metric: Metric, edges: Mapping[str, np.ndarray]) -> None:
     """Write the tree of rows, as `neighbors.rows.metric_rows` makes them, in the total order. No distance is stored.
 
     `edges` are the columns of an edge frame, n - 1 rows; the weights are surrogate distances.
@@ -32,7 +31,7 @@ def tree_of_points(values: np.ndarray, metric: Metric, edges: Mapping[str, np.nd
 
 
 def tree_of_matrix(matrix: np.ndarray, core: Array, edges: Mapping[str, np.ndarray]) -> None:
-    """The same of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
+    """Write the tree of (n, n) distances and, if weights are mutual reachability, (n,) core distances."""
     _prim(None, matrix.shape, NOTHING, matrix, NO_CORE if core is None else core, *edges.values())
     sort_in_place(edges, np)
 

@@ -26,7 +26,7 @@ def find_cores(matrix: Array, min_samples: int) -> Any:
 
 
 def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None:
-    """As `rapids_slink.spanning_tree.pairs.cpu.tree_of_matrix`."""
+    """See `rapids_slink.spanning_tree.pairs.cpu.tree_of_matrix`."""
     check_arrays(matrix.dtype, matrix)
     check_arrays("float64", core)
     n, options = len(matrix), (value_option(matrix.dtype),)
@@ -35,4 +35,4 @@ def tree_of_matrix(matrix: Array, core: Array, edges: Mapping[str, Any]) -> None
     code, best_code, taken_code = cp.empty((3, n), "int64")
     state = component, parent, lightest, code, best_weight, best_code, taken_weight, taken_code
     arguments = matrix, np.int32(n), core, *state, *edges.values(), cp.zeros(2, "uint64")
-    launch_resident(SOURCE, "grow_tree", n * WARP, *arguments, options=options)
+    launch_resident(SOURCE, "grow_tree_of_matrix", n * WARP, *arguments, options=options)

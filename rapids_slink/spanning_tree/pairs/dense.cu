@@ -44,7 +44,7 @@ extern "C" __global__ void find_cores(const VALUE* __restrict__ matrix, int n, i
 // A round finds each point's lightest edge out of its component (`lightest`, `code`) and each component's, by root
 // (`best_weight`, `best_code`). Edges are taken in any order (`taken_weight`, `taken_code`) and sorted at the end by counting, for
 // each, the lighter ones. `counters`, two zeros, count the blocks at a barrier and the edges taken.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree(
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grow_tree_of_matrix(
     const VALUE* __restrict__ matrix, int n, const double* __restrict__ core, int* component, int* parent, double* lightest,
     long long* code, double* best_weight, long long* best_code, double* taken_weight, long long* taken_code,
     int* __restrict__ src, int* __restrict__ dst, double* __restrict__ weight, unsigned long long* counters) {

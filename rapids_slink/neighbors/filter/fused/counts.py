@@ -5,10 +5,11 @@ from functools import cached_property
 import cupy as cp
 import numpy as np
 
-from rapids_slink.neighbors.exact import WORD_BITS, ExactPoints
-from rapids_slink.neighbors.filter.fused.image import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
+from rapids_slink.metrics import WORD_BITS
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints
+from rapids_slink.neighbors.filter.fused.filter import TIGHTEN_WARPS, ImageFilter, tiles_in_strides
 from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, Radii, Survivors
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.runtime.cuda import WARP, check_arrays, launch_blocks, power_of_two
 from rapids_slink.runtime.device import Array, Device
@@ -62,7 +63,7 @@ class CountFilter(ImageFilter):
         return tiles_in_strides(cp.argsort(self._ones), len(self.points))
 
     def order_by_bound(self, bound: Array, first: int = 0) -> tuple[Array, Array]:
-        """As of a `FusedFilter`, in order of the numbers of ones first, and without far points."""
+        """See `FusedFilter.order_by_bound`: by the number of ones, then by the bound; no points are far."""
         key = bound.astype(cp.float32)
         key = self._ones[first : first + key.size] + key / (1 + cp.where(cp.isfinite(key), key, 0).max())
         return tiles_in_strides(cp.argsort(key), key.size), cp.empty(0, cp.int32)

@@ -9,23 +9,44 @@ twice. In float32 the differences w = x - c are rounded twice, and each of the t
 once (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., ch. 24: an error of √32·5·2⁻²⁴ at most, relative
 to the transform's length): M w is off by less than `ROTATION_ERROR`·‖M w‖. Integers that are bytes anyway are not
 rotated, and nothing is lost. Small ones are scaled up to bytes, so that half a norm, rounded down, loses little.
+
+Sums of fp16 serve on a GPU only if they keep the bound on their error: `fp16_keeps_bound` tries the kernel.
 """
 
-from functools import cached_property
+from functools import cache, cached_property
 
 import cupy as cp
 import numpy as np
 
 from rapids_slink.metrics import EUCLIDEAN
-from rapids_slink.neighbors.filter.bounds import ABSOLUTE_SLACK, ROUND_UP, SMALLEST_NORMAL, TINY, UpperBound
+from rapids_slink.neighbors.exact import Candidates
+from rapids_slink.neighbors.filter.bounds import (
+    ABSOLUTE_SLACK,
+    ROUND_UP,
+    SMALLEST_NORMAL,
+    TINY,
+    QuantizedPoints,
+    Scaling,
+    Trial,
+    UpperBound,
+)
 from rapids_slink.neighbors.filter.cuda import QUANTIZE, quantize_rows
-from rapids_slink.neighbors.filter.fused.launch import ATOM_STEPS, STEP_BYTES, TILE, is_hopper
-from rapids_slink.neighbors.filter.fused.precision import fp16_keeps_bound
-from rapids_slink.neighbors.filter.projection import FilterCosts, Projection, worthwhile_projection
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints, Scaling
+from rapids_slink.neighbors.filter.fused.launch import (
+    ATOM_STEPS,
+    BLOCK_ROWS,
+    STEP_BYTES,
+    TILE,
+    Destination,
+    Products,
+    Radii,
+    append_survivors,
+    is_hopper,
+)
+from rapids_slink.neighbors.filter.product import FilterCosts, Projection, worthwhile_projection
 from rapids_slink.neighbors.slices import BLOCK, equal_slices
 from rapids_slink.runtime.cuda import WARP, check_arrays, launch_blocks, value_option, warps_that_fit
-from rapids_slink.runtime.device import Array, Device
+from rapids_slink.runtime.device import Array, Device, cuda, current_gpu
+from rapids_slink.runtime.memory import outside_pool
 
 ATOM_BYTES = ATOM_STEPS * STEP_BYTES  # of a row
 MIXED = 32  # features that a Hadamard matrix mixes
@@ -71,7 +92,7 @@ class Fp16:
         return quantize_rows(values, self.scaling, rows, size, -(-self.steps // ATOM_STEPS))
 
     def missing(self, half_norm: Array) -> float:
-        """What a half squared distance of rows with these half norms lacks at most."""
+        """The most that a half squared distance of rows with these half norms lacks."""
         return -2 * self.norm_slack * float(half_norm.min()) + ABSOLUTE_SLACK
 
 
@@ -104,7 +125,7 @@ class Int8:
         return image
 
     def missing(self, half_norm: Array) -> float:
-        """What a half squared distance lacks at most: halves are rounded down."""
+        """The most that a half squared distance lacks: halves are rounded down."""
         return 1.0
 
     def _empty(self, size: int) -> QuantizedPoints:
@@ -139,7 +160,7 @@ class Int8:
         return cp.asarray(np.where(rng.random(shuffles.shape) < 0.5, ~shuffles, shuffles).astype(np.int32))
 
     def _scale_of(self, points: Array, sample: Array) -> float:
-        """What brings the sample's values to 127, or nearly all rows' values."""
+        """The scale that maps the sample's largest value, outliers aside, to 127."""
         z = cp.empty((sample.size, self.width), cp.float32)
         self._launch(points, sample, sample.size, sample.size, None, z)
         largest = abs(z).max(axis=1)
@@ -188,3 +209,35 @@ def cheapest(points: Array, n_queries: int, scaling: Scaling, device: Device, wi
     if scaling.byte_values or saves_time or not fp16_keeps_bound():
         return Int8(points, scaling)
     return Fp16(d, scaling)
+
+
+TRIED_FEATURES, TRIED_STEPS = 2**10, 2**6  # of the rows that are tried, and the instructions that they take
+
+
+def fp16_keeps_bound() -> bool:
+    """Whether the kernel's sums of fp16 products are as precise as `bounds.accumulation_bound` says.
+
+    It is tried once per process and GPU. The sums of int8 and of bits are exact and need no trial.
+    """
+    return _fp16_keeps_bound(is_hopper(), current_gpu())
+
+
+@cache
+def _fp16_keeps_bound(_hopper: bool, _gpu: int) -> bool:
+    trial = Trial(TRIED_FEATURES)
+    m, n = len(trial.rows), len(trial.points)
+    with outside_pool(cuda()):  # which may have a limit
+        rows, points = (_image(part) for part in (trial.rows, trial.points))
+        rows = QuantizedPoints(rows.y, cp.asarray(-trial.padded_thresholds(BLOCK_ROWS)), rows.error)
+        points = QuantizedPoints(points.y, cp.zeros(BLOCK_ROWS, cp.float32), points.error)
+        none = Radii(cp.zeros(BLOCK_ROWS, cp.float32), cp.zeros(BLOCK_ROWS // TILE, cp.float32))
+        candidates = Candidates(cp.empty((m, n), cp.int32), cp.zeros(m, cp.int32))
+        into = Destination(candidates, cp.zeros(1, cp.int32))
+        append_survivors(Products(rows, 1, 1, (0, 1), n), points, TRIED_STEPS, none, none.of_tile, into)
+        return trial.is_passed(candidates.ids.get(), candidates.count.get())
+
+
+def _image(values: np.ndarray) -> QuantizedPoints:
+    """The image of a block of rows that fp16 holds."""
+    scaling, ids = Scaling(cp.zeros(TRIED_FEATURES), 1.0), cp.arange(len(values), dtype=cp.int32)
+    return quantize_rows(cp.asarray(values), scaling, ids, BLOCK_ROWS, TRIED_STEPS // ATOM_STEPS)

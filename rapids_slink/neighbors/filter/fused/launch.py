@@ -8,7 +8,7 @@ import cupy as cp
 import numpy as np
 
 from rapids_slink.neighbors.exact import Candidates
-from rapids_slink.neighbors.filter.quantize import QuantizedPoints
+from rapids_slink.neighbors.filter.bounds import QuantizedPoints
 from rapids_slink.runtime.cuda import (
     NULL,
     c_struct,
@@ -94,13 +94,11 @@ class Destination:
     row_group: Array = None  # int32, by position: pairs of one group are left out
     point_group: Array = None  # the same of the points; between components the order
     items: Array = None  # (m, 4) int32: between components, the work items
-    #: float32: between components, what is added to the rows' radii: by component pair or, (tiles, rows), by both
-    thresholds: Array = None
-    first_row: int = 0  # of the rows that have thresholds by tile
+    thresholds: Array = None  # float32: what is added to the rows' radii, by component pair
 
 
 class LocalTerms(NamedTuple):
-    """What products of rows and points of several cells are tested by; see `tiles`."""
+    """The terms by which products of rows and points of several cells are tested; see `tiles`."""
 
     tiles: Array  # int32, lists of tiles of points
     row_cell: Array  # (tiles of rows,) int32
@@ -151,8 +149,7 @@ def append_survivors(
     check_arrays("int32", survivors.ids, into.row_group, into.point_group, into.items)
     atoms = -(-steps // ATOM_STEPS)
     types = image.half_norm is not None and image.half_norm.dtype == cp.int32, image.y.dtype == cp.uint8
-    by_tile = into.thresholds is not None and into.thresholds.ndim == 2
-    kind = half_sq_dist is not None, into.items is not None and local is None, by_tile, local is not None, *types
+    kind = half_sq_dist is not None, into.items is not None and local is None, local is not None, *types
     body = _compiled(atoms, steps - (atoms - 1) * ATOM_STEPS, kind, is_hopper(), current_gpu())
     addresses = [np.uint64(0)] * 5 if local is None else [np.uint64(part.data.ptr) for part in local]
     sizes = (0, 0) if local is None else (local.thresholds.shape[1], local.begins.shape[1])
@@ -161,7 +158,6 @@ def append_survivors(
         *map(np.int32, products.tiles), c_struct(*products.among), np.uint32(products.n_points), rows.half_norm,
         radii.of_row, radii.of_tile, tile_error, into.row_group, into.point_group, np.int32(survivors.capacity),
         survivors.ids, half_sq_dist, survivors.count, into.next_item, into.items, into.thresholds,
-        c_struct(into.first_row, into.thresholds.shape[1] if by_tile else 0),
         c_struct(*addresses, *map(np.int64, sizes)),
     )  # fmt: skip
     items = products.blocks * products.splits * (BLOCK_ROWS // body.rows)
@@ -198,7 +194,7 @@ class _Body:
 
 @cache
 def _compiled(atoms: int, last_steps: int, kind: tuple[bool, ...], hopper: bool, gpu: int) -> _Body:
-    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "BY_TILE", "LOCAL", "INT8", "BITS"
+    names = "RESIDENT_ATOMS", "LAST_STEPS", "SYMMETRIC", "BETWEEN_COMPONENTS", "LOCAL", "INT8", "BITS"
     more: tuple[str, ...]
     if hopper:
         resident = atoms if atoms < len(WGMMA_STAGES) else 0

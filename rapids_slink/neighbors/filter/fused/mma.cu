@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold, RowRange threshold_rows, const LocalTerms local) {
+    const float* __restrict__ threshold, const LocalTerms local) {
     extern __shared__ __align__(128) char shared[];
     constexpr int STAGE_BYTES = STAGE_PIECES * PIECE_BYTES + NORM_BYTES, PARTS = ROWS / (BLOCK_TILES * COLUMNS);
     char *resident = shared, *stages = shared + RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES;
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
 #pragma unroll
         for (int s = 0; s < 2; s++)
             strips[s].load(survivors.first_row + 16 * s, lane, half_norm, radius, tile_error,
-                           BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
+                           BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
         const char* own = rows + (u64)row_tile * atoms * PIECE_BYTES;
         if (RESIDENT_ATOMS) copy_bytes<RESIDENT_ATOMS * BLOCK_TILES * PIECE_BYTES>(resident, own);
         int turns = (item.last - item.first) * atoms, loaded = 0, tile_loaded = item.tile(item.first, among), atom_loaded = 0, number = item.first;
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) append_survivors(
             bool both = for_columns(i, blocks, among);
 #pragma unroll
             for (int s = 0; s < 2; s++) {
-                TileTest test = strips[s].test_of(t, tile, both, lane, threshold, threshold_rows, s);
+                TileTest test = strips[s].test_of(tile, both, s);
                 push_passing(sum[s], test, strips[s], survivors, item, i, t, n_columns);
             }
         }

@@ -35,7 +35,7 @@
 // columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii. Both are points
 // by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
-// are started. BY_TILE: `threshold` has one for each of `threshold_rows`, tile by tile.
+// are started.
 //
 // LOCAL: rows and columns are of cells, each with a centre and a scale of its own (tiles/__init__.py). The work items are `given`,
 // `blocks` of them, as the tile at which the rows begin and a range of a list of tiles of columns. Sums begin at, and are compared
@@ -52,7 +52,6 @@
 #define INT8 0
 #define BITS 0
 #define BETWEEN_COMPONENTS 0
-#define BY_TILE 0
 #define LOCAL 0
 #endif
 #include "neighbors/filter/tensor_cores.cuh"

@@ -13,11 +13,6 @@ struct LocalTerms {
     long long rows, columns;
 };
 
-// The rows that have thresholds by tile: `n` from `first` on.
-struct RowRange {
-    int first, n;
-};
-
 // A work item: the tile at which its rows begin, and its range of column tiles; `tile` maps these to tiles of the image.
 struct WorkItem {
     int row_tile, first, last, component_pair;

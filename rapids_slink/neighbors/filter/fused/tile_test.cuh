@@ -101,10 +101,8 @@ struct Strip {
 #endif
         error = SYMMETRIC ? tile_error[first / COLUMNS] : 0;
     }
-    // The test with tile t. BY_TILE: `threshold` has what is added to the radii of `threshold_rows`, tile by tile.
-    __device__ __forceinline__ TileTest test_of(
-        int t, const TileTerms& tile, bool for_columns, int lane, const float* threshold, RowRange threshold_rows,
-        int strip = 0) const {
+    // The test with a tile.
+    __device__ __forceinline__ TileTest test_of(const TileTerms& tile, bool for_columns, int strip = 0) const {
         TileTest test{{half_norm[0], half_norm[1]}, {}, {}, tile, for_columns};
 #if LOCAL
         for (int r = 0; r < 2; r++) test.threshold[r] = tile.threshold[(2 * strip + r) % LOCAL_ROWS];
@@ -113,11 +111,7 @@ struct Strip {
         float of_columns = SYMMETRIC && for_columns ? slack_of(tile.largest_radius, error) : NO_SLACK;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            radius_t own = radius[r];
-#if BY_TILE
-            own += threshold[(u64)t * threshold_rows.n + (first_row - threshold_rows.first) + (lane >> 2) + 8 * r];
-#endif
-            test.row_slack[r] = slack_of(own, tile.error);
+            test.row_slack[r] = slack_of(radius[r], tile.error);
             test.threshold[r] = half_norm[r] - rounded(fmaxf(test.row_slack[r], of_columns));
         }
         return test;

@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
     const radius_t* __restrict__ radius, const radius_t* __restrict__ tile_radius, const float* __restrict__ tile_error,
     const int* __restrict__ row_group, const int* __restrict__ column_group, int capacity, int* __restrict__ out,
     u32* __restrict__ half_sq_dist, u32* count, int* next_item, const int4* __restrict__ given,
-    const float* __restrict__ threshold, RowRange threshold_rows, const LocalTerms local) {
+    const float* __restrict__ threshold, const LocalTerms local) {
     extern __shared__ __align__(1024) char shared[];
     __shared__ __align__(8) Ring ring;
     const Memory memory(shared);
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
         WorkItem item(taken / PARTS, splits, first_tile, last_tile, given, local);
         Strip strip;
         survivors.first_row = (item.row_tile + taken % PARTS * BLOCK_TILES) * COLUMNS + g * 64 + warp * 16;
-        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS && !BY_TILE ? threshold[item.component_pair] : 0);
+        strip.load(survivors.first_row, lane, half_norm, radius, tile_error, BETWEEN_COMPONENTS ? threshold[item.component_pair] : 0);
         u32 ended = turn + max(item.last - item.first, 0) * RESIDENT_ATOMS;  // after the item, if rows are resident
         turn += team * RESIDENT_ATOMS;
         for (int i = item.first + team, t = item.tile(i, among); i < item.last; i += TEAMS) {
@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) append_survivors(
             tile.load(t, lane, radius, tile_radius, tile_error, local, survivors.first_row);
             sum_t sum[64];
             form_tile(sum, ring, turn, own, first_stage, memory.norms, atoms, lane);
-            TileTest test = strip.test_of(t, tile, for_columns(i, blocks, among), lane, threshold, threshold_rows);
+            TileTest test = strip.test_of(tile, for_columns(i, blocks, among));
             asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
             if (lane == 0)  // the stages that are not free yet
                 for (u32 s = turn - HELD; s != turn; s++) barrier_arrive(ring.empty + s % STAGES);
