@@ -51,6 +51,8 @@ class Case:
         Sum and largest of the squared weights of the tree, where they are known integers.
     missing, max_distance : str, float, optional
         Parameters of `fit`.
+    near : float, optional
+        The distance of the stage `pairs`; by default `max_distance` or, without one, the median height of the tree.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Case:
     squared_sums: tuple[int, int] | None = None
     missing: str | None = None
     max_distance: float | None = None
+    near: float | None = None
 
     @property
     def how(self) -> dict[str, Any]:
@@ -287,6 +290,18 @@ def near_duplicates(n: int, d: int, moved: float = 0.005) -> Rows:
     return rows
 
 
+def planted(n: int, d: int) -> Rows:
+    """Random unit rows, float32, of which the last hundredth are near duplicates of the first."""
+
+    def rows(_folder: Path | None, extra: int) -> np.ndarray:
+        rng = np.random.default_rng(SEED)
+        points, copies = rng.standard_normal((n + extra, d), np.float32), max(1, n // 100)
+        points[-copies:] = points[:copies] + np.float32(0.2) * rng.standard_normal((copies, d), np.float32)
+        return points / np.linalg.norm(points, axis=1, keepdims=True)
+
+    return rows
+
+
 def nested(n: int, d: int) -> Rows:
     """Ten clusters of ten of ten of ten, each level ten times tighter, float32."""
 
@@ -456,7 +471,7 @@ FEW_FEATURES = (
 #: What chemistry and typing cluster: fingerprints, and allele profiles without and with gaps.
 BITS_AND_ALLELES = (
     *(
-        Case(f"fingerprints-{name}-2048", fingerprints(n, 2048), metric="jaccard")
+        Case(f"fingerprints-{name}-2048", fingerprints(n, 2048), metric="jaccard", near=0.3)
         for name, n in (("8k", 8000), ("50k", 50_000), ("1m", 1_000_000))
     ),
     Case("packed-50k-2048", packed(fingerprints(50_000, 2048)), metric="bit_jaccard"),
@@ -484,6 +499,13 @@ STRUCTURED = tuple(
     for n, d in sizes
 )
 TINY = ((100, 8), (100, 64), (1000, 8), (1000, 16), (1000, 64), (5000, 16))
+#: For all pairs within a distance, which their trees end at.
+NEAR_PAIRS = (
+    Case("unit-1m-768-planted", planted(1_000_000, 768), n_clusters=990_000, metric="cosine", max_distance=0.05),
+    Case("unit-20k-768-planted", planted(20_000, 768), n_clusters=19_800, metric="cosine", max_distance=0.05),
+    Case("uniform-10m-3-near", uniform(10_000_000, 3), n_clusters=10_000_000, max_distance=0.2 * 1e7 ** (-1 / 3)),
+    Case("uniform-300k-3-near", uniform(300_000, 3), n_clusters=300_000, max_distance=0.2 * 3e5 ** (-1 / 3)),
+)
 CASES: dict[str, Case | Tree | Graph] = {
     case.name: case
     for case in (
@@ -532,6 +554,7 @@ CASES: dict[str, Case | Tree | Graph] = {
         *FEW_FEATURES,
         *BITS_AND_ALLELES,
         *STRUCTURED,
+        *NEAR_PAIRS,
     )
 }
 CASES.update({tree.name: tree for tree in TREES})
@@ -545,5 +568,6 @@ GROUPS = {
         ("few-features", FEW_FEATURES),
         ("bits-and-alleles", BITS_AND_ALLELES),
         ("structured", STRUCTURED),
+        ("near-pairs", NEAR_PAIRS),
     )
 }

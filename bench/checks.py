@@ -19,7 +19,7 @@ from bench.first import First
 from bench.stages import GraphWork, TreeWork, Work
 from rapids_slink.dendrogram.cpu import merge_in_order
 from rapids_slink.runtime.device import to_host
-from rapids_slink.runtime.frames import frame_of
+from rapids_slink.runtime.frames import EDGE_TYPES, frame_of
 
 Verdict = tuple[bool | None, str | None]
 
@@ -30,6 +30,7 @@ SAMPLE = 64  # rows whose neighbours are checked
 CYCLE_ROWS = 16
 MINKOWSKI_ULP = 4  # its powers are a library's
 RADIANS = 4e-15  # an angle's sines are a library's too
+ROUNDED = 1e-12  # cdist sums products in another order
 BLOCK = 2**16  # rows or edges that a thread works on at a time
 VALID_ROWS = 2_000_000
 
@@ -200,6 +201,34 @@ def nearest(work: Work, edges: Any) -> Verdict:
     )
 
 
+def near_pairs(work: Work, found: Any) -> Verdict:
+    """The pairs that hold one of some rows, against SciPy's distances; of the Euclidean metric all bits."""
+    from scipy.spatial.distance import cdist
+
+    metric, points, near = work.case.metric, work.points, work.near
+    if metric not in ("euclidean", "cosine", "jaccard", "bit_jaccard") or work.case.missing:
+        return None, None
+    if metric == "bit_jaccard":
+        metric, points = "jaccard", np.unpackbits(points, axis=1).view(bool)
+    points = points if points.dtype == bool else _float64(points)
+    n, (src, dst, weight) = len(points), (_column(found, name) for name in EDGE_TYPES)
+    if (src >= dst).any() or (np.diff(src.astype(np.int64) * n + dst) <= 0).any():
+        return False, "order"
+    off = 0.0 if metric == "euclidean" else ROUNDED
+    for row in np.random.default_rng(0).choice(n, min(n, SAMPLE), replace=False).tolist():
+        expected = cdist(points[row : row + 1], points, metric)[0]
+        expected[row] = np.inf
+        own = (src == row) | (dst == row)
+        listed = np.full(n, np.inf)
+        listed[np.where(src[own] == row, dst[own], src[own])] = weight[own]
+        wrong = np.isfinite(listed) != (expected <= near)
+        wrong &= abs(expected - near) > off
+        both = np.isfinite(listed)
+        if wrong.any() or (abs(listed[both] - expected[both]) > off).any():
+            return False, f"scipy.spatial.distance.cdist of {SAMPLE} rows"
+    return True, f"scipy.spatial.distance.cdist of {SAMPLE} rows"
+
+
 def _nearest_distances(queries: np.ndarray, points: np.ndarray, k: int, own: np.ndarray | None = None) -> np.ndarray:
     """The k least distances of each query, in order; those of the points `own` do not count for their queries."""
     from scipy.spatial.distance import cdist
@@ -303,6 +332,7 @@ CHECKS: dict[str, Callable[[Any, Any], Verdict]] = {
     "fit": heights,
     "knn": neighbours,
     "nearest_neighbors": nearest,
+    "pairs": near_pairs,
     "append": appended,
     "spanning_tree": forest,
     "connect": heights,

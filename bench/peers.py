@@ -5,6 +5,7 @@ A peer takes a stage's input in the form it likes best, untimed, and returns the
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shutil
@@ -20,7 +21,7 @@ import numpy as np
 
 from bench import arborx, ecl, first
 from bench.checks import cugraph_graph, scipys, simple, sparse
-from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work
+from bench.stages import AnyWork, Call, GraphWork, TreeWork, Work, pairs
 from rapids_slink.hierarchy.exports import to_scipy
 from rapids_slink.metrics import METRICS
 
@@ -183,6 +184,63 @@ def cuml_nearest(work: Work) -> Call:
     return lambda: NearestNeighbors(n_neighbors=1, algorithm="brute").fit(points).kneighbors(queries)
 
 
+def scipy_pairs(work: Work) -> Call:
+    from scipy.spatial import cKDTree
+
+    _known(work, "scipy", {"euclidean": ""})
+    points, near = _float64(work), work.near
+    return lambda: cKDTree(points).query_pairs(near, output_type="ndarray")
+
+
+def cuvs_pairs(work: Work) -> Call:
+    """The 64 nearest of each row, of which those within the distance count; the share of the pairs is printed."""
+    from cuvs.neighbors import brute_force
+
+    metric = _known(work, "cuvs", {"euclidean": "euclidean", "cosine": "cosine"})
+    points, near, k = _float32_on_gpu(work.points), work.near, 64
+
+    def call() -> Any:
+        import cupy
+
+        lengths, ids = (cupy.asarray(part) for part in brute_force.search(brute_force.build(points, metric), points, k))
+        own = cupy.arange(len(ids))[:, None]
+        listed = (lengths <= near) & (ids != own)
+        src, dst = cupy.broadcast_to(own, ids.shape)[listed], ids[listed].astype(cupy.int64)
+        return cupy.unique(cupy.minimum(src, dst) * len(points) + cupy.maximum(src, dst))
+
+    _print_share(work, f"cuVS, {k} nearest", len(call()))
+    return call
+
+
+def semdedup_pairs(work: Work) -> Call:
+    """SemDeDup's way: k-means, and fp16 products within the cells; the share of the pairs is printed."""
+    torch: Any = importlib.import_module("torch")
+    _known(work, "torch", {"cosine": ""})
+    points, near = torch.nn.functional.normalize(torch.as_tensor(work.points, device="cuda")), work.near
+    n, cells = len(points), max(1, len(points) // 1000)
+
+    def call() -> Any:
+        centres = points[torch.randperm(n, generator=torch.Generator().manual_seed(0))[:cells]]
+        for _ in range(5):
+            cell = torch.cat([(part @ centres.T).argmax(1) for part in points.split(2**14)])
+            centres = torch.nn.functional.normalize(torch.zeros_like(centres).index_add_(0, cell, points))
+        order = cell.argsort(stable=True)
+        found = []
+        for rows in order.split(torch.bincount(cell, minlength=cells).tolist()):
+            some = points[rows].half()
+            i, j = torch.nonzero(torch.triu(some @ some.T, 1) >= 1 - near, as_tuple=True)
+            found.append(torch.stack((rows[i], rows[j])))
+        return torch.cat(found, 1)
+
+    _print_share(work, f"k-means of {cells} cells", call().shape[1])
+    return call
+
+
+def _print_share(work: Work, name: str, found: int) -> None:
+    of = len(pairs(work)())
+    print(f"{name}: {found:,} of {of:,} pairs, {of - found:,} missed", flush=True)
+
+
 def scipy_tree(work: Work | GraphWork) -> Call:
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -268,6 +326,9 @@ PEERS = (
     Peer("sklearn", "nearest_neighbors", "sklearn", "cpu", sklearn_nearest),
     Peer("cuvs", "nearest_neighbors", "cuvs", "cuda", cuvs_nearest),
     Peer("cuml", "nearest_neighbors", "cuml", "cuda", cuml_nearest),
+    Peer("scipy", "pairs", "scipy", "cpu", scipy_pairs, 0, tree_features=8),
+    Peer("cuvs", "pairs", "cuvs", "cuda", cuvs_pairs, 2e15),
+    Peer("semdedup", "pairs", "torch", "cuda", semdedup_pairs, 2e15),
     Peer("scipy", "spanning_tree", "scipy", "cpu", scipy_tree),
     Peer("cugraph", "spanning_tree", "cugraph", "cuda", cugraph_tree),
     Peer("ecl-mst", "spanning_tree", "$ECL_MST", "cuda", ecl_tree, read=float, works=(GraphWork,)),

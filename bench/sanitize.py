@@ -32,6 +32,7 @@ from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.neighbors.task import SearchTask
 from rapids_slink.neighbors.tiles import TileSearch
 from rapids_slink.neighbors.trees import dimension
+from rapids_slink.neighbors.within import prepare_pairs
 from rapids_slink.ordering import sort_in_place
 from rapids_slink.points import as_distances
 from rapids_slink.points.kernels import kernels as point_kernels
@@ -155,6 +156,18 @@ def find_nearest(device: Device, kind: str, queries: np.ndarray, points: np.ndar
     return found.ids[:, 0], xp.sqrt(found.weights[:, 0])
 
 
+def find_pairs(
+    device: Device, points: np.ndarray, limit: float, metric: str = "euclidean", queries: np.ndarray | None = None
+) -> tuple[Any, ...]:
+    """The pairs within a surrogate distance, and their numbers within half of it and within all of it."""
+    chosen, given = get_metric(metric), [points] if queries is None else [points, queries]
+    rows = [metric_rows(chosen, device.asarray(part), device) for part in given]
+    among = prepare_pairs(rows[0], None if queries is None else rows[1], limit, chosen, device)
+    every = slice(0, len(given[-1]))
+    found = among.find(every, np.inf)
+    return found.src, found.dst, found.weight, among.count(every, np.array([limit / 2, limit]))
+
+
 def find_for_few(device: Device, queries: np.ndarray, points: np.ndarray) -> tuple[Any, ...]:
     """The same by the search for few queries where the device has one; all of them must be proven."""
     if not device.is_gpu:
@@ -275,11 +288,16 @@ def steps() -> Iterator[tuple[str, Step]]:
         yield f"tree of boxes, {dtype}", partial(tree_of_boxes, points=few[:, :3].copy())
         yield f"visits, {dtype}", partial(count_visits, points=rows)
         yield f"boxes, two sets, {dtype}", partial(find_nearest, kind="boxes", queries=few[:99], points=few[99:])
+    for d, limit in ((3, 1.0), (20, 9.0)):
+        some = np.tile(islands[:, :d], (2, 1))
+        yield f"pairs, {d} features", partial(find_pairs, points=some, limit=limit)
+        yield f"pairs of two sets, {d} features", partial(find_pairs, points=some, limit=limit, queries=some[:99] + 0.1)
     yield "boxes, mutual reachability", partial(cluster, kind="boxes", points=few, k=6, min_samples=4)
     yield "boxes, long lists", partial(cluster, kind="boxes", points=few, k=100, min_samples=40)
     for metric in ("cityblock", "cosine"):
         yield f"{metric}, 20 features", partial(cluster_by_metric, metric=metric, points=islands, k=3)
     bits = (rng.random((660, 200)) < rng.choice([0.05, 0.3], 660)[:, None]).astype(np.uint8)
+    yield "pairs of bits", partial(find_pairs, points=np.tile(bits, (2, 1)), limit=0.5, metric="jaccard")
     yield "bits", partial(cluster_by_metric, metric="jaccard", points=bits, k=3)
     for d in (40, 100):
         codes = rng.integers(0, 9, (660, d)).astype(np.float32)

@@ -43,7 +43,7 @@ class Work:
     @property
     def stages(self) -> set[str]:
         """The stages that there is an input for."""
-        return set(STAGES) if self.case.metric == "euclidean" else {"fit", "connect", "linkage", "cut", "cuts"}
+        return set(STAGES) if self.case.metric == "euclidean" else {"fit", "connect", "linkage", "cut", "cuts", "pairs"}
 
     @cached_property
     def points(self) -> np.ndarray:
@@ -69,6 +69,12 @@ class Work:
     def edges(self) -> Any:
         """The k-NN edge frame."""
         return knn(self)()
+
+    @cached_property
+    def near(self) -> float:
+        """The distance within which pairs are wanted."""
+        given = [distance for distance in (self.case.near, self.case.max_distance) if distance is not None]
+        return given[0] if given else float(self.merges["height"].median())
 
     @property
     def tree(self) -> Any:
@@ -170,6 +176,13 @@ def nearest_neighbors(work: Work) -> Call:
     return lambda: rapids_slink.nearest_neighbors(queries, points, device=device)
 
 
+def pairs(work: Work) -> Call:
+    """All pairs within a distance, from a frame."""
+    table, distance, device = work.table, work.near, work.device.name
+    how = {name: value for name, value in work.case.how.items() if name != "max_distance"}
+    return lambda: rapids_slink.pairs(table, max_distance=distance, device=device, **how)
+
+
 def append(work: Work) -> Call:
     """The queries of `nearest_neighbors` added to the searched points' model."""
     new, old = (work.device.asarray(part) for part in work.split)
@@ -247,6 +260,7 @@ STAGES: dict[str, Callable[[Any], Call]] = {
     "fit": fit,
     "knn": knn,
     "nearest_neighbors": nearest_neighbors,
+    "pairs": pairs,
     "append": append,
     "spanning_tree": spanning_tree,
     "connect": fit,

@@ -16,6 +16,11 @@ from rapids_slink.graph import COMPLETE, GraphHierarchy
 from rapids_slink.hdbscan import HDBSCAN as HDBSCAN
 from rapids_slink.hierarchy import storage
 from rapids_slink.metrics import get_metric
+from rapids_slink.near_pairs import count_pairs as count_pairs
+from rapids_slink.near_pairs import deduplicate as deduplicate
+from rapids_slink.near_pairs import iter_pairs as iter_pairs
+from rapids_slink.near_pairs import pairs as pairs
+from rapids_slink.near_pairs import to_csr as to_csr
 from rapids_slink.points.output import Frame, is_collection
 from rapids_slink.report import Report
 from rapids_slink.runtime.device import DeviceUnavailableError as DeviceUnavailableError

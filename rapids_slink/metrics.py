@@ -73,6 +73,8 @@ OVERFLOW = float(np.finfo(np.float64).max)
 LARGEST_DISTANCE = 1e154
 #: Spacing of float64 above 1.
 EPSILON = 2.0**-52
+#: More than rounding takes of a distance or its powers, and than underflow does.
+ROUNDING, SMALLEST_NORMAL = 1e-9, 2.3e-308
 #: Features in a word of bits.
 WORD_BITS = 64
 
@@ -374,6 +376,15 @@ def surrogate_of(metric: Metric, distance: float, n_features: int) -> float:
     if metric.distance == "tanimoto":
         return n_features * distance / (2 - min(distance, 1.0))
     return max(distance, 0.0) ** metric.p if metric.distance == "root" else distance
+
+
+def surrogate_bound(metric: Metric, distance: float, n_features: int) -> float:
+    """A bound of the surrogate distances of all pairs within a distance, a little above the largest, or infinity."""
+    try:
+        bound = surrogate_of(metric, distance, n_features)
+    except OverflowError:
+        return math.inf
+    return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
 
 
 def true_distance_bound(surrogate: Array, rounding_terms: Sequence[float], xp: Any) -> Any:

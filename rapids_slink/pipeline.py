@@ -17,6 +17,7 @@ from rapids_slink.dendrogram import build_linkage, cutting, estimate_linkage
 from rapids_slink.dendrogram.cutting import SERIES_NAMES, ClusterRule, Cut, FlatClusters
 from rapids_slink.metrics import PRECOMPUTED, Metric, distances
 from rapids_slink.missing import missing_of
+from rapids_slink.neighbors import near_pairs
 from rapids_slink.neighbors.plan import DEFAULT_NEIGHBORS
 from rapids_slink.neighbors.rows import metric_rows
 from rapids_slink.ordering import sort_in_place
@@ -137,6 +138,25 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
     chosen = resolve(device, X, Y)
     with run_scope(chosen, memory_limit):
         return neighbors.nearest_neighbors(X, Y, metric, chosen)
+
+
+def pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
+    """`api.pairs`."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, task.memory_limit):
+        return near_pairs.pairs(X, Y, task, chosen)
+
+
+def count_pairs(X: Any, Y: Any, task: near_pairs.PairTask, device: str) -> Any:
+    """`api.count_pairs`: a count for each of the task's distances."""
+    chosen = resolve(device, X, Y)
+    with run_scope(chosen, task.memory_limit):
+        return near_pairs.count_pairs(X, Y, task, chosen)
+
+
+def iter_pairs(X: Any, Y: Any, task: near_pairs.PairTask, rows: int, device: str) -> Any:
+    """`api.iter_pairs`."""
+    return near_pairs.iter_pairs(X, Y, task, rows, resolve(device, X, Y))
 
 
 def connect(graph: Any, X: Any, *, certified: bool, metric: Metric, device: str, memory_limit: Any) -> Any:

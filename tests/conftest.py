@@ -32,7 +32,7 @@ COMPILING = [
     f"tests/test_{name}.py"
     for name in (
         "any_input", "append", "brute_force", "compact", "connect", "estimator", "knn_graph", "memory",
-        "metric_searches", "metrics", "missing", "neighbor_lists", "pairs", "search_tasks", "trees",
+        "metric_searches", "metrics", "missing", "near_pairs", "neighbor_lists", "pairs", "search_tasks", "trees",
     )
 ]  # fmt: skip
 

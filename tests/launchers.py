@@ -314,6 +314,22 @@ def boxes_and_cores():
     among.mean_visits(10)
 
 
+def pairs_within():
+    """By boxes, of one set of points and of two; and by common bits."""
+    from rapids_slink.neighbors.filter.fused.counts import CountFilter
+    from rapids_slink.neighbors.within.cuda import BoxPairs
+
+    xp, n, metric = cuda().xp, 300, get_metric("euclidean")
+    for queries in (None, points(9, 3)):
+        search = BoxPairs(points(n, 3), queries, 1.0, metric)
+        for rows in (slice(0, 9), slice(0, search.n_rows)):
+            search.find(rows, 1e6)
+            search.count(rows, np.zeros(5))
+    filter_ = CountFilter(ExactPoints(*[points(n, 5, "uint64")] * 2, get_metric("jaccard")), cuda())
+    filter_.arrange(ids(n))
+    filter_.pairs_within(xp.zeros((3, 4), "int32"), 0.5, 1000)
+
+
 def expansion_of_points():
     from rapids_slink.neighbors.trees.dimension import expansion
 
@@ -385,7 +401,7 @@ def edges_of_graph():
 
 
 OTHERS = [
-    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores,
+    points_kernels, lists_kernels, bit_filter, filter_radii, long_lists_of_codes, boxes_and_cores, pairs_within,
     expansion_of_points, order_of_edges,
     components, clusters, cores_of_matrix, searched_forest, edges_of_graph,
 ]  # fmt: skip

@@ -142,6 +142,10 @@ OPTIONS = {
             *((VALUES[(d + k) % 2], *defined(FEATURES=d, LIST=k)) for d in EACH for k in (1, 8, 16)),
         ],
     ),
+    "neighbors/within/within.cu": (
+        in_boxes(BOX_OPTIONS[-1:]),
+        [*in_boxes(), *((value, *defined(FEATURES=d)) for value in VALUES for d in EACH[:8])],
+    ),
     "neighbors/filter/filter.cu": (
         [defined(KEYS_PER_LANE=keys) for keys in (1, 64)],
         [defined(KEYS_PER_LANE=keys) for keys in (2, 4, 8, 16, 32)],
@@ -199,7 +203,7 @@ PASSES = {
     "between components": (0, 1, 0),
     "in tiles of near points": (0, 0, 1),
 }
-OF_PRODUCTS = "rows", "symmetric"  # of bits, too
+OF_PRODUCTS = "rows", "symmetric", "between components"  # of bits, too
 KINDS = [(pass_, type_) for pass_, type_ in product(PASSES, TYPES) if pass_ in OF_PRODUCTS or type_ != "bits"]
 KINDS.remove(("in tiles of near points", "int8"))
 

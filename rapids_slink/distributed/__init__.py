@@ -5,6 +5,8 @@
 
 `cluster.py` runs tasks on the workers and decides who does what.
 
+Pairs within a distance are those of each two blocks (near_pairs.py).
+
 The results have the bits of one device, whatever the partitions and the workers are.
 """
 
@@ -21,6 +23,7 @@ from distributed import Future
 from rapids_slink import pipeline
 from rapids_slink.dendrogram.cutting import COLUMNS, ClusterRule, CutParameters
 from rapids_slink.distributed.cluster import MAX_BLOCKS, Run, free_for_task, on_worker, wanted_blocks, with_bytes
+from rapids_slink.distributed.near_pairs import count_of_block, joined_pairs, near_blocks, pairs_of_block
 from rapids_slink.distributed.points import (
     Partitions,
     attributes,
@@ -42,6 +45,7 @@ from rapids_slink.distributed.trees import (
 )
 from rapids_slink.metrics import PRECOMPUTED, Metric
 from rapids_slink.neighbors import check_n_neighbors
+from rapids_slink.neighbors.near_pairs import PairTask
 from rapids_slink.neighbors.plan import is_searched_by_tree
 from rapids_slink.neighbors.rows import undefined_for_zeros
 from rapids_slink.pipeline import estimate_fit, size_attributes
@@ -249,6 +253,32 @@ def nearest_neighbors(X: Any, Y: Any, metric: Metric, device: str, memory_limit:
         )
         lists = [search_blocks(run, rows, blocks, 1, (-1 - b,)) for b, rows in enumerate(query_blocks.rows)]
         return _edges(run, query_blocks.settings, lists, query_blocks.starts)
+
+
+def pairs(X: Any, Y: Any, task: PairTask, device: str) -> Any:
+    """`api.pairs` of a Dask collection, or of one and a Dask Y: a partition of pairs for each block of rows."""
+    if task.names:
+        raise ValueError("names=True is for rows on one device, and X is a Dask collection: merge its index by number")
+    with Run() as run:
+        found, settings = near_blocks(run, X, Y, task, device, pairs_of_block)
+        parts = [run.task("pairs", joined_pairs, settings, row, index=(b,)) for b, row in enumerate(found)]
+        run.wait(parts)
+        (meta,) = run.gather([run.task("pairs-meta", getitem, parts[0], slice(0))])
+        return frame_of_parts("pairs", parts, meta, (None,) * (len(parts) + 1))
+
+
+def count_pairs(X: Any, Y: Any, task: PairTask, device: str) -> np.ndarray:
+    """`api.count_pairs` of Dask collections: the sum of the blocks' counts."""
+    with Run() as run:
+        found, _ = near_blocks(run, X, Y, task, device, count_of_block)
+        counts = run.gather([part for row in found for part in row])
+        total: np.ndarray = np.array(counts, np.int64).sum(axis=0)
+        return total
+
+
+def iter_pairs(X: Any, Y: Any, task: PairTask, rows: int, device: str) -> Any:
+    """Raise: the pairs of a Dask collection are in partitions already."""
+    raise TypeError("X is a Dask collection, whose pairs are in partitions: take pairs(...).partitions")
 
 
 def _edges(run: Run, settings: Settings, lists: list[Future], starts: list[int]) -> Any:

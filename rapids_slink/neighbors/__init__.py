@@ -13,6 +13,7 @@ the task in which every point is a group; the search of connect has the componen
     matrix/          all distances of codes, stored, on a GPU
     trees/           few features, low dimension: a k-d tree, a bounding volume hierarchy
     small_batch/     few queries, on a GPU
+    within/          all pairs within a distance, not by tasks: near_pairs.py makes frames of them
 
 Points may have core distances: then a search is by mutual reachability (task.py), for HDBSCAN's
 hierarchy.

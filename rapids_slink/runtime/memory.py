@@ -349,6 +349,14 @@ def free_bytes() -> float:
     return _run().free_bytes
 
 
+def room_bytes(device: Device) -> float:
+    """Bytes that results may take beside the work that was checked last, as far as is known."""
+    run = _run()
+    free = _free(device, run)
+    taken = 0 if run.estimate is None else run.estimate.peak
+    return min(inf if run.limit is None else max(0, run.limit - taken), inf if free is None else free)
+
+
 def limit_bytes() -> float:
     """The limit of the current run in bytes, infinite if it has none."""
     limit = _run().limit

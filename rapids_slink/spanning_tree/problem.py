@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Self, TypeAlias
 
-from rapids_slink.metrics import Metric, distances, surrogate_of
+from rapids_slink.metrics import Metric, distances, surrogate_bound
 from rapids_slink.neighbors import neighbor_lists
 from rapids_slink.neighbors.plan import prepare_search
 from rapids_slink.neighbors.rows import metric_rows
@@ -20,8 +20,6 @@ from rapids_slink.runtime.frames import PreallocatedFrame
 from rapids_slink.runtime.memory import MemoryEstimate
 from rapids_slink.settings import Settings
 
-#: More than rounding takes of a distance or its powers, and than underflow does.
-ROUNDING, SMALLEST_NORMAL = 1e-9, 2.3e-308
 #: n - 1 edges in the total order, weighing surrogate distances or mutual reachability; and the number of connected
 #: components of the k-NN graph, 1 if there was none. With a `Problem.max_weight` edges above it may be missing.
 Tree: TypeAlias = tuple[PreallocatedFrame, int]
@@ -63,13 +61,8 @@ class Problem:
 
         Infinite if there is no such distance.
         """
-        if self.settings.max_distance is None:
-            return inf
-        try:
-            bound = surrogate_of(self.metric, self.settings.max_distance, self.n_features)
-        except OverflowError:
-            return inf
-        return bound + abs(bound) * ROUNDING + SMALLEST_NORMAL
+        distance = self.settings.max_distance
+        return inf if distance is None else surrogate_bound(self.metric, distance, self.n_features)
 
     def of_rows(self, rows: Array) -> Self:
         """The problem of these rows, as the metric's formula reads them."""

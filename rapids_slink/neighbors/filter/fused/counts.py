@@ -1,6 +1,7 @@
 """The fused filter of rows of bits, by the number of ones that two rows have in common; see `counts.cu`."""
 
 from functools import cached_property
+from typing import Any
 
 import cupy as cp
 import numpy as np
@@ -93,6 +94,12 @@ class CountFilter(ImageFilter):
         arguments = np.int64(bound.size), bound, error, lines.of_row, lines.of_tile
         launch_blocks(COUNTS, "lines_of_rows", (size // TILE,), TILE, *arguments, options=self.encoding.options)
         return lines
+
+    def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
+        """As of an `ImageFilter`."""
+        error = self.image().error
+        radii = self.radii(cp.full(self.order.size, limit), error, error.size)
+        return self._listed_pairs(items, radii, cp.zeros(1, cp.float32), capacity)
 
     @cached_property
     def _ones(self) -> Array:

@@ -198,6 +198,22 @@ class ImageFilter(TileFilter):
         radii = self.radii(bound, image.error, image.half_norm.size)
         self._append(products, radii, Destination(into, cp.zeros(1, cp.int32)))
 
+    def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
+        """The pairs of some work items within a surrogate distance, and maybe others, if there are at most `capacity`.
+
+        See `FusedFilter.component_pairs`: all items are of component pair 0.
+        """
+        raise NotImplementedError
+
+    def _listed_pairs(self, items: Any, radii: Radii, thresholds: Any, capacity: int) -> Any:
+        """The pairs that pass, (3, pairs) int32, or None if there are more than `capacity`."""
+        image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
+        products = Products(image, len(items), 1, (0, 0), self.order.size)
+        pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
+        self._append(products, radii, Destination(pairs, counts[1:], None, self.order, items, thresholds))
+        n_found = int(counts[0])
+        return pairs.ids[:, :n_found] if n_found <= capacity else None
+
     def _append(self, products: Products, radii: Radii, into: Destination) -> None:
         image = self.image()
         append_survivors(products, image, self.encoding.steps, radii, self.tile_error, into)
@@ -364,12 +380,11 @@ class FusedFilter(ImageFilter, ProductFilter):
 
         A row's radius is its own error and one of the `thresholds`, that of its component pair.
         """
-        image, counts = self.image(), cp.zeros(2, cp.uint64)  # found, and the next work item
-        products, radii = Products(image, len(items), 1, (0, 0), self.order.size), Radii(image.error, None)
-        pairs = Candidates(cp.empty((3, capacity), cp.int32), counts[:1])
-        self._append(products, radii, Destination(pairs, counts[1:], None, self.order, items, thresholds))
-        n_found = int(counts[0])
-        return pairs.ids[:, :n_found] if n_found <= capacity else None
+        return self._listed_pairs(items, Radii(self.image().error, None), thresholds, capacity)
+
+    def pairs_within(self, items: Any, limit: float, capacity: int) -> Any:
+        """See `ImageFilter.pairs_within`."""
+        return self.pairs_of_items(items, self.radii(cp.full(1, limit), None, padded(1, TILE)).of_row, capacity)
 
     def sum_up_tiles(self, image: QuantizedPoints) -> None:
         """Set the largest error of each tile and of all, and what half a squared distance by this image lacks."""

@@ -32,7 +32,8 @@
 // ones, negated, of which the largest in the other's tile is taken.
 //
 // BETWEEN_COMPONENTS: the work items are `given`, `blocks` of them, as the tile at which the rows begin, the first tile of
-// columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii. Both are points
+// columns and the one after the last, and their component pair, whose `threshold` is added to the rows' radii, except to lines of
+// BITS. Both are points
 // by `column_group`, of which one that is in a block again, right behind itself, only fills it up. `out` has three rows of
 // `capacity`: the points of each pair and its component pair. `count` is of 64 bits; once it is above `capacity` no more items
 // are started.

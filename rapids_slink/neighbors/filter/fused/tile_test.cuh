@@ -96,7 +96,7 @@ struct Strip {
         if (LOCAL) return;
         for (int r = 0; r < 2; r++)
             radius[r] = radii[first + (lane >> 2) + 8 * r], half_norm[r] = -norms[first + (lane >> 2) + 8 * r];
-#if BETWEEN_COMPONENTS
+#if BETWEEN_COMPONENTS && !BITS
         for (int r = 0; r < 2; r++) radius[r] += more;
 #endif
         error = SYMMETRIC ? tile_error[first / COLUMNS] : 0;

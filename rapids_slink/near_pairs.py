@@ -1,0 +1,333 @@
+"""The public functions of pairs within a distance; each passes its input to an engine, see `engines`."""
+
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from rapids_slink.dendrogram.cutting import check_cut
+from rapids_slink.metrics import get_metric
+from rapids_slink.missing import missing_values_of, with_missing
+from rapids_slink.neighbors.near_pairs import PairTask
+from rapids_slink.points.check import MAX_ROWS, as_integer, column_values, require_edges
+from rapids_slink.points.output import OutputKind, library_of
+from rapids_slink.runtime.device import device_of, resolve
+from rapids_slink.runtime.memory import as_bytes
+from rapids_slink.single_linkage import SingleLinkage, engine_of
+
+
+def pairs(
+    X: Any,
+    Y: Any = None,
+    *,
+    max_distance: float,
+    names: bool = False,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    missing: str | None = None,
+    missing_value: float | str | Collection[float | str] | None = None,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+    progress: bool = False,
+) -> Any:
+    """All pairs of rows of `X` within a distance, or of a row of `X` and one of `Y`; exact, each pair once.
+
+    Parameters
+    ----------
+    X, Y : dataframe or array, (n, d) and (m, d)
+        See `knn_graph`. Without `Y` the pairs are of two rows of `X`.
+    max_distance : float
+        The largest distance; pairs at exactly this distance are among the result.
+    names : bool
+        Whether ``src`` and ``dst`` are the rows' names in the index of a frame of pandas or cuDF, not row numbers.
+    metric, p, missing, missing_value, device, memory_limit : str, float, str, number or list, str, int or str
+        See `SingleLinkage`, except "precomputed".
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    DataFrame
+        ``src``, ``dst`` (int32 row numbers) and ``weight`` (float64 distance), sorted by ``src``, then by ``dst``.
+        Without `Y` src < dst; otherwise ``src`` is a row of `X` and ``dst`` one of `Y`. In the library of `X`; for an
+        array cuDF if it is on a GPU, else pandas. Of a Dask collection a Dask DataFrame.
+
+    Raises
+    ------
+    ValueError, TypeError
+        `X`, `Y` or a parameter is not valid, or a row has no distance in this metric. The message names it.
+    DeviceMemoryError
+        The pairs do not fit into memory or into `memory_limit`; the message has their number. `iter_pairs` makes them
+        in parts. Or the search does not fit.
+
+    See Also
+    --------
+    count_pairs : Their number alone.
+    iter_pairs : Frames of ranges of rows.
+    to_csr : The frame as a sparse matrix, such as for ``DBSCAN(metric="precomputed")``.
+    deduplicate : The groups that the pairs connect, without the pairs.
+
+    Notes
+    -----
+    A filter in low precision rules pairs out under a proven bound, and the distances of the others decide, so no pair
+    is lost and none is too many. `fit_graph`, `minimum_spanning_tree` and cuGraph take the frame as it is.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[0.0], [1.0], [1.5], [9.0], [9.0]])
+    >>> rapids_slink.pairs(X, max_distance=1.0, device="cpu")
+       src  dst  weight
+    0    0    1     1.0
+    1    1    2     0.5
+    2    3    4     0.0
+    """
+    task = _task(max_distance, metric, p, missing, missing_value, memory_limit, names=names, progress=progress)
+    return engine_of(X, Y).pairs(X, Y, task, device)
+
+
+def count_pairs(
+    X: Any,
+    Y: Any = None,
+    *,
+    max_distance: Any,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    missing: str | None = None,
+    missing_value: float | str | Collection[float | str] | None = None,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+    progress: bool = False,
+) -> Any:
+    """The number of pairs of rows within a distance, or within each of several, without making the pairs.
+
+    Parameters
+    ----------
+    X, Y : dataframe or array, (n, d) and (m, d)
+        See `pairs`.
+    max_distance : float or sequence of float
+        One distance, or several in any order, whose counts come from one pass.
+    metric, p, missing, missing_value, device, memory_limit : str, float, str, number or list, str, int or str
+        See `SingleLinkage`, except "precomputed".
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    int, or ndarray of int64
+        How many rows `pairs` would return; for several distances an array of NumPy with a count for each.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceMemoryError
+        See `pairs`.
+
+    Notes
+    -----
+    SciPy's ``KDTree.count_neighbors`` of a tree with itself counts each pair twice, and each row with itself.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[0.0], [1.0], [1.5], [9.0], [9.0]])
+    >>> rapids_slink.count_pairs(X, max_distance=[0, 1, 10], device="cpu").tolist()
+    [1, 3, 10]
+    """
+    is_one = isinstance(max_distance, Real) or np.ndim(max_distance) == 0
+    given = [max_distance] if is_one else list(max_distance)
+    if not given:
+        raise ValueError("max_distance must hold at least one distance, got none")
+    task = _task(given, metric, p, missing, missing_value, memory_limit, progress=progress)
+    counts = engine_of(X, Y).count_pairs(X, Y, task, device)
+    if is_one:
+        return int(counts[0])
+    return counts[np.searchsorted(task.distances, np.asarray(given, np.float64))]
+
+
+def iter_pairs(
+    X: Any,
+    Y: Any = None,
+    *,
+    max_distance: float,
+    rows: int = 2**16,
+    names: bool = False,
+    metric: str = "euclidean",
+    p: float = 2.0,
+    missing: str | None = None,
+    missing_value: float | str | Collection[float | str] | None = None,
+    device: str = "auto",
+    memory_limit: int | str | None = None,
+) -> Iterator[Any]:
+    """The frame of `pairs` in parts, one for each range of rows: for what does not fit into memory at once.
+
+    Parameters
+    ----------
+    X, Y : dataframe or array, (n, d) and (m, d)
+        See `pairs`, except Dask collections, whose pairs are in partitions.
+    max_distance : float
+        See `pairs`.
+    rows : int
+        How many rows of `X` have their pairs in a frame.
+    names : bool
+        See `pairs`.
+    metric, p, missing, missing_value, device, memory_limit : str, float, str, number or list, str, int or str
+        See `SingleLinkage`, except "precomputed".
+
+    Returns
+    -------
+    iterator of DataFrame
+        The pairs whose ``src`` is among the first `rows` rows, then those of the next, and so on, n / `rows` frames in
+        all; one after the other they are the frame of `pairs`.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceMemoryError
+        See `pairs`. If a range's pairs do not fit, take fewer `rows`.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[0.0], [1.0], [1.5], [9.0], [9.0]])
+    >>> [len(part) for part in rapids_slink.iter_pairs(X, max_distance=1.0, rows=2, device="cpu")]
+    [2, 1, 0]
+    """
+    if as_integer(rows, "rows") < 1:
+        raise ValueError(f"rows must be at least 1, got {rows}")
+    task = _task(max_distance, metric, p, missing, missing_value, memory_limit, names=names)
+    frames: Iterator[Any] = engine_of(X, Y).iter_pairs(X, Y, task, int(rows), device)
+    return frames
+
+
+def deduplicate(X: Any, *, max_distance: float, **parameters: Any) -> Any:
+    """Which row each row is a near duplicate of: the first of its group.
+
+    Rows are in one group if steps of at most `max_distance` lead from one to the other. The groups are the trees of
+    ``fit(X, max_distance=...)``, so that no pairs are made, however many there are.
+
+    Parameters
+    ----------
+    X : dataframe or array, (n, d)
+        See `SingleLinkage.fit`.
+    max_distance : float
+        The largest distance of a step.
+    **parameters
+        ``metric``, ``device`` and the other parameters of `SingleLinkage`, except those of clusters.
+
+    Returns
+    -------
+    Series or array of shape (n,), int32
+        For each row the number of the first row of its group: its own number if no earlier row is in the group. A
+        Series ``duplicate_of`` with the index of `X` if `X` is a frame.
+
+    Raises
+    ------
+    ValueError, TypeError, DeviceMemoryError
+        See `SingleLinkage.fit`.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[5.0], [0.0], [5.1], [7.0], [5.2]])
+    >>> first = rapids_slink.deduplicate(X, max_distance=0.15, device="cpu")
+    >>> first.tolist()
+    [0, 1, 0, 3, 0]
+    >>> X[first == np.arange(5)].ravel().tolist()
+    [5.0, 0.0, 7.0]
+    """
+    for name in ("n_clusters", "distance_threshold"):
+        if name in parameters:
+            raise TypeError(f"deduplicate takes max_distance in place of {name}")
+    check_cut(1, 1, None, max_distance, "max_distance")
+    model = SingleLinkage(None, max_distance=max_distance, **parameters).fit(X)
+    groups = model.cut(distance_threshold=max_distance, closed="right", names="first_row")
+    return groups.rename("duplicate_of") if hasattr(groups, "rename") else groups
+
+
+def to_csr(pairs: Any, n_rows: int | None = None, n_columns: int | None = None) -> Any:
+    """The sparse matrix of a frame of `pairs`.
+
+    Parameters
+    ----------
+    pairs : DataFrame (cuDF, pandas, Polars or Arrow)
+        ``src``, ``dst`` (row numbers) and ``weight``.
+    n_rows : int
+        The number of rows of `X`, of which some may have no pair.
+    n_columns : int, optional
+        The number of rows of `Y` if the pairs are of two sets. By default they are of one: the matrix is symmetric.
+
+    Returns
+    -------
+    csr_matrix
+        SciPy's or, of cuDF's frames, CuPy's, float64. A stored zero is a distance of zero; what is not stored is more
+        than the pairs' distance. A symmetric matrix stores its diagonal, too, and each row is sorted by distance: so
+        ``sklearn.cluster.DBSCAN(eps, metric="precomputed")`` takes it without a copy or a warning.
+
+    Raises
+    ------
+    ValueError, TypeError
+        `pairs` is no such frame, or holds row numbers beyond the matrix.
+
+    Examples
+    --------
+    >>> import numpy as np, rapids_slink
+    >>> X = np.array([[0.0], [1.0], [9.0]])
+    >>> rapids_slink.to_csr(rapids_slink.pairs(X, max_distance=1.0, device="cpu"), len(X)).toarray()
+    array([[0., 1., 0.],
+           [1., 0., 0.],
+           [0., 0., 0.]])
+    """
+    device = resolve("auto", pairs) if library_of(pairs) == "cudf" else resolve("cpu")
+    frame, _ = OutputKind.of(pairs, device)
+    require_edges(frame, "pairs")
+    device = device_of(frame)
+    xp, is_one = device.xp, n_columns is None
+    if n_rows is None:
+        raise TypeError("to_csr needs the number of rows, such as to_csr(pairs, len(X))")
+    shape = tuple(
+        as_integer(n, name) for n, name in ((n_rows, "n_rows"), (n_rows if is_one else n_columns, "n_columns"))
+    )
+    src, dst = (column_values(frame[name], device).astype("int64") for name in ("src", "dst"))
+    weight = column_values(frame["weight"], device).astype("float64")
+    for name, ids, size in (("src", src, shape[0]), ("dst", dst, shape[1])):
+        if not 0 <= size <= MAX_ROWS:
+            raise ValueError(f"the matrix must have from 0 to {MAX_ROWS} rows and columns, got {shape}")
+        if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= size):
+            raise ValueError(f"column {name!r} of the pairs must hold row numbers from 0 to {size - 1}")
+    if is_one:
+        own = xp.arange(shape[0], dtype="int64")
+        off = src != dst
+        src, dst = xp.concatenate((own, src[off], dst[off])), xp.concatenate((own, dst[off], src[off]))
+        weight = xp.concatenate((xp.zeros(shape[0]), weight[off], weight[off]))
+    order = xp.lexsort(xp.stack((dst.astype("float64"), weight, src.astype("float64"))))
+    counts = xp.bincount(src, minlength=shape[0]) if src.size else xp.zeros(shape[0], "int64")
+    starts = xp.concatenate((xp.zeros(1, "int64"), xp.cumsum(counts)))
+    small = src.size < 2**31
+    sparse = import_module("cupyx.scipy.sparse" if device.is_gpu else "scipy.sparse")
+    indices, starts = (part.astype("int32" if small else "int64") for part in (dst[order], starts))
+    return sparse.csr_matrix((weight[order], indices, starts), shape=shape)
+
+
+def _task(
+    max_distance: Any,
+    metric: str,
+    p: float,
+    missing: str | None,
+    missing_value: Any,
+    memory_limit: Any,
+    names: bool = False,
+    progress: bool = False,
+) -> PairTask:
+    given = max_distance if isinstance(max_distance, list) else [max_distance]
+    for distance in given:
+        check_cut(1, 1, None, distance, "max_distance")
+    as_bytes(memory_limit)  # raises unless it is valid
+    return PairTask(
+        with_missing(get_metric(metric, p), missing),
+        np.unique(np.asarray([float(distance) for distance in given])),
+        names=bool(names),
+        missing_values=missing_values_of(missing_value, missing),
+        memory_limit=memory_limit,
+        progress=bool(progress),
+    )

@@ -1,0 +1,585 @@
+"""The pairs within a bound on a CPU: by a k-d tree, by products in float32, or by all surrogate distances.
+
+A thread takes a block of rows at a time. What it finds goes into arrays that grow, and is put into the order of the
+rows at the end of the block.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact.cpu import weigh
+from rapids_slink.neighbors.exact.formulas import POINTS, ROWS, new_tile
+from rapids_slink.neighbors.filter import cpu as products
+from rapids_slink.neighbors.filter.choose import choose_filter
+from rapids_slink.neighbors.filter.cpu import BlasFilter, _passes, _passes_check, _squared_distance
+from rapids_slink.neighbors.plan import TREE_FEATURES
+from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.trees.kdtree import locate
+from rapids_slink.neighbors.trees.tree import LEAF, add_gap, box_to_box, build, to_points
+from rapids_slink.neighbors.within.task import Found, PairSearch, bar
+from rapids_slink.ordering import stable_order
+from rapids_slink.runtime.compiling import njit, read_only
+from rapids_slink.runtime.device import CPU, Array
+from rapids_slink.runtime.threads import for_each_chunk, shares, workers
+
+#: Points of up to this number of features are searched by a tree if a ball of the bound touches few of its leaves.
+MANY_FEATURES, MAX_TOUCHED_SHARE, SAMPLED_BALLS = 64, 1 / 256, 64
+#: Fewer points than this have their distances computed: a tree or a filter would take longer to make.
+FEW_POINTS = 256
+#: Rows of a block of exact tiles, and of tree searches at least and at most.
+BLOCK_ROWS, LEAST_TREE_ROWS, TREE_ROWS = 256, 2**11, 2**15
+#: Pairs that there is room for at first: in a block, and for the rows of a tree, of which those of a leaf need most.
+FIRST_ROOM, FIRST_TREE_ROOM = 2**10, 2**15
+#: Up to this number of points of a row each is compared with all others, which takes less time than a sort.
+MAX_RANKED = 256
+
+
+def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
+    """`within.prepare_pairs` on a CPU."""
+    d, is_few = values.shape[1], len(values) < FEW_POINTS
+    if metric.boxes and d <= MANY_FEATURES and values.dtype.kind == "f" and not is_few and limit > -np.inf:
+        search = TreePairs(values, queries, limit, metric)
+        if d <= TREE_FEATURES["cpu"] or search.touched_share() <= MAX_TOUCHED_SHARE:
+            return search
+    if not is_few:
+        filter_, exact = choose_filter(ExactPoints(values if queries is None else queries, values, metric), CPU, limit)
+        if isinstance(filter_, BlasFilter):
+            return FilteredPairs(filter_, exact, queries is None, limit)
+    return ExactPairs(values, queries, limit, metric)
+
+
+class Buffer(NamedTuple):
+    """Pairs in the order in which they are found."""
+
+    row: np.ndarray  # int32
+    point: np.ndarray  # int32
+    weight: np.ndarray  # float64
+
+
+def new_buffer() -> Buffer:
+    """One with little room."""
+    return Buffer(np.empty(FIRST_ROOM, np.int32), np.empty(FIRST_ROOM, np.int32), np.empty(FIRST_ROOM))
+
+
+class Left:
+    """The room for pairs that is left to several threads.
+
+    An update that is lost leaves too much: a part that was cut off is only one of more pairs than there is room for.
+    """
+
+    def __init__(self, room: float) -> None:
+        self.pairs = int(min(room, 2**62))
+
+    def take(self, count: int) -> bool:
+        """Take room for this number of pairs; whether there is."""
+        self.pairs = max(self.pairs - count, -1)
+        return self.pairs >= 0
+
+
+class _Blocks:
+    """A search by blocks of rows."""
+
+    progress = False
+    limit: float
+    block_rows: int
+    #: finds the pairs of a block: a buffer, and how many there are, in ascending order of points for each row
+    search_block: Callable[[slice, int], tuple[Buffer, int]]
+    #: adds up how many pairs of a block are within each limit and above the one before
+    count_block: Callable[[slice, np.ndarray], np.ndarray]
+
+    def find(self, rows: slice, room: float) -> Found:
+        """See `PairSearch`."""
+        left = Left(room)
+
+        def work(block: slice) -> tuple[int, Any]:
+            buffer, count = self.search_block(block, left.pairs)
+            return count, _sorted(buffer, count, block) if left.take(count) else None
+
+        parts = for_each_chunk(CPU, work, equal_slices(rows, self.block_rows), bar(self, rows))
+        total = sum(count for count, _ in parts)
+        if total > room:
+            return Found(total)
+        return Found(total, *(_joined([columns[c] for _, columns in parts]) for c in range(3)))
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `PairSearch`."""
+        blocks = equal_slices(rows, self.block_rows)
+        parts = for_each_chunk(CPU, lambda block: self.count_block(block, limits), blocks, bar(self, rows))
+        counts: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
+        return counts
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Arrays in one; each is released once it is copied."""
+    whole = np.empty(sum(map(len, parts)), parts[0].dtype)
+    at = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        whole[at : at + part.size] = part
+        at += part.size
+    return whole
+
+
+def _sorted(buffer: Buffer, count: int, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    out = _columns(count)
+    _sort_by_row(buffer, count, rows.start, rows.stop - rows.start, out)
+    return out
+
+
+def _columns(count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count)
+
+
+class ExactPairs(_Blocks):
+    """All surrogate distances, each once."""
+
+    block_rows = BLOCK_ROWS
+
+    def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
+        self.limit, self.formula, self.is_one = limit, metric.cpu_formula, queries is None
+        self.points = read_only(values)
+        self.queries = self.points if queries is None else read_only(queries)
+
+    def search_block(self, rows: slice, room: int) -> tuple[Buffer, int]:
+        """See `_Blocks`."""
+        return self._scan(rows, np.array([self.limit]), room, np.zeros(1, np.int64))
+
+    def count_block(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `_Blocks`."""
+        counts = np.zeros(limits.size, np.int64)
+        self._scan(rows, limits, 0, counts)
+        return counts
+
+    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        both, span = (self.queries, self.points), (rows.start, rows.stop)
+        return _scan_block(self.formula, both, span, self.is_one, limits, new_tile(), room, new_buffer(), counts)
+
+
+class FilteredPairs(_Blocks):
+    """Products in float32 rule pairs out; the distances of those that pass are computed."""
+
+    block_rows = products.TILE_ROWS
+
+    def __init__(self, filter_: BlasFilter, exact: ExactPoints, is_one: bool, limit: float) -> None:
+        self.filter, self.exact, self.is_one, self.limit = filter_, exact, is_one, limit
+        filter_.arrange(np.arange(len(exact.points), dtype=np.int32))
+        self.both = read_only(exact.queries), read_only(exact.points)
+
+    def search_block(self, rows: slice, room: int) -> tuple[Buffer, int]:
+        """See `_Blocks`."""
+        return self._scan(rows, np.array([self.limit]), room, np.zeros(1, np.int64))
+
+    def count_block(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `_Blocks`."""
+        counts = np.zeros(limits.size, np.int64)
+        self._scan(rows, limits, 0, counts)
+        return counts
+
+    def _scan(self, rows: slice, limits: np.ndarray, room: int, counts: np.ndarray) -> tuple[Buffer, int]:
+        filter_, n, ids = self.filter, len(self.exact.points), np.arange(rows.start, rows.stop, dtype=np.int32)
+        queries = filter_.query(ids)
+        radius = filter_.radius(np.full(ids.size, limits[-1]), queries)
+        tested = queries.half_norm, radius, queries.error
+        buffer, count, tile = new_buffer(), 0, new_tile(1)
+        for to in equal_slices(slice(rows.start if self.is_one else 0, n), products.TILE_POINTS):
+            points = filter_.points_at(to)
+            buffer, count = _scan_products(
+                products.product(queries, points), tested, (points.half_norm, points.error, points.error),
+                filter_.check, self.exact.metric.cpu_formula, self.both, (rows.start, to.start), self.is_one, limits,
+                tile, room, buffer, count, counts,
+            )  # fmt: skip
+        return buffer, count
+
+
+class TreePairs:
+    """Rows of one leaf go down a k-d tree together."""
+
+    progress = False
+
+    def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
+        self.limit, self.metric, self.tree, self.is_one = limit, metric, build(values), queries is None
+        tree, leaves = self.tree, self.tree.first.size // 2
+        if queries is None:
+            self.columns, self.place, self.size = tree.columns, tree.position, len(values)
+            start: np.ndarray = np.arange(len(values))
+        else:
+            points = np.ascontiguousarray(queries.T, np.float64)
+            start = locate(metric.cpu_formula, points, tree.low, tree.high, tree.first)
+            self.columns, self.place, self.size = points, start, len(queries)
+        self.leaf: np.ndarray = np.searchsorted(tree.first[leaves:], start, side="right") - 1
+
+    def touched_share(self) -> float:
+        """The share of the leaves that a ball of the bound touches, by a sample."""
+        at = np.random.default_rng(0).integers(0, self.size, SAMPLED_BALLS)
+        return float(_touched(self.metric.cpu_formula, self.tree, self.columns, at, self.limit))
+
+    def find(self, rows: slice, room: float) -> Found:
+        """See `PairSearch`."""
+        order, m = self._order(rows), rows.stop - rows.start
+        counts, left = np.zeros(m + 1, np.int64), Left(room)
+
+        def work(part: slice) -> tuple[slice, Any]:
+            count, pairs = self._search(order[part], rows.start, counts, left.pairs)
+            return part, pairs if left.take(count) else None
+
+        parts = for_each_chunk(CPU, work, self._shares(m), bar(self, rows))
+        starts = np.cumsum(counts)
+        total = int(starts[-1])
+        if total > room:
+            return Found(total)
+        out = _columns(total)
+
+        def place(found: tuple[slice, Any]) -> None:
+            part, pairs = found
+            _place(self._numbers(order[part])[1], rows.start, starts, *pairs, *out)
+
+        for_each_chunk(CPU, place, parts)
+        return Found(total, *out)
+
+    def _search(self, order: np.ndarray, first: int, counts: np.ndarray, room: int) -> tuple[int, Any]:
+        """How many pairs some rows have, and if there is room for them the points and distances, row after row."""
+        given = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order), self.is_one, self.limit
+        buffers: Any = np.empty(FIRST_TREE_ROOM, np.int32), np.empty(FIRST_TREE_ROOM)
+        begin, size, dropped = 0, 0, 0
+        while True:
+            begin, found = _search_tree(*given, first, counts, *buffers, begin, size)
+            if begin == order.size:
+                return dropped + found, buffers
+            if dropped or found > room:  # pairs are counted alone, except those of one leaf's rows
+                dropped, size = dropped + found, 0
+                if found:
+                    continue
+            size = found
+            more = [np.empty(2 * part.size, part.dtype) for part in buffers]
+            for part, old in zip(more, buffers, strict=True):
+                part[:size] = old[:size]
+            buffers = more
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `PairSearch`."""
+        order = self._order(rows)
+        whole = self.is_one and rows.stop - rows.start == self.size
+
+        def work(part: slice) -> np.ndarray:
+            counts = np.zeros(limits.size, np.int64)
+            arguments = self.metric.cpu_formula, self.tree, self.columns, *self._numbers(order[part])
+            _count_tree(*arguments, self.is_one and not whole, limits, counts)
+            return counts
+
+        parts = for_each_chunk(CPU, work, self._shares(order.size), bar(self, rows))
+        counts: np.ndarray = np.cumsum(np.sum(parts, axis=0, dtype=np.int64))
+        # Of all points each pair is counted twice, which lets whole boxes count, and each point with itself.
+        return (counts - self.size * (limits >= 0)) // 2 if whole else counts
+
+    def _order(self, rows: slice) -> np.ndarray:
+        """The rows along the leaves: columns of points, which for queries are the rows themselves."""
+        place = self.place[rows]
+        if not self.is_one:
+            return stable_order(place, np) + rows.start
+        if place.size == self.size:
+            return np.arange(self.size)
+        return np.sort(place).astype(np.int64)
+
+    def _numbers(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Columns of points, their row numbers, and their leaves."""
+        ids = self.tree.order[at] if self.is_one else at.astype(np.int32)
+        return at, ids, self.leaf[at]
+
+    def _shares(self, m: int) -> list[slice]:
+        return shares(slice(0, m), max(1, min(m // LEAST_TREE_ROWS, max(4 * workers(CPU), -(-m // TREE_ROWS)))))
+
+
+@njit(nogil=True, cache=True)
+def _grown(buffer, size):
+    """The buffer, or one with twice its room if that is full."""
+    if size < buffer.row.size:
+        return buffer
+    row, point = np.empty(2 * size, np.int32), np.empty(2 * size, np.int32)
+    weight = np.empty(2 * size)
+    for i in range(size):
+        row[i], point[i], weight[i] = buffer.row[i], buffer.point[i], buffer.weight[i]
+    return Buffer(row, point, weight)
+
+
+@njit(nogil=True, cache=True)
+def _sort_by_row(buffer, count, first, m, out):
+    """A counting sort: points of one row keep their order, which ascends."""
+    at = np.zeros(m + 1, np.int64)
+    for i in range(count):
+        at[buffer.row[i] - first + 1] += 1
+    for i in range(m):
+        at[i + 1] += at[i]
+    src, dst, weight = out
+    for i in range(count):
+        r = buffer.row[i] - first
+        src[at[r]], dst[at[r]], weight[at[r]] = buffer.row[i], buffer.point[i], buffer.weight[i]
+        at[r] += 1
+
+
+@njit(nogil=True, cache=True)
+def _any_within(total, i, size, limit):
+    """Whether row i of a tile has a distance within the limit, in vector instructions."""
+    count = 0
+    for c in range(np.uint64(size)):
+        count += total[i, c] <= limit
+    return count > 0
+
+
+@njit(nogil=True, cache=True)
+def _first_limit(limits, weight):
+    """The number of the first limit that a distance is within."""
+    low, high = 0, limits.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if weight <= limits[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@njit(nogil=True, cache=True)
+def _scan_block(formula, both, span, is_one, limits, tile, room, buffer, counts):
+    """The pairs of a block of rows: of one set of points with all later ones."""
+    (queries, points), (begin, end), limit, size = both, span, limits[-1], 0
+    rows, near = np.empty(ROWS, np.int32), np.empty(POINTS, np.int32)
+    for first in range(begin if is_one else 0, points.shape[0], POINTS):
+        width = min(POINTS, points.shape[0] - first)
+        for c in range(width):
+            near[c] = first + c
+        for start in range(begin, end, ROWS):
+            m = min(ROWS, end - start)
+            if is_one and first + width <= start + 1:
+                continue
+            for t in range(m):
+                rows[t] = start + t
+            weigh(formula, queries, rows[:m], points, near[:width], tile)
+            for t in range(m):
+                seen = max(0, start + t + 1 - first) if is_one else 0
+                if seen < width and _any_within(tile.total, t, width, limit):
+                    for c in range(seen, width):
+                        weight = tile.total[t, c]
+                        if weight <= limit:
+                            counts[_first_limit(limits, weight)] += 1
+                            if size < room:
+                                buffer = _grown(buffer, size)
+                                buffer.row[size], buffer.point[size] = start + t, first + c
+                                buffer.weight[size] = weight
+                            size += 1
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _scan_products(
+    product, rows, points, check, formula, both, first, is_one, limits, tile, room, buffer, size, counts
+):  # fmt: skip
+    """The pairs of a tile of products that pass the filter's test and whose distances are within the limit.
+
+    `rows` and `points` have what the test reads, and `first` the numbers of the first row and point.
+    """
+    (queries, others), (first_row, first_point), limit = both, first, limits[-1]
+    m, n = product.shape
+    passed = np.zeros(-(-n // 8) * 8, np.uint8)
+    words, near, one = passed.view(np.uint64), np.empty(n + 8, np.int32), np.empty(1, np.int32)
+    for i in range(m):
+        seen = first_row + i + 1 - first_point if is_one else 0
+        if seen >= n:
+            continue
+        _passes(product[i], rows[0][i], rows[1][i], rows[2][i], points, passed)
+        found = 0
+        for word in range(max(0, seen) // 8, words.size):
+            if words[word]:  # few points pass, so eight are tested together
+                for j in range(8 * word, 8 * word + 8):
+                    near[found] = first_point + j
+                    found += passed[j] and j >= seen
+        if check is not None:
+            kept = 0
+            for c in range(found):
+                square = _squared_distance(check.queries, first_row + i, check.points, near[c])
+                near[kept] = near[c]
+                kept += _passes_check(square, rows, i, check)
+            found = kept
+        one[0] = first_row + i
+        for start in range(0, found, POINTS):
+            width = min(POINTS, found - start)
+            weigh(formula, queries, one, others, near[start : start + width], tile)
+            for c in range(width):
+                weight = tile.total[0, c]
+                if weight <= limit:
+                    counts[_first_limit(limits, weight)] += 1
+                    if size < room:
+                        buffer = _grown(buffer, size)
+                        buffer.row[size], buffer.point[size] = first_row + i, near[start + c]
+                        buffer.weight[size] = weight
+                    size += 1
+    return buffer, size
+
+
+@njit(nogil=True, cache=True)
+def _touched(formula, tree, columns, at, limit):
+    """The mean share of the leaves whose boxes are within the limit of these points."""
+    leaves, x, count = tree.first.size // 2, np.empty(columns.shape[0]), 0
+    for p in at:
+        for f in range(x.size):
+            x[f] = columns[f, p]
+        for leaf in range(leaves, tree.first.size):
+            count += box_to_box(formula, x, x, tree.low, tree.high, leaf) <= limit
+    return count / (at.size * (tree.first.size - leaves))
+
+
+@njit(nogil=True, cache=True)
+def _set_box(columns, at, begin, end, low, high):
+    """The box of some points."""
+    for f in range(low.size):
+        low[f], high[f] = np.inf, -np.inf
+        for i in range(begin, end):
+            low[f], high[f] = min(low[f], columns[f, at[i]]), max(high[f], columns[f, at[i]])
+
+
+@njit(nogil=True, cache=True)
+def _end_of_leaf(leaf, begin):
+    """The end of the points from `begin` on that are of one leaf, at most `LEAF` of them."""
+    end = begin + 1
+    while end < leaf.size and end - begin < LEAF and leaf[end] == leaf[begin]:
+        end += 1
+    return end
+
+
+@njit(nogil=True, cache=True)
+def _search_tree(formula, tree, columns, at, ids, leaf, is_one, limit, first_row, counts, found, weight, begin, size):
+    """Append the points within the limit of some rows from number `begin` on, row after row, and their distances.
+
+    Returns the number of the first row that is not done, since its leaf's rows may find more than there is room for,
+    and the number of pairs. `counts` gets the number of each row's at the place after its own. A row's points are in no
+    order. Nothing is allocated within the loops: Numba would count references to the arrays there.
+    """
+    d, leaves, order = columns.shape[0], tree.first.size // 2, tree.order
+    low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
+    stack, near_leaves = np.empty(128, np.int64), np.empty(tree.first.size - leaves, np.int64)
+    while begin < at.size:
+        end = _end_of_leaf(leaf, begin)
+        _set_box(columns, at, begin, end, low, high)
+        n_near, n_points, depth = 0, 0, 1
+        stack[0] = 0
+        while depth:
+            depth -= 1
+            v = stack[depth]
+            if box_to_box(formula, low, high, tree.low, tree.high, v) > limit:
+                continue
+            if v >= leaves:
+                near_leaves[n_near] = v
+                n_near, n_points = n_near + 1, n_points + tree.last[v] - tree.first[v]
+            else:
+                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
+                depth += 2
+        if size + (end - begin) * n_points > found.size:
+            break
+        for i in range(begin, end):
+            p, before, own = at[i], size, ids[i] if is_one else np.int32(-1)
+            for f in range(d):
+                x[f] = columns[f, p]
+            for e in range(n_near):
+                v = near_leaves[e]
+                if box_to_box(formula, x, x, tree.low, tree.high, v) > limit:
+                    continue
+                size = _append_leaf(
+                    formula, columns, p, tree.columns, order, tree.first[v], tree.last[v], own, limit, distance, found,
+                    weight, size,
+                )  # fmt: skip
+            counts[ids[i] - first_row + 1] = size - before
+        begin = end
+    return begin, size
+
+
+@njit(nogil=True, cache=True)
+def _append_leaf(formula, queries, p, columns, order, first, last, own, limit, distance, found, weight, size):
+    """Append the points of a leaf within the limit whose numbers are above `own`, without a branch for each."""
+    to_points(formula, queries, p, columns, first, distance)
+    for j in range(np.uint64(last - first)):
+        id_ = order[np.uint64(first) + j]
+        found[size], weight[size] = id_, distance[j]
+        size += (distance[j] <= limit) & (id_ > own)
+    return size
+
+
+@njit(nogil=True, cache=True)
+def _place(ids, first_row, starts, found, weight, src, dst, out_weight):
+    """Put the points of some rows, one row after the other, where the rows begin, sorted."""
+    at = 0
+    for row in ids:
+        a, size = starts[row - first_row], starts[row - first_row + 1] - starts[row - first_row]
+        if size <= MAX_RANKED:
+            for e in range(at, at + size):
+                place = a + _rank(found, at, size, found[e])
+                src[place], dst[place], out_weight[place] = row, found[e], weight[e]
+        else:
+            order = np.argsort(found[at : at + size])
+            for e in range(size):
+                src[a + e], dst[a + e], out_weight[a + e] = row, found[at + order[e]], weight[at + order[e]]
+        at += size
+
+
+@njit(nogil=True, cache=True)
+def _rank(found, at, size, id_):
+    """How many of some points come before one of them, in vector instructions."""
+    count, at = np.int32(0), np.uint64(at)
+    for e in range(np.uint64(size)):
+        count += np.int32(found[at + e] < id_)
+    return np.int64(count)
+
+
+@njit(nogil=True, cache=True)
+def _farthest(formula, lowest, highest, low, high, v):
+    """An upper bound of the surrogate distances between points of a box and of box v; see `box_to_box`."""
+    total = 0.0
+    for f in range(lowest.size):
+        total = add_gap(formula, total, max(high[v, f] - lowest[f], highest[f] - low[v, f]))
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _count_tree(formula, tree, columns, at, ids, leaf, only_later, limits, counts):
+    """Add up how many points are within each limit of some rows, and above the one before.
+
+    A box whose points are all between the same two limits counts as a whole, except if `only_later` points count.
+    """
+    d, leaves = columns.shape[0], tree.first.size // 2
+    low, high, x, distance = np.empty(d), np.empty(d), np.empty(d), np.empty(LEAF)
+    stack, begin = np.empty(128, np.int64), 0
+    while begin < at.size:
+        end = _end_of_leaf(leaf, begin)
+        _set_box(columns, at, begin, end, low, high)
+        depth, stack[0] = 1, 0
+        while depth:
+            depth -= 1
+            v = stack[depth]
+            nearest = box_to_box(formula, low, high, tree.low, tree.high, v)
+            if nearest > limits[-1]:
+                continue
+            if not only_later:
+                farthest = _farthest(formula, low, high, tree.low, tree.high, v)
+                of_all = _first_limit(limits, nearest)
+                if farthest <= limits[-1] and _first_limit(limits, farthest) == of_all:
+                    counts[of_all] += (end - begin) * (tree.last[v] - tree.first[v])
+                    continue
+            if v < leaves:
+                stack[depth], stack[depth + 1] = 2 * v + 2, 2 * v + 1
+                depth += 2
+                continue
+            a = tree.first[v]
+            width = tree.last[v] - a
+            for i in range(begin, end):
+                for f in range(d):
+                    x[f] = columns[f, at[i]]
+                if box_to_box(formula, x, x, tree.low, tree.high, v) > limits[-1]:
+                    continue
+                to_points(formula, columns, at[i], tree.columns, a, distance[:width])
+                for j in range(width):
+                    if distance[j] <= limits[-1] and not (only_later and tree.order[a + j] <= ids[i]):
+                        counts[_first_limit(limits, distance[j])] += 1
+        begin = end

@@ -1,0 +1,352 @@
+"""The pairs within a bound on a GPU: by boxes, by a fused filter, or by all surrogate distances.
+
+What is found is in no order: a pair is one int64, src in its upper half and dst in the lower, by which pairs are
+sorted at the end.
+"""
+
+from collections.abc import Iterator
+from math import inf
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from rapids_slink.metrics import Metric
+from rapids_slink.neighbors.exact import ExactPoints
+from rapids_slink.neighbors.exact.cuda import _distances_between, pair_distances
+from rapids_slink.neighbors.filter.choose import choose_filter
+from rapids_slink.neighbors.filter.fused.counts import CountFilter
+from rapids_slink.neighbors.filter.fused.filter import FusedFilter
+from rapids_slink.neighbors.filter.fused.launch import BLOCK_ROWS, TILE
+from rapids_slink.neighbors.plan import is_searched_by_tree
+from rapids_slink.neighbors.slices import equal_slices
+from rapids_slink.neighbors.trees.bvh import BoxSearch
+from rapids_slink.neighbors.within.task import Found, PairSearch, bar
+from rapids_slink.report import Report
+from rapids_slink.runtime.cuda import check_arrays, constant, launch_blocks
+from rapids_slink.runtime.device import Array, cuda
+from rapids_slink.runtime.memory import free_bytes
+from rapids_slink.runtime.threads import progress_bar, with_progress
+
+WITHIN = "neighbors/within/within.cu"
+THREADS = constant(WITHIN, "THREADS")
+#: Fewer points than this have their distances computed.
+FEW_POINTS = 1024
+#: Pairs that there is room for at first, and limits that are counted at a time.
+FIRST_ROOM, MOST_LIMITS = 2**22, 4096
+#: Pairs that pass a filter at a time, at most, and the bytes of each while distances decide.
+MOST_CANDIDATES, CANDIDATE_BYTES = 2**25, 96
+LEAST_CANDIDATES, CANDIDATES_A_ROW, LEAST_ROOM = 2**20, 32, 2**16
+#: Tiles of points of a work item, by whether items are ruled out by numbers of ones.
+ITEM_TILES = {False: 128, True: 64}
+#: A filter gives way to a finer one if more than this number of pairs a row pass, and not this share is within.
+MANY_PASSED, LEAST_SHARE = 32, 1 / 8
+#: Distances of a chunk, and their bytes while those within are listed.
+MOST_DISTANCES, DISTANCE_BYTES = 2**26, 32
+
+
+def prepare(values: Array, queries: Array, limit: float, metric: Metric) -> PairSearch:
+    """`within.prepare_pairs` on a GPU."""
+    device, (n, d) = cuda(), values.shape
+    if limit > -inf and values.dtype.kind == "f" and is_searched_by_tree(n, d, metric, device):
+        return BoxPairs(values, queries, limit, metric)
+    is_one, total = queries is None, n if queries is None else n + len(queries)
+    if total < FEW_POINTS or not _may_rule_out(values, queries, limit, metric):
+        return ExactPairs(values, queries, limit, metric)
+    points = values if is_one else cp.concatenate((queries, values))
+    filter_, exact = choose_filter(ExactPoints(points, points, metric), device, limit)
+    if isinstance(filter_, FusedFilter | CountFilter):
+        return ImagePairs(filter_, exact, 0 if is_one else len(queries), limit)
+    return ExactPairs(values, queries, limit, metric)
+
+
+def _may_rule_out(values: Array, queries: Array, limit: float, metric: Metric) -> bool:
+    """Whether there may be pairs beyond the limit that a filter tells: one in float32 takes no bound of any size."""
+    if values.dtype.kind == "u":
+        return limit > -inf
+    if metric.filter != "product" or limit == -inf:
+        return False
+    if metric.formula == "cosine":
+        return limit < 2
+    parts = [values] if queries is None else [values, queries]
+    span = max(float(part.max()) for part in parts) - min(float(part.min()) for part in parts)
+    return limit < span * span * values.shape[1]
+
+
+def _sorted(pair: Array, weight: Array) -> Found:
+    """Pairs in their order; one is src in the upper half of its number and dst in the lower."""
+    order = cp.argsort(pair)
+    pair, weight = pair[order], weight[order]
+    return Found(pair.size, (pair >> 32).astype(cp.int32), (pair & 0xFFFFFFFF).astype(cp.int32), weight)
+
+
+class _Pairs:
+    """A search whose pairs come in parts."""
+
+    progress = False
+    limit: float
+
+    def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
+        """The pairs of some rows and their surrogate distances, in no order."""
+        raise NotImplementedError
+
+    def find(self, rows: slice, room: float) -> Found:
+        """See `PairSearch`."""
+        total, pairs, weights = 0, [], []
+        for pair, weight in self.parts(rows):
+            total += pair.size
+            if total <= room:
+                pairs.append(pair)
+                weights.append(weight)
+            else:
+                pairs, weights = [], []
+        if total > room:
+            return Found(total)
+        pair, weight = (part[0] if len(part) == 1 else cp.concatenate(part) for part in (pairs, weights))
+        return _sorted(pair, weight)
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `PairSearch`."""
+        counts, on_gpu = cp.zeros(limits.size + 1, np.int64), cp.asarray(limits)
+        for _, weight in self.parts(rows):
+            counts += cp.bincount(cp.searchsorted(on_gpu, weight), minlength=counts.size)
+        return np.cumsum(counts.get()[:-1])
+
+
+class BoxPairs:
+    """By a bounding volume hierarchy."""
+
+    progress = False
+
+    def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
+        self.search, self.limit = BoxSearch(values, cuda(), Report(), queries, metric=metric), limit
+        self.n_rows = len(values if queries is None else queries)
+
+    def find(self, rows: slice, room: float) -> Found:
+        """See `PairSearch`."""
+        given = self._given(rows)
+        capacity = int(min(room, FIRST_ROOM))
+        while True:
+            count, pair, weight = cp.zeros(1, cp.uint64), cp.empty(capacity, cp.int64), cp.empty(capacity)
+            arguments = np.float64(self.limit), np.int64(capacity), count, pair, weight
+            self._launch("append_within", *given, *arguments)
+            total = int(count[0])
+            if total <= capacity:
+                break
+            if total > room:
+                return Found(total)
+            capacity = total
+        return _sorted(pair[:total], weight[:total])
+
+    def count(self, rows: slice, limits: np.ndarray) -> np.ndarray:
+        """See `PairSearch`."""
+        given, counts = self._given(rows), []
+        for part in equal_slices(slice(0, limits.size), MOST_LIMITS):
+            some, on_gpu = cp.zeros(len(limits[part]), cp.uint64), cp.asarray(limits[part])
+            self._launch("count_within", *given, on_gpu, np.int32(some.size), some, shared_memory=8 * some.size)
+            counts.append(np.cumsum(some.get().astype(np.int64)))
+        return np.concatenate(counts)
+
+    def _given(self, rows: slice) -> tuple[Any, ...]:
+        """The kernels' first arguments: the rows along the curve, and the hierarchy."""
+        search, m = self.search, rows.stop - rows.start
+        onward = search.queries is None and m == self.n_rows
+        if onward:
+            ids, at = search.order, cp.arange(m, dtype=cp.int32)
+        else:
+            ids = cp.arange(rows.start, rows.stop, dtype=cp.int32)
+            at = (search.position if search.start is None else search.start)[ids]
+            queue = cp.argsort(at)  # neighbours on the curve visit the same nodes
+            ids, at = ids[queue], at[queue]
+        search.check()
+        check_arrays("int32", ids, at, size=m)
+        tree = search.points, search.order, search.leaf_of, search.nodes
+        return search.queries, ids, at, np.int64(m), np.bool_(onward), *tree
+
+    def _launch(self, name: str, *arguments: Any, shared_memory: int = 0) -> None:
+        m = int(arguments[3])
+        options = self.search._options()
+        launch_blocks(
+            WITHIN, name, (-(-m // THREADS),), THREADS, *arguments, options=options, shared_memory=shared_memory
+        )
+
+
+class ExactPairs(_Pairs):
+    """All surrogate distances, a chunk of rows at a time."""
+
+    def __init__(self, values: Array, queries: Array, limit: float, metric: Metric) -> None:
+        self.points, self.limit, self.metric, self.is_one = values, limit, metric, queries is None
+        self.queries = values if queries is None else queries
+
+    def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
+        """See `_Pairs`."""
+        most = int(min(MOST_DISTANCES, free_bytes() / 2 / DISTANCE_BYTES))
+        chunks = equal_slices(rows, max(1, most // len(self.points)))
+        for chunk in with_progress(chunks, len(chunks), bar(self, rows)):
+            first = chunk.start if self.is_one else 0
+            among, ids = self.points[first:], cp.arange(chunk.start, chunk.stop, dtype=cp.int32)
+            distance = _distances_between(self.queries, among, self.metric, ids)
+            within = distance <= self.limit
+            if self.is_one:
+                within &= cp.arange(first, first + len(among), dtype=cp.int32) > ids[:, None]
+            row, point = cp.nonzero(within)
+            yield (row + chunk.start) << 32 | (point + first), distance[row, point]
+
+
+class ImagePairs(_Pairs):
+    """A fused filter tests each pair of blocks once, and the distances of those that pass are computed.
+
+    The rows come first, sorted by what the filter's test depends on, then the points that are no rows. A work item is a
+    block of rows and some tiles of points: of one set of points those from the rows on. Points of large error are in no
+    block, but candidates of every row.
+    """
+
+    def __init__(self, filter_: Any, exact: ExactPoints, n_queries: int, limit: float) -> None:
+        self.filter, self.exact, self.limit = filter_, exact, limit
+        self.n_queries, self.is_one = n_queries, n_queries == 0  # queries are the first of the points
+
+    def parts(self, rows: slice) -> Iterator[tuple[Array, Array]]:
+        """See `_Pairs`."""
+        self._arrange(rows)
+        wanted = min(MOST_CANDIDATES, max(LEAST_CANDIDATES, CANDIDATES_A_ROW * len(self.exact.points)))
+        room = int(max(LEAST_ROOM, min(wanted, free_bytes() / 2 / CANDIDATE_BYTES)))
+        waiting = [np.arange(self.row_blocks)] if self.row_blocks else []
+        with progress_bar(max(1, self.row_blocks), bar(self, rows)) as advance:
+            while waiting:
+                some = waiting.pop()
+                found = self.filter.pairs_within(cp.asarray(self._items(some)), self.limit, room)
+                if found is None and some.size > 1:
+                    middle = some.size // 2
+                    waiting += [some[middle:], some[:middle]]
+                    continue
+                if found is None:
+                    yield from self._of_block(int(some[0]))
+                else:
+                    passed = found.shape[1]
+                    pair, weight = self._decided(found[0], found[1])
+                    del found
+                    few_within = pair.size < LEAST_SHARE * passed
+                    yield pair, weight
+                    if waiting and few_within and passed > MANY_PASSED * BLOCK_ROWS * some.size:
+                        self._refine()
+                for _ in some:
+                    advance()
+        yield from self._of_far(rows)
+
+    def _arrange(self, rows: slice) -> None:
+        """Put the rows and then the other points into blocks, each by what the test depends on."""
+        n, m = len(self.exact.points), rows.stop - rows.start
+        first, far = self._in_order(rows.start, m)
+        others = (rows.stop, n - rows.stop) if self.is_one else (self.n_queries, n - self.n_queries)
+        second, more_far = self._in_order(*others)
+        self.far, self.far_others = far, more_far
+        filler = first[-1:].repeat(-first.size % BLOCK_ROWS) if first.size else first
+        order = cp.concatenate((first, filler, second)).astype(cp.int32)
+        self.row_blocks, self.first_other = -(-first.size // BLOCK_ROWS), (first.size + filler.size) // TILE
+        self.tiles = -(-order.size // TILE)
+        self.filter.arrange(order, cp.empty(0, cp.int32))
+        self.block = cp.empty(n, cp.int32)  # of each point; what fills a block up is of the same
+        self.block[order] = cp.arange(order.size, dtype=cp.int32) // BLOCK_ROWS
+
+    def _in_order(self, first: int, m: int) -> tuple[Array, Array]:
+        """Some points in the filter's order, and those that it leaves out."""
+        if not m:
+            return cp.empty(0, cp.int32), cp.empty(0, cp.int32)
+        if isinstance(self.filter, CountFilter):
+            ones = self.filter._ones[first : first + m]
+            return (cp.argsort(ones) + first).astype(cp.int32), cp.empty(0, cp.int32)
+        order, far = self.filter.order_by_bound(cp.full(m, self.limit), first)
+        return order + np.int32(first), far + np.int32(first)
+
+    def _items(self, blocks: np.ndarray) -> np.ndarray:
+        """Work items: those of the same points one after the other, so that these stay in the cache."""
+        by_ones = isinstance(self.filter, CountFilter)
+        size, start = ITEM_TILES[by_ones], 0 if self.is_one else self.first_other
+        begins = np.arange(start, self.tiles, size)
+        begin, block = (part.ravel() for part in np.meshgrid(begins, blocks, indexing="ij"))
+        items = np.zeros((begin.size, 4), np.int32)
+        items[:, 0], items[:, 2] = block * (BLOCK_ROWS // TILE), np.minimum(begin + size, self.tiles)
+        items[:, 1] = np.maximum(begin, items[:, 0]) if self.is_one else begin
+        wanted = items[:, 1] < items[:, 2]
+        if by_ones:
+            low, high = self._ones_of_tiles()
+            least, most = np.minimum.reduceat(low, begins), np.maximum.reduceat(high, begins)
+            row, next_, at = items[:, 0], np.minimum(items[:, 0] + 1, self.tiles - 1), np.searchsorted(begins, begin)
+            of_rows = np.minimum(low[row], low[next_]), np.maximum(high[row], high[next_])
+            wanted &= may_be_within(self.exact.metric, self.limit, *of_rows, least[at], most[at])
+        return items[wanted]
+
+    def _ones_of_tiles(self) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the largest number of ones of each tile."""
+        ones = self.filter._ones[self.filter.order].get()
+        starts = np.arange(0, ones.size, TILE)
+        return np.minimum.reduceat(ones, starts), np.maximum.reduceat(ones, starts)
+
+    def _decided(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """The pairs within the limit of those that passed, each once."""
+        if self.is_one:
+            once = (a < b) | ((a > b) & (self.block[a] != self.block[b]))  # in one block a pair passes both ways
+            a, b = cp.minimum(a, b)[once], cp.maximum(a, b)[once]
+        return self._within(a, b)
+
+    def _within(self, a: Array, b: Array) -> tuple[Array, Array]:
+        a, b = cp.ascontiguousarray(a), cp.ascontiguousarray(b)
+        weight = pair_distances(self.exact.points, a, b, self.exact.metric)
+        kept = weight <= self.limit
+        src, dst = a[kept].astype(cp.int64), b[kept].astype(cp.int64)
+        return src << 32 | (dst - self.n_queries), weight[kept]
+
+    def _of_block(self, block: int) -> Iterator[tuple[Array, Array]]:
+        """The pairs of a block of rows, of which more pass than there is room for, with the points of its items."""
+        rows = cp.unique(self.filter.order[block * BLOCK_ROWS :][:BLOCK_ROWS])
+        start = block * BLOCK_ROWS if self.is_one else self.first_other * TILE
+        points = cp.unique(self.filter.order[start:])
+        is_row = cp.isin(points, rows)
+        for row in rows.tolist():
+            others = points[~is_row | (points > row)] if self.is_one else points
+            a = cp.full(others.size, row, cp.int32)
+            yield self._within(cp.minimum(a, others), cp.maximum(a, others))
+
+    def _of_far(self, rows: slice) -> Iterator[tuple[Array, Array]]:
+        """The pairs that hold a point which is in no block."""
+        points = cp.arange(len(self.exact.points), dtype=cp.int32)
+        of_far = set(self.far.tolist())
+        for row in sorted(of_far):
+            others = points[rows.start :] if self.is_one else points[self.n_queries :]
+            others = others[others != row]
+            if self.is_one and len(of_far) > 1:  # two of them meet once
+                earlier = cp.asarray([f for f in of_far if f < row], np.int32)
+                others = others[~cp.isin(others, earlier)]
+            a = cp.full(others.size, row, cp.int32)
+            yield self._within(cp.minimum(a, others), cp.maximum(a, others))
+        near = points[rows.start : rows.stop]
+        if of_far:
+            near = near[~cp.isin(near, self.far)]
+        for point in self.far_others.tolist():
+            yield self._within(near, cp.full(near.size, point, cp.int32))
+
+    def _refine(self) -> None:
+        """Take a finer filter for what is left, if there is one."""
+        order = self.filter.order
+        finer = self.filter.finer()
+        if finer is not None:
+            self.filter = finer
+            self.filter.arrange(order, cp.empty(0, cp.int32))
+
+
+def may_be_within(
+    metric: Metric, limit: float, low: np.ndarray, high: np.ndarray, least: np.ndarray, most: np.ndarray
+) -> np.ndarray:
+    """Whether rows with `low` to `high` ones and points with `least` to `most` may be within the limit.
+
+    Of v and w ones at most min(v, w) are common. Then the distance is |v - w| and, of the larger number or of both
+    together, their share; it falls as the numbers come closer.
+    """
+    fewer = np.where(high < least, high, np.where(most < low, most, 0)).astype(np.float64)
+    more = np.where(high < least, least, np.where(most < low, low, 0)).astype(np.float64)
+    gap = more - fewer
+    if metric.formula == "jaccard":
+        gap /= np.maximum(more, 1)
+    elif metric.formula == "braycurtis":
+        gap /= np.maximum(more + fewer, 1)
+    return gap <= limit + 1e-9 * abs(limit)
